@@ -1,0 +1,61 @@
+"""What can go wrong, as a tree.
+
+    CrosscutError
+    ├── InputError              an argument or a file that cannot be used (also a ValueError)
+    ├── BudgetError             more calls asked for than the budget allows
+    ├── MissingDependency       an optional package is not installed (also an ImportError)
+    └── ScorerError             the scorer failed; carries the hits and the calls so far
+        ├── ScoreCountError     it returned another number of scores than it was given pairs
+        ├── ScoreValueError     it returned NaN or an infinity
+        └── ScorerTimeout       it did not answer in time
+
+Every message is a sentence: what was wrong, both values, the way out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crosscut.search.hits import Hits
+
+
+class CrosscutError(Exception):
+    """The root of every error that crosscut raises on purpose."""
+
+
+class InputError(CrosscutError, ValueError):
+    """An argument, an array or a file that cannot be used."""
+
+
+class BudgetError(CrosscutError):
+    """A search asked for more calls than its budget allows."""
+
+
+class MissingDependency(CrosscutError, ImportError):
+    """An optional package is needed; the message names the command that installs it."""
+
+
+class ScorerError(CrosscutError):
+    """The scorer failed. What had been paid for is not lost.
+
+    `hits` holds one `Hits` per query of the search (one for `Searcher.search`), ranked by the exact scores
+    known when the scorer failed; `calls` is the number of pairs handed to the scorer in the whole search.
+    """
+
+    def __init__(self, message: str, *, hits: list[Hits] | None = None, calls: int = 0) -> None:
+        super().__init__(message)
+        self.hits: list[Hits] = hits or []
+        self.calls = calls
+
+
+class ScoreCountError(ScorerError):
+    """The scorer returned another number of scores than it was given pairs."""
+
+
+class ScoreValueError(ScorerError):
+    """The scorer returned NaN or an infinity."""
+
+
+class ScorerTimeout(ScorerError):
+    """The scorer did not answer in time."""

@@ -1,0 +1,1 @@
+"""The expensive function and the meter that counts every call of it."""
