@@ -2,7 +2,8 @@
 
 | estimator | u | paper |
 |---|---|---|
-| `Regression` | (V_A)† a, or ridge towards a prior; mixed with the encoder's vector by λ | ADACUR alg. 1, AXN eq. 4 and 7 |
+| `Regression` | (V_A)† a, or ridge; mixed with the encoder's vector by λ | ADACUR alg. 1, AXN eq. 4 and 7 |
+| `Stretched` | ridge that is easy on the encoder's own direction | ours |
 | `FixedAnchors` | C_anc† precomputed for a fixed set of anchor items | ANNCUR §2.3–2.4 |
 | `GradientStep` | one step per round on KL or MSE, from the encoder's vector | TOUR, as in AXN app. B.2 |
 | `OwnScores` | the scores with the anchor items themselves | FIXEDITEM, ANNCUR §4.3 |
@@ -12,7 +13,6 @@ An estimator makes one `Fit` per query; a fit takes in the items scored in each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -54,14 +54,11 @@ class Regression:
         See `LeastSquares`.
     mix
         λ of AXN eq. 7: u = (1 − λ) u_regression + λ u_encoder. Needs a query vector of this space.
-    prior
-        u₀ of the ridge for a query, from its encoder vector (None when it has none); None: zero.
     """
 
     ridge: float = 0.0
     rcond: float | None = None
     mix: float = 0.0
-    prior: Callable[[Floats | None], Floats] | None = None
 
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
         if self.mix and (query_vector is None or len(query_vector) != space.d):
@@ -75,8 +72,7 @@ class Regression:
 
 class _RegressionFit:
     def __init__(self, how: Regression, space: Space, query_vector: Floats | None) -> None:
-        prior = None if how.prior is None else how.prior(query_vector)
-        self._squares = LeastSquares(space.d, ridge=how.ridge, rcond=how.rcond, prior=prior)
+        self._squares = LeastSquares(space.d, ridge=how.ridge, rcond=how.rcond)
         self._space = space
         self._mix = how.mix
         self._encoder = query_vector
@@ -89,6 +85,49 @@ class _RegressionFit:
         if self._mix and self._encoder is not None:
             u = (1 - self._mix) * u + self._mix * self._encoder
         return u
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """Ridge that is easy on one direction: the encoder's query vector q.
+
+    The prior variance of u along q̂ = q / ‖q‖ is g² times that of any other direction, so that "more of what the
+    encoder said" is the first explanation tried, at whatever slope the scores turn out to have.
+
+    Parameters
+    ----------
+    ridge
+        μ.
+    stretch
+        g ≥ 1; 1 is a plain ridge, and so is a query without a vector.
+    at
+        Where the encoder's coordinates begin in the space.
+    """
+
+    ridge: float
+    stretch: float = 1.0
+    at: int = 0
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        return _StretchedFit(self, space, query_vector)
+
+
+class _StretchedFit:
+    def __init__(self, how: Stretched, space: Space, query_vector: Floats | None) -> None:
+        self._space = space
+        self._squares = LeastSquares(space.d, ridge=how.ridge)
+        self._direction = np.zeros(space.d)  # q̂, zero for a plain ridge
+        self._more = how.stretch - 1
+        if query_vector is not None and (length := np.linalg.norm(query_vector)):
+            self._direction[how.at : how.at + len(query_vector)] = query_vector / length
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        rows = self._space.rows(positions)  # (k × d);  V (I + (g − 1) q̂ q̂ᵀ)
+        self._squares.add(rows + np.outer(self._more * (rows @ self._direction), self._direction), targets)
+
+    def solve(self) -> Floats:
+        u = self._squares.solve()
+        return np.asarray(u + self._more * (self._direction @ u) * self._direction)
 
 
 @dataclass(frozen=True)

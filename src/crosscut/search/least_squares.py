@@ -1,7 +1,7 @@
 """Least squares that grows by rows: the u of every round, without starting again.
 
-    min_u ‖V_A u − a‖² + μ ‖u − u₀‖²        μ = 0: u = (V_A)† a, the minimum-norm solution
-                                            (ANNCUR eq. 3, ADACUR alg. 1 l. 12–13, AXN eq. 4)
+    min_u ‖V_A u − a‖² + μ ‖u‖²     μ = 0: u = (V_A)† a, the minimum-norm solution
+                                    (ANNCUR §2.4, ADACUR alg. 1 l. 12–13, AXN eq. 4)
 
     V_A (m × d)   vectors of the scored items        a (m)   their scores
     V_A = L Q     Q (r × d) orthonormal rows spanning those of V_A, L (m × r) coordinates
@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lapack, qr, solve_triangular
 
+from crosscut.errors import InputError
 from crosscut.scorers.base import Floats
 
 EPS = float(np.finfo(np.float64).eps)
@@ -36,17 +37,14 @@ class LeastSquares:
     rcond
         Singular values of V_A under `rcond` times the largest count as zero; None: ε · max(m, d), numpy's own
         for `lstsq`. Only without ridge.
-    prior
-        u₀ (d), what the ridge pulls towards; None: zero.
     """
 
-    def __init__(
-        self, d: int, *, ridge: float = 0.0, rcond: float | None = None, prior: Floats | None = None
-    ) -> None:
+    def __init__(self, d: int, *, ridge: float = 0.0, rcond: float | None = None) -> None:
+        if not ridge >= 0:
+            raise InputError(f"a ridge must be 0 or more; got {ridge}")
         self.d = d
         self.ridge = ridge
         self.rcond = rcond
-        self.prior = prior
         self.m = 0
         self._scale = 0.0  # the largest row norm seen
         self._basis = np.empty((0, d))  # Q, with room to grow
@@ -60,8 +58,6 @@ class LeastSquares:
         if not k:
             return
         self.m += k
-        if self.prior is not None:
-            targets = targets - rows @ self.prior
         self._scale = max(self._scale, float(np.sqrt(np.max(np.einsum("kd,kd->k", rows, rows)))))
         basis = self._basis[: self._rank]  # (r × d)
         inside = rows @ basis.T  # (k × r)
@@ -75,11 +71,9 @@ class LeastSquares:
 
     def solve(self) -> Floats:
         """u (d)."""
-        start = np.zeros(self.d) if self.prior is None else self.prior
         if not self._rank:
-            return start.copy()
-        z = self._coefficients()
-        return start + z @ self._basis[: self._rank]
+            return np.zeros(self.d)
+        return np.asarray(self._coefficients() @ self._basis[: self._rank])
 
     def _directions(self, rest: Floats) -> Floats:
         """An orthonormal basis (p × d) of the rows' part outside Q; nothing for rows that lie inside."""

@@ -10,7 +10,7 @@
 | `tour` | encoder | B/R | one gradient step a round | R − 1 rounds |
 | `fixed-item` | item–item scores | the anchor items | the scores themselves | one |
 | `item-cur` | item–item scores | other fixed items | pseudo-inverse, precomputed | one |
-| `crosscut` | CUR ‖ encoder | what the base predicts | ridge on what the base leaves | many small ones |
+| `crosscut` | CUR ‖ encoder ‖ 1 | encoder, or an item's base | ridge on what the base leaves | ten small ones |
 
 The last is in `blend.py`.
 """
@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
+from crosscut.scorers.base import Positions
 from crosscut.search.estimators import FixedAnchors, GradientStep, OwnScores, Regression
 from crosscut.search.first import Dense, Drawn, FirstStage, Fixed
 from crosscut.search.loop import Offset, Plan
@@ -43,7 +43,6 @@ class Materials:
     n: int
     encoder: Space | None = None  # vectors in the space of the query vectors
     space: Space | None = None  # another space: CUR, factors, item–item scores
-    anchor_query_vectors: Floats | None = None  # (k_q × d), the encoder's, of the anchor queries
     seed: int = 0
 
 

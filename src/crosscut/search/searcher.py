@@ -40,8 +40,6 @@ class Searcher:
         (n) names of the items; without them an item is its position.
     texts
         (n) texts, passed on to the hits.
-    anchor_query_vectors
-        (k_q × d) the encoder's vectors of the anchor queries; `crosscut` learns from them.
     n
         The number of items, when neither vectors nor space nor scorer tells it.
     cache
@@ -66,7 +64,6 @@ class Searcher:
         method: str = "crosscut",
         ids: Sequence[Any] | None = None,
         texts: Sequence[str] | None = None,
-        anchor_query_vectors: npt.ArrayLike | None = None,
         n: int | None = None,
         cache: ScoreCache | None = None,
         seed: int = 0,
@@ -94,8 +91,7 @@ class Searcher:
         if self._place is not None and len(self._place) != self.n:
             raise InputError(f"ids must be distinct: {self.n} ids name {len(self._place)} items")
         self._width = None if encoder is None else encoder.d
-        known = None if anchor_query_vectors is None else np.asarray(anchor_query_vectors, dtype=np.float64)
-        self.plan: Plan = plan_for(method, Materials(self.n, encoder, other, known, seed), settings)
+        self.plan: Plan = plan_for(method, Materials(self.n, encoder, other, seed), settings)
 
     def search(
         self,

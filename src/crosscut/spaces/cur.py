@@ -11,6 +11,8 @@ so that the pseudo-inverse of the papers is a least squares in this space, and A
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -39,20 +41,42 @@ class CUR(Vectors):
                 f"anchor scores need two dimensions (anchor queries × items) and one anchor query at least; "
                 f"got shape {scores.shape}"
             )
-        if not all(np.isfinite(block).all() for block in np.array_split(scores, max(1, len(scores) // 64))):
+        if not all(np.isfinite(row).all() for row in scores):
             raise InputError("anchor scores contain NaN or infinities: score those pairs again, or drop the query")
         self.anchor_scores: Array = scores
-        super().__init__(scores.T if rank is None else reduced(np.asarray(scores, dtype=np.float64), rank))
+        super().__init__(scores.T if rank is None else reduced(scores, rank))
 
 
-def reduced(scores: Floats, rank: int) -> npt.NDArray[np.float32]:
-    """Items of a (k_q × n) matrix in its leading directions, scaled by the spectrum: W_r Σ_r / √k_q (n × r)."""
+def background(scores: Array) -> Floats:
+    """Each item's mean score over the anchor queries (n)."""
+    return np.concatenate([block.mean(axis=0) for _, block in _blocks(scores)])
+
+
+def reduced(scores: Array, rank: int, base: Floats | float = 0.0) -> npt.NDArray[np.float32]:
+    """Items of a (k_q × n) matrix, less a base (n), in its leading directions: W_r Σ_r / √k_q (n × r).
+
+    Two passes over blocks of items; the matrix is never copied whole.
+    """
     if rank < 1:
         raise InputError(f"the rank of a space must be at least 1; got {rank}")
-    # Σ² and the left vectors come from the small Gram matrix (k_q × k_q): one pass over the scores.
-    energy, left = np.linalg.eigh(scores @ scores.T)  # ascending
-    keep = [j for j in range(len(energy) - 1, -1, -1) if energy[j] > energy[-1] * 1e-12][:rank]
-    if not keep:
-        return np.zeros((scores.shape[1], 1), dtype=np.float32)
-    # scoresᵀ · left = W Σ
-    return np.ascontiguousarray((left[:, keep].T @ scores).T / np.sqrt(len(scores)), dtype=np.float32)
+    size = len(scores)
+    level = np.broadcast_to(base, scores.shape[1])
+    gram = np.zeros((size, size))  # X Xᵀ = L Σ² Lᵀ
+    for items, block in _blocks(scores):
+        block -= level[items]
+        gram += block @ block.T
+    energy, left = np.linalg.eigh(gram)  # ascending
+    keep = [j for j in range(size - 1, -1, -1) if energy[j] > energy[-1] * 1e-10][:rank]
+    out = np.zeros((scores.shape[1], max(len(keep), 1)), dtype=np.float32)
+    if keep:
+        for items, block in _blocks(scores):
+            out[items] = (block - level[items]).T @ left[:, keep] / np.sqrt(size)  # Xᵀ L = W Σ
+    return out
+
+
+def _blocks(scores: Array) -> Iterator[tuple[slice, Floats]]:
+    """Columns of a (k_q × n) matrix in float64, a few megabytes at a time."""
+    step = max(1, (1 << 20) // len(scores))
+    for start in range(0, scores.shape[1], step):
+        items = slice(start, min(start + step, scores.shape[1]))
+        yield items, scores[:, items].astype(np.float64)
