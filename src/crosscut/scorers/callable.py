@@ -49,20 +49,20 @@ class TextScorer:
     def __init__(self, fn: Callable[[Any, Sequence[str]], Any], *, fingerprint: str | None = None) -> None:
         name = f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
         self._fingerprint = fingerprint or hashlib.sha256(name.encode()).hexdigest()[:16]
-        self._call = CallableScorer(fn)
+        self.fn = fn
 
     @property
     def fingerprint(self) -> str:
         return self._fingerprint
 
     def score(self, query: str, items: Sequence[str]) -> Floats:
-        return _as_floats(_resolve(self._call.fn(query, items)))  # type: ignore[arg-type]
+        return _as_floats(_resolve(self.fn(query, items)))
 
     def bind(self, items: Sequence[str]) -> BoundScorer:
         texts = list(items)
 
         def score_positions(query: Any, positions: Positions) -> Any:
-            return self._call.fn(query, [texts[position] for position in positions])  # type: ignore[arg-type]
+            return self.fn(query, [texts[position] for position in positions])
 
         return CallableScorer(score_positions)
 

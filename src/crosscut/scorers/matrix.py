@@ -24,9 +24,7 @@ class MatrixScorer:
     def __init__(self, matrix: npt.ArrayLike) -> None:
         array = matrix if isinstance(matrix, np.ndarray) else np.asarray(matrix, dtype=np.float64)
         if array.ndim != 2:
-            raise InputError(
-                f"a score matrix has two dimensions (queries × items); this one has shape {array.shape}"
-            )
+            raise InputError(f"a score matrix has two dimensions (queries × items); this one has shape {array.shape}")
         self.matrix = array
 
     @property

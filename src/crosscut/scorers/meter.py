@@ -217,9 +217,7 @@ def _without_repeats(pick: Positions, scored: Positions) -> Positions:
     return pick[~np.isin(pick, scored)] if len(scored) else pick
 
 
-def _batches(
-    orders: Sequence[tuple[Account, Positions]], size: int
-) -> list[list[tuple[Account, Positions]]]:
+def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[list[tuple[Account, Positions]]]:
     """Cut orders into batches of at most `size` pairs, one slice of every query in turn."""
     slices = [
         (start, account, positions[start : start + size])

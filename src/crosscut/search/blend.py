@@ -14,8 +14,8 @@ item, the encoder block what its text says; w and μ are chosen on the anchor qu
 as those that best predict the high scores of a query from a few dozen others. The ridge is easy on the encoder's own
 query direction (`Stretched`). It stays one linear space, so it stays one loop.
 
-Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes the
-items of highest base. With neither, what is left is to score the given ids, and random items after them.
+Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
+the items of highest base. With neither, what is left is to score the given ids, and random items after them.
 """
 
 from __future__ import annotations
@@ -141,7 +141,12 @@ class _Trial:
 
 
 def _trials(
-    sample: Floats, vectors: Floats | None, rank: int, rng: np.random.Generator, folds: int = 4, most: int = 64
+    sample: Floats,
+    vectors: Floats | None,
+    rank: int,
+    rng: np.random.Generator,
+    folds: int = 4,
+    most: int = 64,
 ) -> list[_Trial]:
     size, n = sample.shape
     trials = []

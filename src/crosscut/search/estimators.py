@@ -152,7 +152,7 @@ class FixedAnchors:
         if inverse is None:
             rows = space.rows(anchors)  # (k_i × d) = C_ancᵀ
             cut = np.finfo(np.float64).eps * max(rows.shape) if self.rcond is None else self.rcond
-            inverse = np.linalg.pinv(rows, rcond=cut)
+            inverse = np.asarray(np.linalg.pinv(rows, rcond=cut), dtype=np.float64)
             while len(self._inverses) >= 8:  # one set of anchors per budget is usual
                 self._inverses.pop(next(iter(self._inverses)))
             self._inverses[size] = inverse

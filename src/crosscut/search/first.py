@@ -29,9 +29,7 @@ class Drawn:
     """Items drawn uniformly at random, from the seed and the query."""
 
     def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
-        return [
-            _draw(walk, count, gone, n) for walk, count, gone in zip(walks, counts, taken, strict=True)
-        ]
+        return [_draw(walk, count, gone, n) for walk, count, gone in zip(walks, counts, taken, strict=True)]
 
 
 def _draw(walk: Walk, count: int, taken: Positions, n: int) -> Positions:

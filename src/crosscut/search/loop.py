@@ -129,9 +129,7 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
         positions = np.concatenate([taken, positions])
         estimates = np.concatenate([np.full(len(taken), np.nan), estimates])
         choices.append(_Choice(positions, estimates, Seconds(), kept))
-    share = Seconds(
-        fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks)
-    )
+    share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
     for choice in choices:
         choice.seconds = share
     return choices
@@ -186,5 +184,3 @@ def _why_stop(plan: Plan, walk: Walk, meter: Meter, k: int, last: bool) -> str |
         if walk.watch.settled_after(members.tolist()):
             return "patience"
     return "rounds" if last else None
-
-

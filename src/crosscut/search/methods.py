@@ -60,7 +60,11 @@ def rnr(m: Materials, *, first: FirstName = "auto") -> Plan:
 
 
 def anncur(
-    m: Materials, *, split: float = 0.5, first: FirstName | Literal["fixed"] = "fixed", rcond: float | None = None
+    m: Materials,
+    *,
+    split: float = 0.5,
+    first: FirstName | Literal["fixed"] = "fixed",
+    rcond: float | None = None,
 ) -> Plan:
     """ANNCUR (§2.3–2.4): a share `split` of the budget on anchor items, the rest on the best predictions.
 
@@ -71,7 +75,12 @@ def anncur(
 
 
 def _anncur(
-    m: Materials, space: Space, order: Positions, split: float, first: FirstName | Literal["fixed"], rcond: float | None
+    m: Materials,
+    space: Space,
+    order: Positions,
+    split: float,
+    first: FirstName | Literal["fixed"],
+    rcond: float | None,
 ) -> Plan:
     if not 0 < split < 1:
         raise InputError(f"split is the share of the budget spent on anchor items, between 0 and 1; got {split}")
@@ -148,9 +157,7 @@ def tour(
     if m.encoder is None:
         raise InputError("tour moves the encoder's query vector and has no encoder vectors: pass vectors=")
     first = Dense(m.encoder, otherwise=None)
-    return Plan(
-        m.n, first, Schedule(rounds), m.encoder, GradientStep(loss, rate), offset=Offset(alpha, beta)
-    )
+    return Plan(m.n, first, Schedule(rounds), m.encoder, GradientStep(loss, rate), offset=Offset(alpha, beta))
 
 
 def fixed_item(m: Materials, *, split: float = 0.5) -> Plan:
@@ -193,9 +200,7 @@ def _cur(m: Materials, method: str) -> CUR:
 
 def _items(m: Materials, method: str) -> ItemScores:
     if not isinstance(m.space, ItemScores):
-        raise InputError(
-            f"{method} searches in item–item scores and has none: pass space=ItemScores(scores, anchors)"
-        )
+        raise InputError(f"{method} searches in item–item scores and has none: pass space=ItemScores(scores, anchors)")
     return m.space
 
 

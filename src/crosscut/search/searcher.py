@@ -226,7 +226,7 @@ class Searcher:
     def _positions(self, names: Sequence[Any]) -> Positions:
         if self._place is None:
             positions = np.asarray(names, dtype=np.int64).reshape(-1)
-            if len(positions) and not (0 <= positions.min() and positions.max() < self.n):
+            if len(positions) and not (positions.min() >= 0 and positions.max() < self.n):
                 wrong = positions.min() if positions.min() < 0 else positions.max()
                 raise InputError(f"item {wrong} is not one of the {self.n} items (0 … {self.n - 1})")
             return positions
@@ -248,4 +248,6 @@ def _count(sources: dict[str, int | None]) -> int:
 
 def _same_length(what: str, values: Any, queries: Sequence[Any]) -> None:
     if values is not None and len(values) != len(queries):
-        raise InputError(f"{len(values)} {what} for {len(queries)} queries: give one for each, None where there is none")
+        raise InputError(
+            f"{len(values)} {what} for {len(queries)} queries: give one for each, None where there is none"
+        )

@@ -11,7 +11,7 @@ Nothing here copies V.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -50,13 +50,9 @@ class Vectors:
     def __init__(self, array: npt.ArrayLike) -> None:
         values = array if isinstance(array, np.ndarray) else np.asarray(array, dtype=np.float64)
         if values.ndim != 2:
-            raise InputError(
-                f"item vectors need two dimensions (items × dimensions); got shape {values.shape}"
-            )
+            raise InputError(f"item vectors need two dimensions (items × dimensions); got shape {values.shape}")
         if not np.issubdtype(values.dtype, np.floating):
-            raise InputError(
-                f"item vectors must be floats; got {values.dtype}: convert with .astype(np.float32)"
-            )
+            raise InputError(f"item vectors must be floats; got {values.dtype}: convert with .astype(np.float32)")
         self.array: Array = values
 
     @property
@@ -110,9 +106,7 @@ class Stacked:
         return sum(block.d for block in self.blocks)
 
     def rows(self, positions: Positions) -> Floats:
-        parts = [
-            weight * block.rows(positions) for block, weight in zip(self.blocks, self.weights, strict=True)
-        ]
+        parts = [weight * block.rows(positions) for block, weight in zip(self.blocks, self.weights, strict=True)]
         return np.concatenate(parts, axis=1)
 
     def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
@@ -150,4 +144,4 @@ class Constant:
 
 def as_space(space: Space | npt.ArrayLike) -> Space:
     """A space from what the user brought: a space, or an array of item vectors (n × d)."""
-    return space if hasattr(space, "predict") else Vectors(space)
+    return cast(Space, space) if hasattr(space, "predict") else Vectors(cast(npt.ArrayLike, space))

@@ -35,7 +35,7 @@ class ItemScores(CUR):
             raise InputError(f"{len(self.anchors)} anchor positions for {self.d} rows of item–item scores")
         if len(np.unique(self.anchors)) != self.d:
             raise InputError("the anchor items of an item–item space must be distinct")
-        if self.d and not (0 <= self.anchors.min() and self.anchors.max() < self.n):
+        if self.d and not (self.anchors.min() >= 0 and self.anchors.max() < self.n):
             raise InputError(
                 f"anchor positions must lie in 0 … {self.n - 1}; got {self.anchors.min()} … {self.anchors.max()}"
             )

@@ -39,9 +39,7 @@ def best(values: npt.NDArray[Any], count: int, slack: int = 0) -> Positions:
     return np.union1d(above, level)
 
 
-def rerank(
-    space: Space, u: Floats, places: Positions, base: Floats | float, count: int
-) -> tuple[Positions, Floats]:
+def rerank(space: Space, u: Floats, places: Positions, base: Floats | float, count: int) -> tuple[Positions, Floats]:
     """The best `count` of `places` by base + Vu in float64, best first, ties to the lower position."""
     rows = space.rows(places)  # (m × d)
     # einsum sums every row in the same order, so that equal rows get equal predictions to the last bit

@@ -17,7 +17,7 @@ from crosscut.scorers.base import Floats
 BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def _widen(half: npt.NDArray[np.uint16], out: npt.NDArray[np.uint32], scale: npt.NDArray[np.float32]) -> None:
     """float16 bits → float32 bits × 2⁻¹¹², then × 2¹¹²: exact for every finite half, subnormals included."""
     for i in range(half.size):
