@@ -36,7 +36,7 @@ from crosscut.spaces.cur import CUR, background, reduced
 from crosscut.spaces.items import ItemScores
 
 SAMPLE = 4000  # items that the choice of weights looks at
-SHARES = (0.1, 0.2, 0.4, 0.8)  # encoder block: standard deviation against that of the residual scores
+SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)  # encoder block: standard deviation against that of the residual scores
 NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)  # μ against the variance of the residual scores
 SHARE, NOISE = 0.4, 0.03  # where anchor queries are too few to choose on
 ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores

@@ -23,7 +23,7 @@ from crosscut.scorers.base import Floats, Positions
 from crosscut.scorers.meter import NO_POSITIONS, Meter
 from crosscut.search.blas import one_thread
 from crosscut.search.estimators import Estimator
-from crosscut.search.first import FirstStage
+from crosscut.search.first import Drawn, FirstStage
 from crosscut.search.hits import Round, Seconds
 from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
@@ -79,7 +79,7 @@ def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool =
         last = number == len(sizes) - 1
         counts = [walk.account.left if last else min(size, walk.account.left) for walk in active]
         if number == 0 and plan.first is not None:
-            choices = _first_round(plan, active, counts)
+            choices = _first_round(plan, active, counts, last)
         else:
             choices = _later_round(plan, active, counts, keep)
         _score(meter, active, choices)
@@ -97,14 +97,17 @@ class _Choice:
     predictions: npt.NDArray[np.float32] | None = None
 
 
-def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int]) -> list[_Choice]:
+def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], last: bool) -> list[_Choice]:
     assert plan.first is not None
     started = time.perf_counter()
-    given = [walk.given[:count] for walk, count in zip(walks, counts, strict=True)]
-    rest = [count - len(ids) for count, ids in zip(counts, given, strict=True)]
-    more = plan.first.pick(walks, rest, given, plan.n) if any(rest) else [NO_POSITIONS] * len(walks)
+    picks = [walk.given[:count] for walk, count in zip(walks, counts, strict=True)]
+    # a stage may run out (fixed anchors that a filter excludes): if no round follows, chance fills up
+    for stage in (plan.first, Drawn()) if last else (plan.first,):
+        rest = [count - len(pick) for count, pick in zip(counts, picks, strict=True)]
+        if any(rest):
+            more = stage.pick(walks, rest, picks, plan.n)
+            picks = [np.concatenate(pair) for pair in zip(picks, more, strict=True)]
     seconds = Seconds(select=(time.perf_counter() - started) / len(walks))
-    picks = [np.concatenate([a, b]) for a, b in zip(given, more, strict=True)]
     return [_Choice(pick, np.full(len(pick), np.nan), seconds) for pick in picks]
 
 

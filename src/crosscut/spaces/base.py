@@ -144,4 +144,4 @@ class Constant:
 
 def as_space(space: Space | npt.ArrayLike) -> Space:
     """A space from what the user brought: a space, or an array of item vectors (n × d)."""
-    return cast(Space, space) if hasattr(space, "predict") else Vectors(cast(npt.ArrayLike, space))
+    return cast(Space, space) if hasattr(space, "predict") else Vectors(space)
