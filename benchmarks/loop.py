@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from transcription import adaptive, ranking
 
 import crosscut
 from crosscut.evaluation.report import machine, write_json
+from transcription import adaptive, ranking
 
 MILLISECONDS = (7.0, 2.0)  # a call: BERT-base on a 2080 Ti, MiniLM on an RTX 8000 (ADACUR B.5)
 
@@ -91,7 +90,7 @@ def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, riv
                 continue
             times[name].append(timed(run))
     read = float(np.median(times["read"]))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in work:
         if name == "read":
             continue
@@ -133,7 +132,7 @@ def main() -> None:
         options.items, options.dimensions, options.budgets, options.rounds, options.batches
     ):
         large = n >= 1_000_000
-        if large and (batch > 1 or rounds > 10 and d != 384):
+        if large and (batch > 1 or (rounds > 10 and d != 384)):
             continue  # a batch of scores alone would be larger than memory allows; long rows say nothing new
         rival = batch == 1 and not (large and rounds > 10)
         repeats = 3 if large or batch > 1 else options.repeats
@@ -161,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
