@@ -138,7 +138,7 @@ def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, riv
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--items", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--dimensions", type=int, nargs="+", default=[128, 384, 500])
     parser.add_argument("--budgets", type=int, nargs="+", default=[100, 500])
@@ -150,9 +150,9 @@ def main() -> None:
         options.items, options.dimensions, options.budgets, options.rounds, options.batches
     ):
         large = n >= 1_000_000
-        if large and (batch > 1 or (rounds > 10 and d != 384)):
-            continue  # a batch of scores alone would be larger than memory allows; long rows say nothing new
-        rival = batch == 1 and not (large and rounds > 10)
+        if (large and (batch > 1 or rounds > 10)) or (batch > 1 and rounds > 10 and n > 10_000):
+            continue  # minutes each, and they say nothing that the smaller cases do not
+        rival = batch == 1
         repeats = 3 if large or batch > 1 else options.repeats
         rows = case(n, d, budget, rounds, batch, repeats, rival)
         for row in rows:

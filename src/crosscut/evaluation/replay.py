@@ -19,6 +19,7 @@ from crosscut.evaluation.measures import interval, recall
 from crosscut.scorers.base import Floats
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.hits import Hits
+from crosscut.search.methods import recipes
 from crosscut.search.searcher import Searcher
 from crosscut.spaces.base import Array, Space, as_space
 from crosscut.spaces.cur import CUR
@@ -181,6 +182,9 @@ def replay(
         raise InputError("a replay needs at least one method, one budget and one k")
     if max(ks) > world.test.shape[1]:
         raise InputError(f"k = {max(ks)} is more than the {world.test.shape[1]} items of the matrix")
+    for label in methods:  # before anything is spent
+        if (name := parse_method(label)[0]) not in (known := recipes()):
+            raise InputError(f"unknown method {name!r}: choose one of {', '.join(known)}")
     records: list[Record] = []
     for step, label in enumerate(methods):
         name, own = parse_method(label)
