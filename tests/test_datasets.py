@@ -25,7 +25,8 @@ from crosscut.errors import InputError
 
 def write_beir(folder: Path, *, packed: bool = False) -> Path:
     files = {
-        "corpus.jsonl": '{"_id": "a", "title": "T", "text": "one"}\n\n{"_id": "b", "text": " "}\n{"_id": "c", "text": "🙂 שלום"}\n',
+        "corpus.jsonl": '{"_id": "a", "title": "T", "text": "one"}\n\n{"_id": "b", "text": " "}\n'
+        '{"_id": "c", "text": "🙂 שלום"}\n',
         "queries.jsonl": '{"_id": 1, "text": "q"}\n{"_id": "2", "text": ""}\n',
         "qrels.tsv": "query-id\tcorpus-id\tscore\n1\ta\t2\n1\tc\t1\n2\tb\t0\n",
     }
@@ -57,7 +58,11 @@ def test_beir(tmp_path: Path, packed: bool) -> None:
     ("name", "text", "message"),
     [
         ("corpus.jsonl", '{"_id": "a", "text": "x"}\n{"_id": ', "line 2 is broken JSON"),
-        ("corpus.jsonl", '{"_id": "a", "text": "x"}\n{"_id": "a", "text": "y"}', "line 2 repeats the id 'a' of line 1"),
+        (
+            "corpus.jsonl",
+            '{"_id": "a", "text": "x"}\n{"_id": "a", "text": "y"}',
+            "line 2 repeats the id 'a' of line 1",
+        ),
         ("corpus.jsonl", '["a"]', "line 1 is a JSON list"),
         ("corpus.jsonl", '{"_id": "a"}', "line 1 has no 'text'"),
         ("corpus.jsonl", '{"_id": "a", "text": 1.5}', "'text' is a float"),
@@ -85,7 +90,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "latin.tsv").write_bytes(b"a\tcaf\xe9\n")
     with pytest.raises(InputError, match="not UTF-8"):
         read_items(tmp_path / "latin.tsv")
-    with pytest.raises(InputError, match="ends in '.csv'"):
+    with pytest.raises(InputError, match=r"ends in '\.csv'"):
         read_items(tmp_path / "x.csv")
 
 

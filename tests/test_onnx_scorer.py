@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import sentences, write_encoder
 
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.onnx import OnnxCrossEncoder, alike
+from tiny_models import sentences, write_encoder
 
 torch = pytest.importorskip("torch")
 
@@ -117,7 +117,18 @@ def test_a_full_cache_changes_no_score(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x" * 100_000, "word " * 20_000, "🙂🙃", "שלום עולם", "مرحبا", "\x00\ufffe", "[START]", "[END] [START]"]
+    "text",
+    [
+        "",
+        "x" * 100_000,
+        "word " * 20_000,
+        "🙂🙃",
+        "שלום עולם",
+        "مرحبا",
+        "\x00\ufffe",
+        "[START]",
+        "[END] [START]",
+    ],
 )
 def test_odd_texts(folder: Path, text: str) -> None:
     scorer = OnnxCrossEncoder.load(folder)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import sentences, write_tokenizer
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Scorer
+from tiny_models import sentences, write_tokenizer
 
 pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")

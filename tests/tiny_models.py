@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-WORDS = "the a of in to he she sat on bank river money deposit slope land fish water account big red cat dog".split()
+WORDS = [
+    *("the", "a", "of", "in", "to", "he", "she", "sat", "on", "bank", "river", "money"),
+    *("deposit", "slope", "land", "fish", "water", "account", "big", "red", "cat", "dog"),
+]
 
 
 def write_tokenizer(path: Path) -> Path:

@@ -38,7 +38,8 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
             fields = [fields[0], fields[2], fields[3]]
         if len(fields) != 3:
             raise InputError(
-                f"{path} line {number} has {len(fields)} fields between tabs; expected query id, item id and score"
+                f"{path} line {number} has {len(fields)} fields between tabs; expected query id, item id "
+                f"and score"
             )
         try:
             yield Judgement(fields[0], fields[1], float(fields[2]))
@@ -49,12 +50,14 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
 def read_beir(folder: str | Path, *, split: str = "test", name: str | None = None) -> Collection:
     """A BEIR folder as a collection.
 
-    Judgements come from `qrels/<split>.tsv` or, where a folder has no splits, from `qrels.tsv`. Judgements that name
-    an unknown query or item are refused; queries without judgements are kept.
+    Judgements come from `qrels/<split>.tsv` or, where a folder has no splits, from `qrels.tsv`. Judgements
+    that name an unknown query or item are refused; queries without judgements are kept.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"there is no folder {str(folder)!r}; a BEIR folder holds corpus.jsonl and queries.jsonl")
+        raise InputError(
+            f"there is no folder {str(folder)!r}; a BEIR folder holds corpus.jsonl and queries.jsonl"
+        )
     items = list(read_items(find(folder, "corpus.jsonl")))
     queries = list(read_queries(find(folder, "queries.jsonl")))
     path = find(folder, f"qrels/{split}.tsv", "qrels.tsv")

@@ -25,11 +25,15 @@ def find(folder: Path, *names: str) -> Path:
 
 
 def lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a UTF-8 file, one at a time; `.gz` is unpacked on the way. Blank lines are skipped."""
+    """Numbered lines of a UTF-8 file, streamed; `.gz` is unpacked on the way, blank lines are skipped."""
     path = Path(path)
     number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8") as file
+        ):
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield number, line.rstrip("\r\n")
@@ -62,10 +66,10 @@ def text_of(record: dict[str, Any], keys: tuple[str, ...], path: str | Path, num
                 return value
             if isinstance(value, int) and not isinstance(value, bool):
                 return str(value)
-            raise InputError(
-                f"{path} line {number}: {key!r} is a {type(value).__name__}; expected a string"
-            )
-    raise InputError(f"{path} line {number} has no {' or '.join(map(repr, keys))}; its keys are {sorted(record)}")
+            raise InputError(f"{path} line {number}: {key!r} is a {type(value).__name__}; expected a string")
+    raise InputError(
+        f"{path} line {number} has no {' or '.join(map(repr, keys))}; its keys are {sorted(record)}"
+    )
 
 
 class Unique:

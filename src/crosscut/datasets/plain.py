@@ -38,7 +38,7 @@ def read_tsv(path: str | Path) -> Iterator[Item]:
 
 
 def read_items(path: str | Path) -> list[Item]:
-    """Items of a JSONL, TSV or text file, by its ending (`.gz` may follow); a text file has one item a line."""
+    """Items of a JSONL, TSV or text file, by its ending (`.gz` may follow); `.txt` has one item a line."""
     path = Path(path)
     ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
     if ending in (".jsonl", ".ndjson", ".json"):
@@ -47,7 +47,9 @@ def read_items(path: str | Path) -> list[Item]:
         return list(read_tsv(path))
     if ending == ".txt":
         return [Item(str(number), "", line) for number, line in lines(path)]
-    raise InputError(f"{str(path)!r} ends in {ending!r}; items are read from .jsonl, .tsv and .txt, plain or gzipped")
+    raise InputError(
+        f"{str(path)!r} ends in {ending!r}; items are read from .jsonl, .tsv and .txt, plain or gzipped"
+    )
 
 
 def read_queries(path: str | Path) -> list[Query]:

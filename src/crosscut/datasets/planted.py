@@ -1,4 +1,4 @@
-"""Planted data: score matrices whose structure is known, for tests, examples and benchmarks without a model."""
+"""Planted data: score matrices of known structure, for tests, examples and benchmarks without a model."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def planted(
 ) -> Planted:
     """A low-rank score matrix plus noise.
 
-    `noise` is the standard deviation of what no factor explains (the factors' part has standard deviation 1), `base`
-    that of the items' popularity, `offset` a constant. The vectors are the factors in `dimension` dimensions with
-    `blur` of noise: what an encoder trained for the task would know.
+    `noise` is the standard deviation of what no factor explains (the factors' part has standard deviation
+    1), `base` that of the items' popularity, `offset` a constant. The vectors are the factors in
+    `dimension` dimensions with `blur` of noise: what an encoder trained for the task would know.
     """
     dimension = rank if dimension is None else dimension
     if min(queries, items, rank) < 1 or dimension < rank:
@@ -49,7 +49,9 @@ def planted(
             "all must be at least 1 and the dimension at least the rank"
         )
     if min(noise, base, blur) < 0:
-        raise InputError(f"noise {noise}, base {base} and blur {blur} are standard deviations and cannot be negative")
+        raise InputError(
+            f"noise {noise}, base {base} and blur {blur} are standard deviations and cannot be negative"
+        )
     rng = np.random.default_rng(seed)
     q = rng.standard_normal((queries, rank)) / rank**0.25
     v = rng.standard_normal((items, rank)) / rank**0.25

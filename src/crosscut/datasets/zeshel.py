@@ -1,9 +1,10 @@
-"""ZESHEL worlds (Logeswaran et al. 2019): `documents/<world>.json` and `mentions/<split>.json`, one object a line.
+"""ZESHEL worlds (Logeswaran et al. 2019): `documents/<world>.json` and `mentions/<split>.json`, one object
+a line.
 
-A document is {"document_id", "title", "text"}; a mention points into the text of its context document by the first
-and the last of its words: {"mention_id", "corpus", "context_document_id", "start_index", "end_index",
-"label_document_id"}. Queries are written as in ANNCUR appendix A.1: context left and right of the marked mention,
-which is kept whole when the tokenizer cuts to 128 tokens.
+A document is {"document_id", "title", "text"}; a mention points into the text of its context document by
+the first and the last of its words: {"mention_id", "corpus", "context_document_id", "start_index",
+"end_index", "label_document_id"}. Queries are written as in ANNCUR appendix A.1: context left and right of
+the marked mention, which is kept whole when the tokenizer cuts to 128 tokens.
 """
 
 from __future__ import annotations
@@ -63,11 +64,16 @@ def read_world(
             context = text_of(record, ("context_document_id",), path, number)
             for document in (label, context):
                 if document not in words:
-                    raise InputError(f"{path} line {number} names document {document!r}, unknown to world {world!r}")
-            text = mark_span(words[context], record.get("start_index"), record.get("end_index"), context_words)
+                    raise InputError(
+                        f"{path} line {number} names document {document!r}, unknown to world {world!r}"
+                    )
+            text = mark_span(
+                words[context], record.get("start_index"), record.get("end_index"), context_words
+            )
             if text is None:
                 raise InputError(
-                    f"{path} line {number}: words {record.get('start_index')} … {record.get('end_index')} do not fit "
+                    f"{path} line {number}: words {record.get('start_index')} … {record.get('end_index')} "
+                    f"do not fit "
                     f"document {context!r} of {len(words[context])} words"
                 )
             collection.queries.append(Query(id, text))
@@ -76,7 +82,7 @@ def read_world(
 
 
 def mark_span(words: list[str], first: object, last: object, context: int) -> str | None:
-    """`ctxt_l [START] mention [END] ctxt_r` with at most `context` words a side; None if the span does not fit."""
+    """`ctxt_l [START] mention [END] ctxt_r` with at most `context` words a side, or None."""
     if not (isinstance(first, int) and isinstance(last, int) and 0 <= first <= last < len(words)):
         return None
     left = words[max(0, first - context) : first]

@@ -42,14 +42,16 @@ class ModelFolder:
             raise InputError(f"{threads} threads cannot run a model; use 1 or more")
         if not (self.path / "config.json").is_file():
             raise InputError(
-                f"there is no crosscut model at {str(path)!r} (no config.json in {str(self.path)!r}); pass 'default' "
+                f"there is no crosscut model at {str(path)!r} (no config.json in {str(self.path)!r}); "
+                f"pass 'default' "
                 "or a folder written by `crosscut train`; hub models are loaded by crosscut.scorers.torch"
             )
         try:
             self.config: dict[str, Any] = json.loads((self.path / "config.json").read_text("utf-8"))
             if self.config["format"] != FORMAT:
                 raise InputError(
-                    f"the model at {str(self.path)!r} has format {self.config['format']}, this version reads {FORMAT}; "
+                    f"the model at {str(self.path)!r} has format {self.config['format']}, this version "
+                    f"reads {FORMAT}; "
                     "update crosscut or export the model again"
                 )
             self.width = int(self.config["shape"]["hidden_size"])

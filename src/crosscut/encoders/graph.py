@@ -6,11 +6,11 @@
                  item_lengths (b)                                      → scores (b)
     dual.onnx    states (b × l × D), roles (b × l)                     → vectors (b × D), unit length
 
-Texts of one call of `lower` and `dual` have one length: no padding, so nothing to mask. In `cross` the items of a
-call may be padded to a common length; the attention masks what is past an item's own end.
+Texts of one call of `lower` and `dual` have one length: no padding, so nothing to mask. In `cross` the
+items of a call may be padded to a common length; the attention masks what is past an item's own end.
 
-Matrices may be kept in eight bits (one scale per output) or sixteen; a Cast and a Mul of constants bring them back
-to float32 when a session is made, so all arithmetic is float32.
+Matrices may be kept in eight bits (one scale per output) or sixteen; a Cast and a Mul of constants bring
+them back to float32 when a session is made, so all arithmetic is float32.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Graph:
 
         self._count += 1
         name = f"{kind.lower()}_{self._count}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes))
+        self.nodes.append(
+            helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes)
+        )
         return name
 
     def constant(self, array: npt.NDArray[Any]) -> str:
@@ -102,7 +104,10 @@ class Graph:
         return self.node("SkipLayerNormalization", inputs, "com.microsoft", epsilon=self.epsilon)
 
     def finish(
-        self, name: str, inputs: Mapping[str, tuple[int, Sequence[Any]]], output: tuple[str, int, Sequence[Any]]
+        self,
+        name: str,
+        inputs: Mapping[str, tuple[int, Sequence[Any]]],
+        output: tuple[str, int, Sequence[Any]],
     ) -> bytes:
         """The serialised model; `inputs` maps a name to its element type and shape."""
         from onnx import checker, helper
@@ -139,7 +144,11 @@ def lower_graph(weights: Weights, layers: int, heads: int, epsilon: float, preci
     for number in range(layers):
         x = graph.layer(weights, f"layers.{number}", x)
     states = graph.node("Cast", [x], to=FLOAT16)
-    return graph.finish("states", {"input_ids": (INT64, ["b", "l"])}, (states, FLOAT16, ["b", "l", weights["words.weight"].shape[1]]))
+    return graph.finish(
+        "states",
+        {"input_ids": (INT64, ["b", "l"])},
+        (states, FLOAT16, ["b", "l", weights["words.weight"].shape[1]]),
+    )
 
 
 def cross_graph(
@@ -176,7 +185,9 @@ def cross_graph(
         scored = graph.node("Add", [scored, graph.constant(weights["linear.bias"])])
         scores = graph.node("Squeeze", [scored, graph.whole(1)])
     else:
-        vectors = [graph.node("Gather", [ends_, graph.constant(np.asarray(i, np.int64))], axis=1) for i in (0, 1)]
+        vectors = [
+            graph.node("Gather", [ends_, graph.constant(np.asarray(i, np.int64))], axis=1) for i in (0, 1)
+        ]
         product = graph.node("Mul", vectors)  # (b, D)
         summed = graph.node("ReduceSum", [product, graph.whole(1)], keepdims=0)
         scores = graph.node("Mul", [summed, graph.constant(np.asarray(weights["scale"], np.float32))])

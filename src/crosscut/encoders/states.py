@@ -1,8 +1,8 @@
 """Item states at the meeting point: computed once per item, when first asked for, and kept.
 
-The lower layers read an item alone, so their result serves every query. It is kept in float16, tokens of all items
-in one flat array: 2·D bytes a token, 13 kB for a sentence of 17 tokens at D = 384. Past `cache_bytes` items are
-encoded again whenever they are needed; the scores are the same.
+The lower layers read an item alone, so their result serves every query. It is kept in float16, tokens of
+all items in one flat array: 2·D bytes a token, 13 kB for a sentence of 17 tokens at D = 384. Past
+`cache_bytes` items are encoded again whenever they are needed; the scores are the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ TOKENS_PER_CALL = 4096
 def encode_alone(session: Any, texts: Sequence[Tokens]) -> list[Half]:
     """States (length × D) of each text.
 
-    Texts run together only with texts of their own length. Without padding a text's states are the same whoever it is
-    batched with, so what is rounded to float16 here never depends on the order in which items were asked for.
+    Texts run together only with texts of their own length. Without padding a text's states are the same
+    whoever it is batched with, so what is rounded to float16 here never depends on the order in which items
+    were asked for.
     """
     states: list[Half | None] = [None] * len(texts)
     by_length: dict[int, list[int]] = {}

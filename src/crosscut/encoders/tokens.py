@@ -1,13 +1,14 @@
 """Texts to token ids and roles, without torch.
 
-Every text is encoded on its own, `[CLS] … [SEP]`, so that an item is tokenised once and kept. Where a query and
-an item meet, each token also carries a *role*, which takes the place of the special tokens of ANNCUR appendix A.1:
+Every text is encoded on its own, `[CLS] … [SEP]`, so that an item is tokenised once and kept. Where a query
+and an item meet, each token also carries a *role*, which takes the place of the special tokens of ANNCUR
+appendix A.1:
 
     query   [CLS]  ctxt_l  mention  ctxt_r  [SEP]          item   [CLS]  title  description  [SEP]
     role      4       0       1        0       0                    5      3         2         2
 
-The two [CLS] tokens are the special tokens of the [EMB] head; the mention role stands for [M_s] … [M_e], the title
-role for [ENT]. In texts these are written `[START] … [END]` and `title [ENT] description`.
+The two [CLS] tokens are the special tokens of the [EMB] head; the mention role stands for [M_s] … [M_e],
+the title role for [ENT]. In texts these are written `[START] … [END]` and `title [ENT] description`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class Tokenizer:
         return tokens
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(
+            list(texts), add_special_tokens=False
+        )
         return [encoding.ids for encoding in encoded]
 
 

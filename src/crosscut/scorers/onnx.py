@@ -1,7 +1,7 @@
 """Cross-encoders without torch: a model folder run by onnxruntime.
 
-Scores are raw logits. A pair's score does not depend on what it is scored with: items are padded, never scaled,
-together, and padding is masked out of the attention.
+Scores are raw logits. A pair's score does not depend on what it is scored with: items are padded, never
+scaled, together, and padding is masked out of the attention.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BoundOnnxCrossEncoder:
     def score(self, query: Any, positions: Positions) -> Floats:
         """Scores of one query with the items at `positions`, in that order."""
         positions = np.asarray(positions, np.int64)
-        if positions.size and not (0 <= positions.min() and positions.max() < len(self)):
+        if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
             raise InputError(
                 f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} items"
             )
@@ -103,7 +103,7 @@ class BoundOnnxCrossEncoder:
         wanted = [np.asarray(positions, np.int64) for _, positions in requests]
         if wanted and self.items.kept == len(self):
             together = np.concatenate(wanted)
-            if together.size and 0 <= together.min() and together.max() < len(self):
+            if together.size and together.min() >= 0 and together.max() < len(self):
                 self.items.fill(together)
         return [self.score(query, positions) for (query, _), positions in zip(requests, wanted, strict=True)]
 
@@ -119,7 +119,7 @@ class BoundOnnxCrossEncoder:
 
 
 def alike(lengths: Positions, query: int, *, tokens: int = 3072, slack: float = 0.1) -> Iterator[Positions]:
-    """Rows in groups of nearly equal length: at most `tokens` tokens a group, at most `slack` of it padding."""
+    """Rows in groups of nearly equal length: at most `tokens` tokens each, `slack` of them padding."""
     order = np.argsort(lengths, kind="stable")
     start, real = 0, 0
     for place, row in enumerate(order.tolist()):

@@ -1,7 +1,7 @@
 """Cross-encoders from a hub or a path, run by sentence-transformers; the same interface as `scorers.onnx`.
 
-Scores are raw logits: sentence-transformers applies a sigmoid to models with one label unless told otherwise, so the
-Identity is asked for. Pairs are sorted by length before they are batched.
+Scores are raw logits: sentence-transformers applies a sigmoid to models with one label unless told
+otherwise, so the Identity is asked for. Pairs are sorted by length before they are batched.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class TorchCrossEncoder:
             )
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no cross-encoder can be loaded from {str(model)!r} ({error}); pass a hub id or a folder written by "
+                f"no cross-encoder can be loaded from {str(model)!r} ({error}); pass a hub id or a folder "
+                f"written by "
                 "CrossEncoder.save_pretrained"
             ) from error
         return cls(loaded, batch_size=batch_size, name=str(model))
@@ -118,9 +119,10 @@ class BoundTorchCrossEncoder:
         sizes = []
         for query, positions in requests:
             positions = np.asarray(positions, np.int64)
-            if positions.size and not (0 <= positions.min() and positions.max() < len(self)):
+            if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
                 raise InputError(
-                    f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} items"
+                    f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} "
+                    f"items"
                 )
             pairs += [(str(query), self.items[position]) for position in positions.tolist()]
             sizes.append(len(positions))

@@ -1,9 +1,9 @@
 """A BERT-like encoder in torch, on packed tokens, in two parts that meet in the middle.
 
-The first m layers (`lower`) read every text alone; the remaining layers read query and item together. With m = 0
-this is the cross-encoder of ANNCUR (section 2, fig. 1a). With m > 0 the states of an item after m layers do not
-depend on the query: they are computed once per corpus, as a dual encoder's vectors are, and only the upper layers
-are paid per pair (the split of PreTTR and MORES, with the heads of ANNCUR on top).
+The first m layers (`lower`) read every text alone; the remaining layers read query and item together. With
+m = 0 this is the cross-encoder of ANNCUR (section 2, fig. 1a). With m > 0 the states of an item after m
+layers do not depend on the query: they are computed once per corpus, as a dual encoder's vectors are, and
+only the upper layers are paid per pair (the split of PreTTR and MORES, with the heads of ANNCUR on top).
 
 Packed means: the tokens of all texts of a batch lie one after the other in one (T × D) matrix, so that linear
 layers, where the time goes, never see padding; only the attention scores are padded.
@@ -45,7 +45,9 @@ class Shape:
             config = json.loads(path.read_text("utf-8"))
             return cls(**{name: config[name] for name in cls.__dataclass_fields__})
         except FileNotFoundError as error:
-            raise InputError(f"there is no encoder at {str(path.parent)!r}: config.json is missing") from error
+            raise InputError(
+                f"there is no encoder at {str(path.parent)!r}: config.json is missing"
+            ) from error
         except (json.JSONDecodeError, KeyError) as error:
             raise InputError(
                 f"{str(path)!r} does not describe a BERT-like encoder ({error}); "
@@ -59,7 +61,7 @@ class Shape:
 class Packing(NamedTuple):
     """How the packed tokens of `batch` texts lie in a padded (batch × length) grid."""
 
-    index: Tensor  # (T,) place of each token in the flattened grid
+    places: Tensor  # (T,) place of each token in the flattened grid
     starts: Tensor  # (batch,) row of each text's first token
     mask: Tensor  # (batch, 1, 1, length) True where there is a token
     batch: int
@@ -72,7 +74,7 @@ def pack(lengths: Sequence[int] | npt.NDArray[np.int64]) -> Packing:
     batch, length = len(sizes), int(sizes.max())
     grid = torch.arange(length)[None, :] < sizes[:, None]  # (batch, length)
     return Packing(
-        index=grid.flatten().nonzero()[:, 0],
+        places=grid.flatten().nonzero()[:, 0],
         starts=torch.cumsum(sizes, 0) - sizes,
         mask=grid[:, None, None, :],
         batch=batch,
@@ -112,13 +114,13 @@ class Layer(nn.Module):
         mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=packing.mask)
         flat = mixed.transpose(1, 2).reshape(-1, x.shape[1])  # (batch·length or batch·r, D)
         if rows is None:
-            flat = flat[packing.index]  # (T, D)
+            flat = flat[packing.places]  # (T, D)
         asked = self.attention_norm(asked + self.output(flat))
         return self.norm(asked + self.down(functional.gelu(self.up(asked))))  # type: ignore[no-any-return]
 
     def _grid(self, packed: Tensor, packing: Packing) -> Tensor:
         padded = packed.new_zeros(packing.batch * packing.length, packed.shape[1])
-        padded = padded.index_copy(0, packing.index, packed)
+        padded = padded.index_copy(0, packing.places, packed)
         return padded.view(packing.batch, packing.length, self.heads, -1).transpose(1, 2)
 
 
@@ -134,7 +136,7 @@ class Lower(nn.Module):
 
     def forward(self, ids: Tensor, packing: Packing) -> Tensor:
         """Packed token ids (T,) → states (T × D)."""
-        x = self.words(ids) + self.positions(packing.index % packing.length)
+        x = self.words(ids) + self.positions(packing.places % packing.length)
         x = self.norm(x)
         for layer in self.layers:
             x = layer(x, packing)
@@ -180,5 +182,7 @@ def read_encoder(folder: str | Path) -> tuple[Shape, dict[str, Tensor]]:
                 for part in ("weight", "bias"):
                     weights[f"layers.{i}.{ours}.{part}"] = saved[f"encoder.layer.{i}.{theirs}.{part}"]
     except KeyError as error:
-        raise InputError(f"{str(path)!r} lacks the tensor {error}; only BERT-like encoders can be read") from error
+        raise InputError(
+            f"{str(path)!r} lacks the tensor {error}; only BERT-like encoders can be read"
+        ) from error
     return shape, weights

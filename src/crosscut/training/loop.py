@@ -1,8 +1,9 @@
-"""The training loop: cross-entropy over one right item and its negatives, AdamW, one cycle, best checkpoint kept.
+"""The training loop: cross-entropy over one right item and its negatives, AdamW, one cycle, best
+checkpoint kept.
 
-Everything that the next step depends on (weights, optimiser, step, best so far) is in `checkpoint.safetensors` and
-`state.json`, written to a temporary sibling and renamed: a run that was killed resumes where it last validated and
-sees the batches it would have seen.
+Everything that the next step depends on (weights, optimiser, step, best so far) is in
+`checkpoint.safetensors` and `state.json`, written to a temporary sibling and renamed: a run that was killed
+resumes where it last validated and sees the batches it would have seen.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Settings:
         if self.learning_rate <= 0:
             raise InputError(f"the learning rate must be positive, not {self.learning_rate}")
         if self.epochs < 1 or self.validations < 1:
-            raise InputError(f"{self.epochs} epochs and {self.validations} validations; both must be at least 1")
+            raise InputError(
+                f"{self.epochs} epochs and {self.validations} validations; both must be at least 1"
+            )
 
 
 @dataclass
@@ -75,7 +78,8 @@ def scores_of(model: Split, batch: Batch) -> Tensor:
     if isinstance(model, DualModel):
         vectors = model(texts)  # (texts, D)
         scores = (vectors[batch.queries] * vectors[batch.items]).sum(1) * model.temperature
-        return scores.view(batch.examples, batch.candidates)
+        table: Tensor = scores.view(batch.examples, batch.candidates)
+        return table
     raise InputError(f"cannot train a {type(model).__name__}; pass a CrossModel or a DualModel")
 
 
@@ -114,7 +118,11 @@ def validate(model: Split, examples: Examples, settings: Settings) -> dict[str, 
         group.append(example)
         following = ordered[position + 1] if position + 1 < len(ordered) else None
         full = sum(examples.cost(e) for e in group) > settings.tokens_per_batch
-        if full or following is None or (following.source, len(following.items)) != (example.source, len(example.items)):
+        if (
+            full
+            or following is None
+            or (following.source, len(following.items)) != (example.source, len(example.items))
+        ):
             scores = scores_of(model, collate(examples, group, len(example.items), rng))
             hits.setdefault(example.source, []).extend((scores.argmax(1) == 0).int().tolist())
             group = []
@@ -134,8 +142,8 @@ def train(
 ) -> Outcome:
     """Train `model` on `examples`; the best weights end up in the model and in `folder`/best.safetensors.
 
-    `before_epoch(number, examples)` may replace the training examples, as re-mining negatives with the latest dual
-    encoder does (ANNCUR A.1). `report` gets one record per step and per validation.
+    `before_epoch(number, examples)` may replace the training examples, as re-mining negatives with the
+    latest dual encoder does (ANNCUR A.1). `report` gets one record per step and per validation.
     """
     settings.check()
     if not examples.train:
@@ -182,7 +190,8 @@ def train(
             if not math.isfinite(value):
                 raise InputError(
                     f"the loss is {value} at step {step}; lower the learning rate ({settings.learning_rate}) "
-                    f"and start again in an empty folder, or resume from the last checkpoint in {str(folder)!r}"
+                    f"and start again in an empty folder, or resume from the last checkpoint in "
+                    f"{str(folder)!r}"
                 )
             tell(
                 {
@@ -246,7 +255,13 @@ def keep(
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer/{key}/{name}"] = torch.as_tensor(value)
     write_tensors(folder / "checkpoint.safetensors", tensors)
-    state = {"step": step, "best": best, "best_step": best_step, "history": history, "settings": asdict(settings)}
+    state = {
+        "step": step,
+        "best": best,
+        "best_step": best_step,
+        "history": history,
+        "settings": asdict(settings),
+    }
     temporary = folder / "state.json.part"
     temporary.write_text(json.dumps(state, indent=1), "utf-8")
     os.replace(temporary, folder / "state.json")
@@ -258,7 +273,11 @@ def resume(
     """Load the last checkpoint of a folder; it must come from the same settings."""
     state = json.loads((folder / "state.json").read_text("utf-8"))
     if state["settings"] != asdict(settings):
-        changed = {k: (v, asdict(settings).get(k)) for k, v in state["settings"].items() if asdict(settings).get(k) != v}
+        changed = {
+            k: (v, asdict(settings).get(k))
+            for k, v in state["settings"].items()
+            if asdict(settings).get(k) != v
+        }
         raise InputError(
             f"{str(folder)!r} holds a run with other settings (then, now: {changed}); "
             "use another folder or delete its state.json"
@@ -277,7 +296,9 @@ def load_into(trained: dict[str, nn.Parameter], weights: dict[str, Tensor], fold
     """Copy saved weights into parameters of the same names and shapes."""
     if set(weights) != set(trained):
         odd = sorted(set(weights) ^ set(trained))
-        raise InputError(f"{str(folder)!r} was trained with other parameters, for example {odd[0]!r}; use another folder")
+        raise InputError(
+            f"{str(folder)!r} was trained with other parameters, for example {odd[0]!r}; use another folder"
+        )
     with torch.no_grad():
         for name, parameter in trained.items():
             parameter.copy_(weights[name])

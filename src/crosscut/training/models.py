@@ -1,6 +1,8 @@
-"""The trainable models: cross-encoders with an [EMB] or a [CLS] head, and dual encoders, on one split encoder.
+"""The trainable models: cross-encoders with an [EMB] or a [CLS] head, and dual encoders, on one split
+encoder.
 
-- [EMB]-CE (ANNCUR section 2.4): f(q, i) = s · e_q · e_i, the contextual vectors of the two special tokens after
+- [EMB]-CE (ANNCUR section 2.4): f(q, i) = s · e_q · e_i, the contextual vectors of the two special tokens
+after
   query and item were read together;
 - [CLS]-CE: f(q, i) = w · e_q + b, a linear layer on the first token;
 - DE: cosine of mean-pooled vectors, times a temperature, query and item read apart to the end.
@@ -74,7 +76,8 @@ class Split(nn.Module):
         super().__init__()
         if not 0 <= independent < shape.num_hidden_layers:
             raise InputError(
-                f"{independent} independent layers of {shape.num_hidden_layers} leave none to read query and item "
+                f"{independent} independent layers of {shape.num_hidden_layers} leave none to read query "
+                f"and item "
                 f"together; choose 0 … {shape.num_hidden_layers - 1}"
             )
         self.shape = shape
@@ -137,11 +140,12 @@ class CrossModel(Split):
         if self.head == "cls":
             return self.linear(ends)[:, 0]  # type: ignore[no-any-return]
         ends = ends.view(len(rows), 2, -1)
-        return (ends[:, 0] * ends[:, 1]).sum(1) * self.scale
+        product: Tensor = (ends[:, 0] * ends[:, 1]).sum(1) * self.scale
+        return product
 
 
 class DualModel(Split):
-    """A dual encoder: mean-pooled, unit length; one set of weights for queries and items, told apart by roles."""
+    """A dual encoder: mean-pooled, unit length; one set of weights, queries and items told apart by roles."""
 
     def __init__(self, shape: Shape, independent: int = 0) -> None:
         super().__init__(shape, independent)
@@ -152,6 +156,6 @@ class DualModel(Split):
         x = self.states(texts) + self.roles(texts.roles)  # (T, D)
         for layer in self.upper:
             x = layer(x, texts.packing)
-        owner = texts.packing.index // texts.packing.length  # (T,)
+        owner = texts.packing.places // texts.packing.length  # (T,)
         sums = x.new_zeros(texts.packing.batch, x.shape[1]).index_add(0, owner, x)
         return functional.normalize(sums, dim=1)  # the mean and the sum point the same way

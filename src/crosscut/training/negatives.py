@@ -1,7 +1,8 @@
 """Hard negatives: random, TF-IDF, dual encoder (ANNCUR appendix B.1, table 3).
 
-A miner ranks items for queries; `draw` picks negatives from a ranking, never a judged item. Drawing at random among
-the best few dozen, rather than taking the very best, keeps unjudged relevant items from being taught as wrong.
+A miner ranks items for queries; `draw` picks negatives from a ranking, never a judged item. Drawing at
+random among the best few dozen, rather than taking the very best, keeps unjudged relevant items from being
+taught as wrong.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class TfIdf:
     def _weigh(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
         weighed = counts.multiply(self.weights[None, :]).tocsr()
         norms = np.sqrt(np.asarray(weighed.multiply(weighed).sum(axis=1)).ravel())
-        return sparse.diags(1 / np.maximum(norms, 1e-12)) @ weighed
+        return sparse.csr_matrix(sparse.diags(1 / np.maximum(norms, 1e-12)) @ weighed)
 
 
 def rank_dense(
