@@ -152,9 +152,20 @@ def lower_graph(weights: Weights, layers: int, heads: int, epsilon: float, preci
 
 
 def cross_graph(
-    weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision, head: str
+    weights: Weights,
+    layers: int,
+    heads: int,
+    epsilon: float,
+    precision: Precision,
+    head: str,
+    *,
+    trim: bool = True,
 ) -> bytes:
-    """`cross.onnx` from weights named as in `crosscut.training.models.CrossModel`."""
+    """`cross.onnx` from weights named as in `crosscut.training.models.CrossModel`.
+
+    `trim` computes the last layer only for the tokens that the head reads; without it the scores are the
+    same and the time is longer (benchmarks/scorer.py shows by how much).
+    """
     graph = Graph(precision, heads, epsilon)
     width = weights["roles.weight"].shape[1]
     table = graph.small(weights["roles.weight"])
@@ -178,7 +189,12 @@ def cross_graph(
         x = graph.layer(weights, f"upper.{number}", x, mask=mask)
     heads_of = graph.whole(0) if head == "cls" else graph.node("Concat", [graph.whole(0), lq], axis=0)
     asked = graph.node("Gather", [x, heads_of], axis=1)  # (b, 1 or 2, D)
-    ends_ = graph.layer(weights, f"upper.{layers - 1}", x, mask=mask, asked=asked)
+    if trim:
+        ends_ = graph.layer(weights, f"upper.{layers - 1}", x, mask=mask, asked=asked)
+    else:
+        ends_ = graph.node(
+            "Gather", [graph.layer(weights, f"upper.{layers - 1}", x, mask=mask), heads_of], axis=1
+        )
     if head == "cls":
         first = graph.node("Squeeze", [ends_, graph.whole(1)])  # (b, D)
         scored = graph.node("MatMul", [first, graph.constant(weights["linear.weight"].T)])
