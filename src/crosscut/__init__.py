@@ -1,3 +1,62 @@
-"""crosscut: k-nearest-neighbour search when the similarity is expensive."""
+"""crosscut: k-nearest-neighbour search when the similarity is expensive.
+
+Names are loaded when they are first used, so that `import crosscut` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crosscut.errors import BudgetError, CrosscutError, InputError, MissingDependency, ScorerError
+    from crosscut.evaluation.replay import Report, replay
+    from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
+    from crosscut.search.hits import Hit, Hits
+    from crosscut.search.searcher import Searcher
+    from crosscut.search.stopping import Patience
+    from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CUR",
+    "BudgetError",
+    "CrosscutError",
+    "Hit",
+    "Hits",
+    "InputError",
+    "ItemScores",
+    "MatrixScorer",
+    "MemoryCache",
+    "MissingDependency",
+    "Patience",
+    "Report",
+    "ScorerError",
+    "Searcher",
+    "Stacked",
+    "TextScorer",
+    "Vectors",
+    "replay",
+]
+
+_HOME = {
+    "errors": ("BudgetError", "CrosscutError", "InputError", "MissingDependency", "ScorerError"),
+    "evaluation.replay": ("Report", "replay"),
+    "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
+    "search.hits": ("Hit", "Hits"),
+    "search.searcher": ("Searcher",),
+    "search.stopping": ("Patience",),
+    "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f"crosscut.{module}"), name)
+    raise AttributeError(f"module 'crosscut' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

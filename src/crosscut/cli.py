@@ -1,0 +1,250 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from crosscut.errors import CrosscutError, InputError
+
+app = typer.Typer(
+    name="crosscut",
+    help="k-nearest-neighbour search when the similarity is expensive.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+state: dict[str, bool] = {"debug": False}
+
+
+def _version(value: bool) -> None:
+    if value:
+        from crosscut import __version__
+
+        typer.echo(f"crosscut {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    state["debug"] = debug
+
+
+@app.command()
+def replay(
+    test: Annotated[Path | None, typer.Option(help="Scores of test queries (queries × items), .npy.")] = None,
+    anchors: Annotated[Path | None, typer.Option(help="Scores of anchor queries (queries × items), .npy.")] = None,
+    vectors: Annotated[Path | None, typer.Option(help="Item vectors of a dual encoder, .npy.")] = None,
+    query_vectors: Annotated[Path | None, typer.Option(help="Its vectors of the test queries, .npy.")] = None,
+    anchor_query_vectors: Annotated[Path | None, typer.Option(help="… of the anchor queries, .npy.")] = None,
+    item_scores: Annotated[Path | None, typer.Option(help="Item–item scores (anchor items × items), .npy.")] = None,
+    item_anchors: Annotated[Path | None, typer.Option(help="Positions of those anchor items, .npy.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="One .npz instead: arrays test, train (or anchors), vectors, query_vectors, …"),
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help="Methods, comma-separated; settings as name@key=value+key=value.")
+    ] = "rnr,anncur,adacur,axn,crosscut",
+    budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200,500",
+    k: Annotated[str, typer.Option("-k", help="How many neighbours, comma-separated.")] = "1,10,100",
+    rounds: Annotated[int | None, typer.Option(help="Rounds of the adaptive methods (default: their own).")] = None,
+    first: Annotated[str, typer.Option(help="Round one: auto, dense (query vectors) or random.")] = "auto",
+    seeds: Annotated[int, typer.Option(help="Seeds of random draws.")] = 3,
+    split: Annotated[
+        str,
+        typer.Option(help="ANNCUR's share for anchor items: tuned on held-out anchor queries, oracle, or a number."),
+    ] = "tuned",
+    tune_axn: Annotated[bool, typer.Option(help="Choose λ, α, β of axn on the anchor queries.")] = False,
+    studies: Annotated[bool, typer.Option(help="Also rank, spectrum, approximation error and oracle anchors.")] = False,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the records here.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write plots (PNG) into this folder.")] = None,
+) -> None:
+    """Replay the papers' experiments on a known score matrix: recall of each method at each budget.
+
+    Examples:
+
+        crosscut replay --data scores.npz --json out.json --plots plots/
+
+        crosscut replay --test test.npy --anchors train.npy --methods adacur,adacur@select=softmax -k 1,10
+    """
+    from rich.progress import Progress
+
+    from crosscut.evaluation.replay import make_world
+    from crosscut.evaluation.replay import replay as run_replay
+    from crosscut.evaluation.report import recall_table, write_json
+
+    given: dict[str, Any] = {
+        "test": test,
+        "anchors": anchors,
+        "vectors": vectors,
+        "query_vectors": query_vectors,
+        "anchor_query_vectors": anchor_query_vectors,
+        "item_scores": item_scores,
+        "item_anchors": item_anchors,
+    }
+    arrays = {**_archive(data), **{name: _array(path) for name, path in given.items() if path is not None}}
+    if "test" not in arrays:
+        raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
+    errors = Console(stderr=True)
+    labels = [label.replace("+", ",") for label in methods.split(",") if label]
+    with Progress(console=errors, transient=True) as bar:
+        task = bar.add_task("replay", total=len(labels))
+        report = run_replay(
+            **arrays,
+            methods=labels,
+            budgets=_numbers("--budgets", budgets),
+            k=_numbers("-k", k),
+            rounds=rounds,
+            first=first,
+            seeds=seeds,
+            split=split if split in ("tuned", "oracle") else _fraction("--split", split),
+            tune_axn=tune_axn,
+            progress=lambda label, step, total: bar.update(task, completed=step, total=total, description=label),
+        )
+    Console().print(recall_table(report))
+    results: dict[str, Any] = {}
+    if studies:
+        results = _studies(make_world(**arrays), _numbers("--budgets", budgets), _numbers("-k", k), errors)
+    if json_path is not None:
+        write_json(json_path, report.json() if not studies else {"records": report.json(), **results})
+        errors.print(f"wrote {json_path}")
+    if plots is not None:
+        _plots(make_world(**arrays), report, plots, labels, _numbers("--budgets", budgets), errors)
+
+
+def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> dict[str, Any]:
+    from rich.table import Table
+
+    from crosscut.evaluation.studies import approximation, oracle_study, spectrum
+
+    out = Console()
+    results: dict[str, Any] = {"spectrum": {"test": spectrum(world.test).json()}}
+    told = results["spectrum"]["test"]
+    out.print(
+        f"rank {told['rank']} of {min(world.test.shape)}; directions that hold 90/95/99 % of the energy: "
+        f"{'/'.join(str(v) for v in told['directions'].values())}, centred on item means "
+        f"{'/'.join(str(v) for v in told['centred'].values())}"
+    )
+    if world.anchors is None:
+        return results
+    with errors.status("approximation and oracle anchors …"):
+        close = approximation(world.test, world.anchors, budgets, k)
+        oracle = oracle_study(world, budgets[:2], k)
+    results["approximation"] = [entry.json() for entry in close]
+    results["oracle"] = oracle
+    table = Table(title="relative error of CUR, ‖M − M̃‖ / ‖M‖")
+    for name in ("anchor items", "U", "all items", *(f"top {size}" for size in close[0].top_error)):
+        table.add_column(name, justify="right")
+    for entry in close:
+        errors_on_top = [f"{value:.3f}" for value in entry.top_error.values()]
+        table.add_row(str(entry.anchors), entry.u, f"{entry.error:.3f}", *errors_on_top)
+    out.print(table)
+    table = Table(title="ANNCUR with anchor items chosen by an oracle (best split)")
+    for name in ("anchors", "k_m", "ε", "k", "B", "recall"):
+        table.add_column(name, justify="right")
+    for row in oracle:
+        cells = (
+            row["method"],
+            row["masked"],
+            row["epsilon"],
+            row["k"],
+            row["budget"],
+            f"{row['recall']:.3f}",
+        )
+        table.add_row(*map(str, cells))
+    out.print(table)
+    return results
+
+
+def _plots(world: Any, report: Any, folder: Path, labels: list[str], budgets: list[int], errors: Console) -> None:
+    from crosscut.evaluation import plots as draw
+    from crosscut.evaluation.replay import parse_method
+    from crosscut.evaluation.studies import spectrum
+
+    folder.mkdir(parents=True, exist_ok=True)
+    draw.recall_against_budget(report, folder / "recall.png")
+    draw.spectrum_plot({"test queries": spectrum(world.test).singular_values}, folder / "spectrum.png")
+    largest = max(budgets)
+    rows = [
+        {"label": f"{r.method}, B={r.budget}", "seconds": r.seconds}
+        for r in report.records
+        if r.budget == largest and r.k == report.records[0].k
+    ]
+    draw.time_split(rows, folder / "time.png")
+    for label in labels:
+        name, settings = parse_method(label)
+        if name in ("adacur", "axn", "crosscut"):
+            target = folder / f"rounds-{name}.png"
+            draw.rounds_of_one_query(world, name, 0, min(budgets, key=lambda b: abs(b - 100)), target, **settings)
+    errors.print(f"wrote plots to {folder}")
+
+
+def _archive(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    names = {"train": "anchors"}
+    wanted = (
+        "test",
+        "anchors",
+        "train",
+        "vectors",
+        "query_vectors",
+        "anchor_query_vectors",
+        "item_scores",
+        "item_anchors",
+    )
+    with _load(path) as archive:
+        return {names.get(name, name): archive[name] for name in archive.files if name in wanted}
+
+
+def _array(path: Path) -> Any:
+    return _load(path, memory_map=True)
+
+
+def _load(path: Path, memory_map: bool = False) -> Any:
+    try:
+        return np.load(path, mmap_mode="r" if memory_map else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} is not a readable numpy file: {error}") from None
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        values = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InputError(f"{option} takes whole numbers separated by commas; got {text!r}") from None
+    if not values or min(values) < 1:
+        raise InputError(f"{option} takes whole numbers of at least 1; got {text!r}")
+    return values
+
+
+def _fraction(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{option} takes tuned, oracle or a number between 0 and 1; got {text!r}") from None
+
+
+def main() -> None:
+    """Run the command line: errors are one sentence and exit code 2, tracebacks only with --debug."""
+    try:
+        app()
+    except CrosscutError as error:
+        if state["debug"]:
+            raise
+        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, markup=True)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""Measures, replays on a known matrix, studies, reports and plots."""

@@ -1,0 +1,241 @@
+"""The meter: the one gate through which every call of the expensive function passes.
+
+No code path can spend a call that is not counted here, and no search can overspend. What has been paid for is
+written to the query's `Account` at once, so that a scorer that fails later loses nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from crosscut.errors import (
+    BudgetError,
+    CrosscutError,
+    ScoreCountError,
+    ScorerError,
+    ScorerTimeout,
+    ScoreValueError,
+)
+from crosscut.scorers.base import BoundScorer, Floats, Positions, Request
+from crosscut.scorers.threads import in_thread
+
+NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
+NO_SCORES: Floats = np.empty(0, dtype=np.float64)
+
+
+class ScoreCache(Protocol):
+    """Scores that are already known, and therefore free."""
+
+    def get(self, query: Any, positions: Positions) -> Floats:
+        """The known scores, NaN where there is none."""
+        ...
+
+    def put(self, query: Any, positions: Positions, scores: Floats) -> None:
+        """Keep these scores."""
+        ...
+
+
+class MemoryCache:
+    """A score cache in a dictionary, for one process."""
+
+    def __init__(self) -> None:
+        self._scores: dict[Any, dict[int, float]] = {}
+
+    def get(self, query: Any, positions: Positions) -> Floats:
+        known = self._scores.get(query, {})
+        return np.array([known.get(int(position), np.nan) for position in positions], dtype=np.float64)
+
+    def put(self, query: Any, positions: Positions, scores: Floats) -> None:
+        self._scores.setdefault(query, {}).update(zip(positions.tolist(), scores.tolist(), strict=True))
+
+
+@dataclass(slots=True)
+class Account:
+    """What one query has bought: positions and exact scores, in the order of buying."""
+
+    query: Any
+    budget: int
+    calls: int = 0
+    cached: int = 0
+    positions: Positions = field(default_factory=lambda: NO_POSITIONS)
+    scores: Floats = field(default_factory=lambda: NO_SCORES)
+
+    @property
+    def left(self) -> int:
+        return self.budget - self.calls
+
+    def record(self, positions: Positions, scores: Floats) -> None:
+        self.positions = np.concatenate([self.positions, positions])
+        self.scores = np.concatenate([self.scores, scores])
+
+
+class Meter:
+    """Counts, checks and batches the calls of one search.
+
+    Parameters
+    ----------
+    scorer
+        The bound scorer.
+    cache
+        Known scores; a pair found there is free.
+    deadline
+        Seconds from now at which no further batch is handed out. With a deadline, calls go out in batches of
+        `batch_size` pairs from a helper thread; a batch that has not come back after twice the deadline (and
+        one second at least) raises `ScorerTimeout`.
+    """
+
+    def __init__(
+        self,
+        scorer: BoundScorer,
+        *,
+        cache: ScoreCache | None = None,
+        deadline: float | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        self.scorer = scorer
+        self.cache = cache
+        self.deadline = deadline
+        self.batch_size = batch_size
+        self.calls = 0
+        self.seconds = 0.0
+        self._started = time.perf_counter()
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.perf_counter() - self._started >= self.deadline
+
+    def buy(self, accounts: Sequence[Account], picks: Sequence[Positions]) -> None:
+        """Score `picks[j]` for `accounts[j]` and record the scores there.
+
+        Picks that the account already holds are dropped, cached ones are free. When the deadline passes, what
+        has not been handed out is not scored.
+        """
+        started = time.perf_counter()
+        try:
+            self._buy(accounts, picks)
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    def _buy(self, accounts: Sequence[Account], picks: Sequence[Positions]) -> None:
+        orders: list[tuple[Account, Positions]] = []
+        for account, pick in zip(accounts, picks, strict=True):
+            fresh = _without_repeats(pick, account.positions)
+            fresh = self._take_cached(account, fresh)
+            if len(fresh) > account.left:
+                raise BudgetError(
+                    f"{len(fresh)} calls were asked for with {account.left} of {account.budget} left; "
+                    "raise the budget or ask for fewer"
+                )
+            if len(fresh):
+                orders.append((account, fresh))
+        if self.deadline is None:
+            if orders:
+                self._call(orders)
+            return
+        for batch in _batches(orders, self.batch_size):
+            if self.late:
+                return
+            self._call(batch)
+
+    def _take_cached(self, account: Account, positions: Positions) -> Positions:
+        if self.cache is None or not len(positions):
+            return positions
+        scores = np.asarray(self.cache.get(account.query, positions), dtype=np.float64)
+        known = ~np.isnan(scores)
+        account.cached += int(known.sum())
+        account.record(positions[known], scores[known])
+        return positions[~known]
+
+    def _call(self, orders: Sequence[tuple[Account, Positions]]) -> None:
+        for account, positions in orders:  # counted before the call: a call that fails was still made
+            account.calls += len(positions)
+            self.calls += len(positions)
+        answers = self._ask([(account.query, positions) for account, positions in orders])
+        if len(answers) != len(orders):
+            raise ScoreCountError(f"the scorer answered {len(answers)} of {len(orders)} queries in a batch")
+        fault: ScorerError | None = None
+        for (account, positions), answer in zip(orders, answers, strict=True):
+            scores, error = _checked(account.query, positions, answer)
+            fault = fault or error  # raised below: the good scores of the same batch are kept
+            good = np.isfinite(scores)
+            account.record(positions[good], scores[good])
+            if self.cache is not None:
+                self.cache.put(account.query, positions[good], scores[good])
+        if fault is not None:
+            raise fault
+
+    def _ask(self, requests: list[Request]) -> list[Floats]:
+        try:
+            if self.deadline is None:
+                return list(self.scorer.score_many(requests))
+            limit = max(2 * self.deadline, self.deadline + 1.0)
+            left = max(self._started + limit - time.perf_counter(), 0.0)
+            try:
+                return in_thread(lambda: list(self.scorer.score_many(requests)), left)
+            except TimeoutError as error:
+                raise ScorerTimeout(
+                    f"the scorer did not answer within {limit:.3g} s of a search whose deadline is "
+                    f"{self.deadline:.3g} s"
+                ) from error
+        except CrosscutError:
+            raise
+        except Exception as error:
+            pairs = sum(len(positions) for _, positions in requests)
+            raise ScorerError(
+                f"the scorer failed on a batch of {pairs} pairs: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _checked(query: Any, positions: Positions, answer: Any) -> tuple[Floats, ScorerError | None]:
+    """One score per position (NaN where there is no usable one), and what was wrong with the answer."""
+    scores = np.asarray(answer, dtype=np.float64)
+    if scores.shape != positions.shape:
+        shape = f"{scores.size} scores" if scores.ndim == 1 else f"an array of shape {scores.shape}"
+        return np.full(positions.shape, np.nan), ScoreCountError(
+            f"the scorer returned {shape} for {len(positions)} items of query {_brief(query)}; "
+            "it must return one score per item, in order"
+        )
+    bad = ~np.isfinite(scores)
+    if not bad.any():
+        return scores, None
+    where = int(np.flatnonzero(bad)[0])
+    return scores, ScoreValueError(
+        f"the scorer returned {scores[where]} for query {_brief(query)} and item {int(positions[where])} "
+        f"({int(bad.sum())} of {len(scores)} scores are not finite); scores must be real numbers"
+    )
+
+
+def _without_repeats(pick: Positions, scored: Positions) -> Positions:
+    _, first = np.unique(pick, return_index=True)
+    pick = pick[np.sort(first)]
+    return pick[~np.isin(pick, scored)] if len(scored) else pick
+
+
+def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[list[tuple[Account, Positions]]]:
+    """Cut orders into batches of at most `size` pairs, one slice of every query in turn."""
+    slices = [
+        (start, account, positions[start : start + size])
+        for account, positions in orders
+        for start in range(0, len(positions), size)
+    ]
+    slices.sort(key=lambda entry: entry[0])
+    batches: list[list[tuple[Account, Positions]]] = []
+    room = 0
+    for _, account, positions in slices:
+        if len(positions) > room:
+            batches.append([])
+            room = size
+        batches[-1].append((account, positions))
+        room -= len(positions)
+    return batches
+
+
+def _brief(query: Any) -> str:
+    text = repr(query)
+    return text if len(text) <= 60 else text[:57] + "…'"

@@ -1,0 +1,245 @@
+"""How a query vector u is estimated from what has been scored.
+
+| estimator | u | paper |
+|---|---|---|
+| `Regression` | (V_A)† a, or ridge; mixed with the encoder's vector by λ | ADACUR alg. 1, AXN eq. 4 and 7 |
+| `Stretched` | ridge that is easy on the encoder's own direction | ours |
+| `FixedAnchors` | C_anc† precomputed for a fixed set of anchor items | ANNCUR §2.3–2.4 |
+| `GradientStep` | one step per round on KL or MSE, from the encoder's vector | TOUR, as in AXN app. B.2 |
+| `OwnScores` | the scores with the anchor items themselves | FIXEDITEM, ANNCUR §4.3 |
+
+An estimator makes one `Fit` per query; a fit takes in the items scored in each round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from crosscut.errors import InputError
+from crosscut.scorers.base import Floats, Positions
+from crosscut.search.least_squares import LeastSquares
+from crosscut.spaces.base import Space
+
+
+class Fit(Protocol):
+    """The estimate of one query's vector, round by round."""
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        """Take in the items scored in the last round and what is to be explained of their scores."""
+        ...
+
+    def solve(self) -> Floats:
+        """u (d)."""
+        ...
+
+
+class Estimator(Protocol):
+    """A way to estimate query vectors in a space."""
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        """A fresh fit for one query; `query_vector` is the encoder's, if the query has one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Least squares or ridge on all that was scored.
+
+    Parameters
+    ----------
+    ridge, rcond
+        See `LeastSquares`.
+    mix
+        λ of AXN eq. 7: u = (1 − λ) u_regression + λ u_encoder. Needs a query vector of this space.
+    """
+
+    ridge: float = 0.0
+    rcond: float | None = None
+    mix: float = 0.0
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        if self.mix and (query_vector is None or len(query_vector) != space.d):
+            got = "no query vector was given" if query_vector is None else f"it has {len(query_vector)}"
+            raise InputError(
+                f"λ = {self.mix} mixes in a query vector of {space.d} dimensions, and {got}: "
+                "pass query_vector in the space that is searched, or use mix=0"
+            )
+        return _RegressionFit(self, space, query_vector)
+
+
+class _RegressionFit:
+    def __init__(self, how: Regression, space: Space, query_vector: Floats | None) -> None:
+        self._squares = LeastSquares(space.d, ridge=how.ridge, rcond=how.rcond)
+        self._space = space
+        self._mix = how.mix
+        self._encoder = query_vector
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        self._squares.add(self._space.rows(positions), targets)
+
+    def solve(self) -> Floats:
+        u = self._squares.solve()
+        if self._mix and self._encoder is not None:
+            u = (1 - self._mix) * u + self._mix * self._encoder
+        return u
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """Ridge that is easy on one direction: the encoder's query vector q.
+
+    The prior variance of u along q̂ = q / ‖q‖ is g² times that of any other direction, so that "more of what the
+    encoder said" is the first explanation tried, at whatever slope the scores turn out to have.
+
+    Parameters
+    ----------
+    ridge
+        μ.
+    stretch
+        g ≥ 1; 1 is a plain ridge, and so is a query without a vector.
+    at
+        Where the encoder's coordinates begin in the space.
+    """
+
+    ridge: float
+    stretch: float = 1.0
+    at: int = 0
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        return _StretchedFit(self, space, query_vector)
+
+
+class _StretchedFit:
+    def __init__(self, how: Stretched, space: Space, query_vector: Floats | None) -> None:
+        self._space = space
+        self._squares = LeastSquares(space.d, ridge=how.ridge)
+        self._direction = np.zeros(space.d)  # q̂, zero for a plain ridge
+        self._more = how.stretch - 1
+        if query_vector is not None and (length := np.linalg.norm(query_vector)):
+            self._direction[how.at : how.at + len(query_vector)] = query_vector / length
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        rows = self._space.rows(positions)  # (k × d);  V (I + (g − 1) q̂ q̂ᵀ)
+        self._squares.add(rows + np.outer(self._more * (rows @ self._direction), self._direction), targets)
+
+    def solve(self) -> Floats:
+        u = self._squares.solve()
+        return np.asarray(u + self._more * (self._direction @ u) * self._direction)
+
+
+@dataclass(frozen=True)
+class FixedAnchors:
+    """ANNCUR: U = C_anc†, once for all queries that are scored with the same anchor items.
+
+    `anchors` is the fixed order in which anchor items are taken; a query scored with other items (a retriever's,
+    those that a filter leaves) is solved online, by the same least squares.
+    """
+
+    anchors: Positions
+    rcond: float | None = None
+    _inverses: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        return _FixedFit(self, space)
+
+    def inverse(self, space: Space, anchors: Positions) -> Floats:
+        """C_anc† of anchor items, as (d × k_i): u = C_anc† a."""
+        size = len(anchors)
+        inverse = self._inverses.get(size)
+        if inverse is None:
+            rows = space.rows(anchors)  # (k_i × d) = C_ancᵀ
+            cut = np.finfo(np.float64).eps * max(rows.shape) if self.rcond is None else self.rcond
+            inverse = np.asarray(np.linalg.pinv(rows, rcond=cut), dtype=np.float64)
+            while len(self._inverses) >= 8:  # one set of anchors per budget is usual
+                self._inverses.pop(next(iter(self._inverses)))
+            self._inverses[size] = inverse
+        return inverse
+
+
+class _FixedFit:
+    def __init__(self, how: FixedAnchors, space: Space) -> None:
+        self._how, self._space = how, space
+        self._u = np.zeros(space.d)
+        self._done = False
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        if self._done:  # the second round is for ranking, it teaches nothing
+            return
+        self._done = True
+        if np.array_equal(positions, self._how.anchors[: len(positions)]):
+            self._u = self._how.inverse(self._space, positions) @ targets
+        else:
+            squares = LeastSquares(self._space.d, rcond=self._how.rcond)
+            squares.add(self._space.rows(positions), targets)
+            self._u = squares.solve()
+
+    def solve(self) -> Floats:
+        return self._u
+
+
+@dataclass(frozen=True)
+class GradientStep:
+    """TOUR: one gradient step on the items of each round, starting at the encoder's query vector."""
+
+    loss: Literal["kl", "mse"] = "kl"
+    rate: float | None = None  # 0.1 for KL, 1e-3 for MSE
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        if query_vector is None or len(query_vector) != space.d:
+            raise InputError(
+                f"tour moves a query vector of {space.d} dimensions by gradient steps and got "
+                f"{'none' if query_vector is None else len(query_vector)}: pass query_vector, or use axn"
+            )
+        return _GradientFit(self, space, query_vector)
+
+
+class _GradientFit:
+    def __init__(self, how: GradientStep, space: Space, query_vector: Floats) -> None:
+        self._how, self._space = how, space
+        self._u = query_vector.astype(np.float64)
+        self._rate = how.rate if how.rate is not None else {"kl": 0.1, "mse": 1e-3}[how.loss]
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        rows = self._space.rows(positions)  # (k_s × d)
+        predicted = rows @ self._u
+        if self._how.loss == "kl":  # ∇ KL(softmax a ‖ softmax V u) = Vᵀ (softmax V u − softmax a)
+            slope = rows.T @ (softmax(predicted) - softmax(targets))
+        else:  # ∇ mean (V u − a)²
+            slope = rows.T @ (predicted - targets) * (2 / len(targets))
+        self._u = self._u - self._rate * slope
+
+    def solve(self) -> Floats:
+        return self._u
+
+
+@dataclass(frozen=True)
+class OwnScores:
+    """FIXEDITEM: the query's scores with the anchor items are its vector."""
+
+    anchors: Positions
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        return _OwnFit(self.anchors)
+
+
+class _OwnFit:
+    def __init__(self, anchors: Positions) -> None:
+        self._coordinate = {int(position): j for j, position in enumerate(anchors)}
+        self._u = np.zeros(len(anchors))
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        for position, target in zip(positions.tolist(), targets.tolist(), strict=True):
+            if position in self._coordinate:
+                self._u[self._coordinate[position]] = target
+
+    def solve(self) -> Floats:
+        return self._u
+
+
+def softmax(values: Floats) -> Floats:
+    """exp(x) / Σ exp(x), safely."""
+    weights: Any = np.exp(values - values.max())
+    return np.asarray(weights / weights.sum())

@@ -1,0 +1,106 @@
+"""Round one: which items to score before anything is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from crosscut.errors import InputError
+from crosscut.scorers.base import Positions
+from crosscut.scorers.meter import NO_POSITIONS
+from crosscut.search.walk import Walk
+from crosscut.spaces.base import Space
+from crosscut.vectors.flat import best, predictions, rerank, slack_for
+
+
+class FirstStage(Protocol):
+    """A rule for round one."""
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        """For each query at most `count` of n items, best first, none of them `taken` or not allowed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Items drawn uniformly at random, from the seed and the query."""
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        return [_draw(walk, count, gone, n) for walk, count, gone in zip(walks, counts, taken, strict=True)]
+
+
+def _draw(walk: Walk, count: int, taken: Positions, n: int) -> Positions:
+    closed = np.concatenate([taken, walk.account.positions])
+    if walk.allowed is None and count + len(closed) < n // 4:
+        # a few out of many: draw with room to spare, instead of a permutation of all
+        drawn = walk.rng.choice(n, size=count + len(closed), replace=False, shuffle=True)
+        return np.asarray(drawn[~np.isin(drawn, closed)][:count], dtype=np.int64)
+    pool = np.setdiff1d(np.arange(n) if walk.allowed is None else walk.allowed, closed)
+    return np.asarray(walk.rng.permutation(pool)[:count], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The items closest to the encoder's query vector; `otherwise` for queries without one (None: an error)."""
+
+    space: Space
+    otherwise: FirstStage | None = field(default_factory=Drawn)
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        picks: list[Positions] = [NO_POSITIONS] * len(walks)
+        have = [j for j, walk in enumerate(walks) if walk.vector is not None and counts[j]]
+        lack = [j for j, walk in enumerate(walks) if walk.vector is None and counts[j]]
+        if lack and self.otherwise is None:
+            raise InputError(
+                "the first stage ranks by the query vector, and this query has none: "
+                "pass query_vector, or first_ids, or first='random'"
+            )
+        if lack and self.otherwise is not None:
+            drawn = self.otherwise.pick(
+                [walks[j] for j in lack], [counts[j] for j in lack], [taken[j] for j in lack], n
+            )
+            for j, pick in zip(lack, drawn, strict=True):
+                picks[j] = pick
+        vectors = [vector for j in have if (vector := walks[j].vector) is not None]
+        for j, vector, row in zip(have, vectors, predictions(self.space, vectors), strict=True):
+            values = walks[j].mask(row, taken[j])
+            places = best(values, counts[j], slack_for(counts[j]))
+            picks[j] = rerank(self.space, vector, places, 0.0, counts[j])[0]
+        return picks
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The same items for every query, in this order: ANNCUR's anchor items; every item, for `exact`."""
+
+    order: Positions
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        picks = []
+        for walk, count, gone in zip(walks, counts, taken, strict=True):
+            order = self.order
+            if walk.allowed is not None:
+                order = order[np.isin(order, walk.allowed)]
+            if len(gone):
+                order = order[~np.isin(order, gone)]
+            picks.append(order[:count])
+        return picks
+
+
+@dataclass(frozen=True)
+class Union:
+    """Several first stages in turn: the best of each, then the second of each, …"""
+
+    stages: tuple[FirstStage, ...]
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        rankings = [stage.pick(walks, counts, taken, n) for stage in self.stages]
+        picks = []
+        for j, count in enumerate(counts):
+            longest = max((len(ranking[j]) for ranking in rankings), default=0)
+            turns = [ranking[j][turn] for turn in range(longest) for ranking in rankings if turn < len(ranking[j])]
+            picks.append(np.array(list(dict.fromkeys(turns))[:count], dtype=np.int64))
+        return picks

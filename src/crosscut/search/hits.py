@@ -1,0 +1,102 @@
+"""What a search returns: the hits, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.scorers.base import Floats, Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One item found: its exact score, the round that found it, and what was predicted before it was scored."""
+
+    id: Any
+    score: float
+    round: int
+    estimate: float  # NaN when it was picked without a prediction
+    position: int
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Where a query's time went. In a batch, a query's share of the batch's time."""
+
+    scorer: float = 0.0
+    fit: float = 0.0
+    select: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.scorer + self.fit + self.select
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(self.scorer + other.scorer, self.fit + other.fit, self.select + other.select)
+
+
+@dataclass(slots=True)
+class Round:
+    """One round of one query: what was picked, what had been predicted, what came out."""
+
+    positions: Positions
+    scores: Floats
+    estimates: Floats
+    calls: int
+    cached: int
+    seconds: Seconds
+    predictions: npt.NDArray[np.float32] | None = None  # of every item, when the search was told to keep them
+
+
+@dataclass(frozen=True)
+class Hits(Sequence[Hit]):
+    """The best k of what was scored, by exact score, best first; the cost is part of the result."""
+
+    query: Any
+    items: tuple[Hit, ...]
+    calls: int
+    cached: int
+    budget: int
+    stop_reason: str
+    trace: tuple[Round, ...] = field(default=(), repr=False)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.items)
+
+    @property
+    def ids(self) -> list[Any]:
+        return [hit.id for hit in self.items]
+
+    @property
+    def scores(self) -> Floats:
+        return np.array([hit.score for hit in self.items])
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were made."""
+        return len(self.trace)
+
+    @property
+    def seconds(self) -> Seconds:
+        return sum((round.seconds for round in self.trace), Seconds())
+
+    @property
+    def scored(self) -> Positions:
+        """Positions of all that was scored, in order."""
+        parts = [round.positions for round in self.trace]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

@@ -1,0 +1,189 @@
+"""The loop: every method of the papers, and ours.
+
+    scored = first stage(query)                      # round one
+    repeat: u = fit(V[scored], scores)               # a query vector that explains what was scored
+            next = select(V @ u, not yet scored)     # where it predicts high scores
+            scores += scorer(query, next)            # the only expensive line
+    return the best k of what was scored, by exact score
+
+A method is a `Plan`: a choice of parts. All queries of a batch advance together, and the calls of a round go to the
+scorer as one batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.scorers.base import Floats, Positions
+from crosscut.scorers.meter import NO_POSITIONS, Meter
+from crosscut.search.blas import one_thread
+from crosscut.search.estimators import Estimator
+from crosscut.search.first import Drawn, FirstStage
+from crosscut.search.hits import Round, Seconds
+from crosscut.search.selection import Selection, Top
+from crosscut.search.stopping import Schedule
+from crosscut.search.walk import Walk
+from crosscut.spaces.base import Space
+from crosscut.vectors.flat import predictions, rerank
+
+
+@dataclass(frozen=True)
+class Offset:
+    """What a score is regressed against: β (s − b_i).
+
+    `base` is one background level for all items or one per item (n); `scale` is β. With both at rest, raw scores.
+    """
+
+    base: Floats | float = 0.0
+    scale: float = 1.0
+
+    def targets(self, positions: Positions, scores: Floats) -> Floats:
+        base = self.base[positions] if isinstance(self.base, np.ndarray) else self.base
+        return self.scale * (scores - base)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parts of a method.
+
+    Without a `first` stage, round one is selected like the others, by what the estimator predicts before it has seen
+    a score. Without an `estimator`, there is one round.
+    """
+
+    n: int
+    first: FirstStage | None
+    schedule: Schedule
+    space: Space | None = None
+    estimator: Estimator | None = None
+    selection: Selection = field(default_factory=Top)
+    offset: Offset = field(default_factory=Offset)
+
+
+def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool = False) -> None:
+    """Take every walk through its rounds, to a stop. With `keep`, each round keeps its predictions of all items."""
+    for walk in walks:
+        if plan.space is not None and plan.estimator is not None:
+            walk.fit = plan.estimator.start(plan.space, walk.vector)
+        if not walk.open(plan.n):
+            walk.stop = "exhausted"
+    sizes = plan.schedule.sizes(max((walk.account.budget for walk in walks), default=0))
+    for number, size in enumerate(sizes):
+        active = [walk for walk in walks if walk.stop is None]
+        if not active:
+            return
+        last = number == len(sizes) - 1
+        counts = [walk.account.left if last else min(size, walk.account.left) for walk in active]
+        if number == 0 and plan.first is not None:
+            choices = _first_round(plan, active, counts, last)
+        else:
+            choices = _later_round(plan, active, counts, keep)
+        _score(meter, active, choices)
+        for walk in active:
+            walk.stop = _why_stop(plan, walk, meter, k, last)
+
+
+@dataclass
+class _Choice:
+    """What one query wants scored in this round."""
+
+    positions: Positions
+    estimates: Floats
+    seconds: Seconds
+    predictions: npt.NDArray[np.float32] | None = None
+
+
+def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], last: bool) -> list[_Choice]:
+    assert plan.first is not None
+    started = time.perf_counter()
+    picks = [walk.given[:count] for walk, count in zip(walks, counts, strict=True)]
+    # a stage may run out (fixed anchors that a filter excludes): if no round follows, chance fills up
+    for stage in (plan.first, Drawn()) if last else (plan.first,):
+        rest = [count - len(pick) for count, pick in zip(counts, picks, strict=True)]
+        if any(rest):
+            more = stage.pick(walks, rest, picks, plan.n)
+            picks = [np.concatenate(pair) for pair in zip(picks, more, strict=True)]
+    seconds = Seconds(select=(time.perf_counter() - started) / len(walks))
+    return [_Choice(pick, np.full(len(pick), np.nan), seconds) for pick in picks]
+
+
+def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep: bool) -> list[_Choice]:
+    space, base, scale = plan.space, plan.offset.base, plan.offset.scale
+    assert space is not None
+    started = time.perf_counter()
+    with one_thread():
+        vectors = [_fit(plan, walk) / scale for walk in walks]
+    fitted = time.perf_counter()
+    choices = []
+    for walk, count, u, row in zip(walks, counts, vectors, predictions(space, vectors), strict=True):
+        row += base  # (n), in place
+        kept = row.astype(np.float32) if keep else None
+        taken = NO_POSITIONS if walk.rounds else walk.given[:count]
+        values = walk.mask(row, taken)
+
+        def exact(places: Positions, number: int, u: Floats = u) -> tuple[Positions, Floats]:
+            return rerank(space, u, places, base, number)
+
+        positions, estimates = plan.selection.pick(values, count - len(taken), walk.rng, exact)
+        positions = np.concatenate([taken, positions])
+        estimates = np.concatenate([np.full(len(taken), np.nan), estimates])
+        choices.append(_Choice(positions, estimates, Seconds(), kept))
+    share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
+    for choice in choices:
+        choice.seconds = share
+    return choices
+
+
+def _fit(plan: Plan, walk: Walk) -> Floats:
+    """u of one query, after taking in what was scored since the last round."""
+    assert walk.fit is not None
+    account = walk.account
+    positions, scores = account.positions[walk.fitted :], account.scores[walk.fitted :]
+    if len(positions):
+        walk.fit.add(positions, plan.offset.targets(positions, scores))
+        walk.fitted = len(account.positions)
+    return walk.fit.solve()
+
+
+def _score(meter: Meter, walks: Sequence[Walk], choices: Sequence[_Choice]) -> None:
+    """Buy the scores of a round and write it to the trace, as far as it came."""
+    before = [(len(walk.account.positions), walk.account.calls, walk.account.cached) for walk in walks]
+    spent = meter.seconds
+    try:
+        meter.buy([walk.account for walk in walks], [choice.positions for choice in choices])
+    finally:
+        seconds = Seconds(scorer=(meter.seconds - spent) / len(walks))
+        for walk, choice, (size, calls, cached) in zip(walks, choices, before, strict=True):
+            account = walk.account
+            bought = account.positions[size:]
+            order = np.argsort(choice.positions)
+            place = order[np.searchsorted(choice.positions, bought, sorter=order)]
+            walk.rounds.append(
+                Round(
+                    positions=bought,
+                    scores=account.scores[size:],
+                    estimates=choice.estimates[place],
+                    calls=account.calls - calls,
+                    cached=account.cached - cached,
+                    seconds=choice.seconds + seconds,
+                    predictions=choice.predictions,
+                )
+            )
+
+
+def _why_stop(plan: Plan, walk: Walk, meter: Meter, k: int, last: bool) -> str | None:
+    if not walk.open(plan.n):
+        return "exhausted"
+    if walk.account.left <= 0:
+        return "budget"
+    if meter.late:
+        return "deadline"
+    if walk.watch is not None and len(walk.account.positions) >= k:
+        members = walk.account.positions[walk.top(k)]
+        if walk.watch.settled_after(members.tolist()):
+            return "patience"
+    return "rounds" if last else None

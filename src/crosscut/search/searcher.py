@@ -1,0 +1,253 @@
+"""`Searcher`: bring your own vectors and your own scorer; nothing is indexed, nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import BudgetError, InputError, ScorerError
+from crosscut.scorers.base import BoundScorer, Floats, Positions
+from crosscut.scorers.callable import as_bound
+from crosscut.scorers.meter import NO_POSITIONS, Account, Meter, ScoreCache
+from crosscut.search.hits import Hits
+from crosscut.search.loop import Plan, run
+from crosscut.search.methods import Materials, plan_for
+from crosscut.search.stopping import Patience
+from crosscut.search.walk import Walk, generator
+from crosscut.spaces.base import Space, as_space
+
+Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any]
+"""Items a search may score: ids, a boolean mask over all items, or a predicate on ids."""
+
+
+class Searcher:
+    """k-NN search over n items under a scorer too expensive to run on all of them.
+
+    Parameters
+    ----------
+    scorer
+        A bound scorer, or any callable `f(query, positions) -> scores`, sync or async.
+    vectors
+        (n × d) item vectors of a dual encoder, in the space of the query vectors.
+    space
+        Another space: `CUR(anchor_scores)`, `ItemScores(…)`, factors.
+    method
+        `exact`, `rnr`, `anncur`, `adacur`, `axn`, `tour`, `fixed-item`, `item-cur` or `crosscut`.
+    ids
+        (n) names of the items; without them an item is its position.
+    texts
+        (n) texts, passed on to the hits.
+    n
+        The number of items, when neither vectors nor space nor scorer tells it.
+    cache
+        Known scores: found there, a pair is free.
+    seed
+        Of all random draws.
+    settings
+        The method's own: `rounds`, `mix`, `split`, `first`, …
+
+    Examples
+    --------
+    >>> searcher = Searcher(lambda query, ids: my_model(query, ids), vectors=V, method="axn")
+    >>> hits = searcher.search("how do vaccines work", k=10, budget=100, query_vector=u0)
+    """
+
+    def __init__(
+        self,
+        scorer: BoundScorer | Callable[[Any, Positions], Any],
+        *,
+        vectors: npt.ArrayLike | Space | None = None,
+        space: Space | npt.ArrayLike | None = None,
+        method: str = "crosscut",
+        ids: Sequence[Any] | None = None,
+        texts: Sequence[str] | None = None,
+        n: int | None = None,
+        cache: ScoreCache | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        self.scorer = as_bound(scorer)
+        self.method = method
+        self.cache = cache
+        self.seed = seed
+        self.texts = texts
+        encoder = None if vectors is None else as_space(vectors)
+        other = None if space is None else as_space(space)
+        self.n = _count(
+            {
+                "n": n,
+                "vectors": None if encoder is None else encoder.n,
+                "space": None if other is None else other.n,
+                "ids": None if ids is None else len(ids),
+                "texts": None if texts is None else len(texts),
+                "scorer": getattr(self.scorer, "n_items", None),
+            }
+        )
+        self.ids = None if ids is None else list(ids)
+        self._place = None if self.ids is None else {name: j for j, name in enumerate(self.ids)}
+        if self._place is not None and len(self._place) != self.n:
+            raise InputError(f"ids must be distinct: {self.n} ids name {len(self._place)} items")
+        self._width = None if encoder is None else encoder.d
+        self.plan: Plan = plan_for(method, Materials(self.n, encoder, other, seed), settings)
+
+    def search(
+        self,
+        query: Any,
+        k: int = 10,
+        budget: int | None = None,
+        *,
+        query_vector: npt.ArrayLike | None = None,
+        first_ids: Sequence[Any] | None = None,
+        allow: Allow | None = None,
+        stop: Patience | None = None,
+        deadline: float | None = None,
+        keep_predictions: bool = False,
+    ) -> Hits:
+        """The k best items for one query, with at most `budget` calls of the scorer.
+
+        Parameters
+        ----------
+        query_vector
+            (d) the encoder's vector of this query, in the space of `vectors`.
+        first_ids
+            Items for round one, in order; what they leave of its share is filled by the method's first stage.
+        allow
+            The items that may be scored and returned; see `Allow`.
+        stop
+            `Patience(rounds)` ends the search once the top k has stopped changing.
+        deadline
+            Seconds after which no further batch of calls is made.
+        keep_predictions
+            Keep every round's predictions of all items in `hits.trace`, for plots.
+        """
+        return self.search_many(
+            [query],
+            k,
+            budget,
+            query_vectors=None if query_vector is None else [query_vector],
+            first_ids=None if first_ids is None else [first_ids],
+            allow=allow,
+            stop=stop,
+            deadline=deadline,
+            keep_predictions=keep_predictions,
+        )[0]
+
+    def search_many(
+        self,
+        queries: Sequence[Any],
+        k: int = 10,
+        budget: int | None = None,
+        *,
+        query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
+        first_ids: Sequence[Sequence[Any] | None] | None = None,
+        allow: Allow | None = None,
+        stop: Patience | None = None,
+        deadline: float | None = None,
+        keep_predictions: bool = False,
+    ) -> list[Hits]:
+        """What `search` returns, for every query; each round of all queries is one batch of calls."""
+        allowed = None if allow is None else self._allowed(allow)
+        size = self.n if allowed is None else len(allowed)
+        budget = self._budget(budget, k, size)
+        _same_length("query vectors", query_vectors, queries)
+        _same_length("lists of first ids", first_ids, queries)
+        if deadline is not None and deadline <= 0:
+            raise InputError(f"a deadline is a number of seconds above 0; got {deadline}")
+        walks = [
+            Walk(
+                Account(query, budget),
+                generator(self.seed, query),
+                vector=None if query_vectors is None else self._vector(query_vectors[j]),
+                given=NO_POSITIONS if first_ids is None else self._given(first_ids[j], allowed),
+                allowed=allowed,
+                watch=None if stop is None else stop.watch(k),
+            )
+            for j, query in enumerate(queries)
+        ]
+        meter = Meter(self.scorer, cache=self.cache, deadline=deadline)
+        try:
+            run(self.plan, walks, meter, k, keep=keep_predictions)
+        except ScorerError as error:
+            for walk in walks:
+                walk.stop = walk.stop or "scorer failed"
+            error.hits = [walk.hits(k, self.ids, self.texts) for walk in walks]
+            error.calls = meter.calls
+            raise
+        return [walk.hits(k, self.ids, self.texts) for walk in walks]
+
+    def _budget(self, budget: int | None, k: int, size: int) -> int:
+        if k < 1:
+            raise InputError(f"k must be at least 1; got {k}")
+        if self.method == "exact":
+            if budget is not None and budget < size:
+                raise BudgetError(
+                    f"exact scores all {size} items and the budget is {budget}: raise it, or use another method"
+                )
+            return size if budget is None else budget
+        if budget is None:
+            raise InputError(f"{self.method} needs a budget: the number of calls a query may make")
+        if budget < 1:
+            raise InputError(f"the budget must be at least 1 call; got {budget}")
+        return budget
+
+    def _vector(self, vector: npt.ArrayLike | None) -> Floats | None:
+        if vector is None:
+            return None
+        values = np.asarray(vector, dtype=np.float64).reshape(-1)
+        if self._width is None:
+            raise InputError("a query vector was given, but no item vectors to compare it with: pass vectors=")
+        if len(values) != self._width:
+            raise InputError(f"the query vector has {len(values)} dimensions and the items have {self._width}")
+        if not np.isfinite(values).all():
+            raise InputError("the query vector contains NaN or infinities")
+        return values
+
+    def _given(self, names: Sequence[Any] | None, allowed: Positions | None) -> Positions:
+        if names is None:
+            return NO_POSITIONS
+        positions = self._positions(names)
+        _, first = np.unique(positions, return_index=True)
+        positions = positions[np.sort(first)]
+        return positions if allowed is None else positions[np.isin(positions, allowed)]
+
+    def _allowed(self, allow: Allow) -> Positions:
+        if callable(allow):
+            names = range(self.n) if self.ids is None else self.ids
+            return np.array([j for j, name in enumerate(names) if allow(name)], dtype=np.int64)
+        if isinstance(allow, np.ndarray) and allow.dtype == np.bool_:
+            if len(allow) != self.n:
+                raise InputError(f"the allow mask has {len(allow)} entries for {self.n} items")
+            return np.flatnonzero(allow)
+        return np.unique(self._positions(list(allow)))
+
+    def _positions(self, names: Sequence[Any]) -> Positions:
+        if self._place is None:
+            positions = np.asarray(names, dtype=np.int64).reshape(-1)
+            if len(positions) and not (positions.min() >= 0 and positions.max() < self.n):
+                wrong = positions.min() if positions.min() < 0 else positions.max()
+                raise InputError(f"item {wrong} is not one of the {self.n} items (0 … {self.n - 1})")
+            return positions
+        try:
+            return np.array([self._place[name] for name in names], dtype=np.int64)
+        except KeyError as error:
+            raise InputError(f"item id {error.args[0]!r} is not among the {self.n} items") from None
+
+
+def _count(sources: dict[str, int | None]) -> int:
+    known = {name: size for name, size in sources.items() if size is not None}
+    if not known:
+        raise InputError("how many items are there? pass vectors=, space=, ids= or n=")
+    if len(set(known.values())) > 1:
+        told = ", ".join(f"{name}: {size}" for name, size in known.items())
+        raise InputError(f"the number of items is not the same everywhere ({told})")
+    return next(iter(known.values()))
+
+
+def _same_length(what: str, values: Any, queries: Sequence[Any]) -> None:
+    if values is not None and len(values) != len(queries):
+        raise InputError(
+            f"{len(values)} {what} for {len(queries)} queries: give one for each, None where there is none"
+        )

@@ -1,0 +1,147 @@
+"""A space: one vector per item, so that a query vector u predicts every score as V u.
+
+    V   (n × d)   item vectors, one row per item
+    u   (d)       query vector
+    V u (n)       predicted scores
+
+Arrays are used where they are: float16, float32 or float64, row- or column-major, in memory or memory-mapped.
+Nothing here copies V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import InputError
+from crosscut.scorers.base import Floats, Positions
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Space(Protocol):
+    """What a search needs of item vectors."""
+
+    @property
+    def n(self) -> int:
+        """The number of items."""
+        ...
+
+    @property
+    def d(self) -> int:
+        """The number of dimensions."""
+        ...
+
+    def rows(self, positions: Positions) -> Floats:
+        """V[positions] (m × d) in float64, for fitting."""
+        ...
+
+    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
+        """Vu for every query vector: (q × d) → (q × n), or (q × m) at `positions`, in the space's precision."""
+        ...
+
+
+class Vectors:
+    """Item vectors given as an array: a dual encoder's, factors, anything with an inner product."""
+
+    def __init__(self, array: npt.ArrayLike) -> None:
+        values = array if isinstance(array, np.ndarray) else np.asarray(array, dtype=np.float64)
+        if values.ndim != 2:
+            raise InputError(f"item vectors need two dimensions (items × dimensions); got shape {values.shape}")
+        if not np.issubdtype(values.dtype, np.floating):
+            raise InputError(f"item vectors must be floats; got {values.dtype}: convert with .astype(np.float32)")
+        self.array: Array = values
+
+    @property
+    def n(self) -> int:
+        return int(self.array.shape[0])
+
+    @property
+    def d(self) -> int:
+        return int(self.array.shape[1])
+
+    def rows(self, positions: Positions) -> Floats:
+        return np.asarray(self.array[positions], dtype=np.float64)
+
+    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
+        array = self.array if positions is None else self.array[positions]
+        if array.dtype == np.float16:
+            from crosscut.vectors.half import product
+
+            return product(array, queries)
+        vectors = queries.astype(array.dtype, copy=False)
+        if len(vectors) == 1:  # one query: a matrix–vector product reads V once, at the speed of memory
+            return np.asarray(array @ vectors[0])[None, :]
+        return np.asarray(vectors @ array.T)
+
+
+class Stacked:
+    """Spaces side by side: v_i = [w₁ v_i⁽¹⁾ ‖ w₂ v_i⁽²⁾ ‖ …]. The blocks stay where they are.
+
+    Under a ridge the weight of a block is how far its coordinates are trusted: w² scales the prior variance
+    of the scores that the block explains.
+    """
+
+    def __init__(self, blocks: Sequence[Space], weights: Sequence[float] | None = None) -> None:
+        if not blocks:
+            raise InputError("a stacked space needs at least one block; got none")
+        sizes = [block.n for block in blocks]
+        if len(set(sizes)) > 1:
+            raise InputError(f"the blocks of a stacked space must hold the same items; got {sizes} items")
+        weights = [1.0] * len(blocks) if weights is None else list(weights)
+        if len(weights) != len(blocks):
+            raise InputError(f"{len(weights)} weights for {len(blocks)} blocks: give one weight per block")
+        self.blocks = list(blocks)
+        self.weights = weights
+
+    @property
+    def n(self) -> int:
+        return self.blocks[0].n
+
+    @property
+    def d(self) -> int:
+        return sum(block.d for block in self.blocks)
+
+    def rows(self, positions: Positions) -> Floats:
+        parts = [weight * block.rows(positions) for block, weight in zip(self.blocks, self.weights, strict=True)]
+        return np.concatenate(parts, axis=1)
+
+    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
+        total: Array | None = None
+        start = 0
+        for block, weight in zip(self.blocks, self.weights, strict=True):
+            part = block.predict(weight * queries[:, start : start + block.d], positions)
+            start += block.d
+            total = part if total is None else np.add(total, part)
+        assert total is not None
+        return total
+
+
+class Constant:
+    """One coordinate, 1 for every item: the offset that a dot product cannot express by itself."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    @property
+    def n(self) -> int:
+        return self._n
+
+    @property
+    def d(self) -> int:
+        return 1
+
+    def rows(self, positions: Positions) -> Floats:
+        return np.ones((len(positions), 1))
+
+    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
+        size = self._n if positions is None else len(positions)
+        return np.broadcast_to(queries.astype(np.float32), (len(queries), size))
+
+
+def as_space(space: Space | npt.ArrayLike) -> Space:
+    """A space from what the user brought: a space, or an array of item vectors (n × d)."""
+    return cast(Space, space) if hasattr(space, "predict") else Vectors(space)

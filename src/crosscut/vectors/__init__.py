@@ -1,0 +1,1 @@
+"""Top-k inner products over item vectors."""

@@ -1,0 +1,66 @@
+"""Exact top-k of V u over all items, or over those allowed.
+
+Predictions for all items are made in the precision of the space (a float32 product reads V once); the few best are
+then computed again in float64, so that neither rounding nor the size of the batch decides between near neighbours.
+Ties go to the lower position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.scorers.base import Floats, Positions
+from crosscut.spaces.base import Space
+
+BATCH = 1 << 24  # predictions held at a time: 64 MiB of float32
+
+
+def best(values: npt.NDArray[Any], count: int, slack: int = 0) -> Positions:
+    """The places of the `count` largest values, and of all that tie with them or come up to `slack` places after.
+
+    Values of −inf are never returned. In order of place, not of value.
+    """
+    wanted = min(count + slack, len(values))
+    if wanted <= 0:
+        return np.empty(0, dtype=np.int64)
+    threshold = np.partition(values, len(values) - wanted)[len(values) - wanted]
+    if threshold == -np.inf:
+        return np.flatnonzero(values > -np.inf)
+    places = np.flatnonzero(values >= threshold)
+    if len(places) <= wanted + 64:
+        return places
+    # a crowd of equal predictions (zero vectors, constant scores): the lowest positions of it are enough
+    above = np.flatnonzero(values > threshold)
+    level = np.flatnonzero(values == threshold)[: wanted - len(above)]
+    return np.union1d(above, level)
+
+
+def rerank(space: Space, u: Floats, places: Positions, base: Floats | float, count: int) -> tuple[Positions, Floats]:
+    """The best `count` of `places` by base + Vu in float64, best first, ties to the lower position."""
+    rows = space.rows(places)  # (m × d)
+    # einsum sums every row in the same order, so that equal rows get equal predictions to the last bit
+    exact = np.einsum("md,d->m", rows, u) + (base[places] if isinstance(base, np.ndarray) else base)
+    order = np.lexsort((places, -exact))[:count]
+    return places[order], exact[order]
+
+
+def slack_for(count: int) -> int:
+    """How many more than `count` are predicted again in float64."""
+    return 16 + count // 4
+
+
+def predictions(space: Space, vectors: Sequence[Floats]) -> Iterator[npt.NDArray[Any]]:
+    """V u for one query vector after another, computed in batches of bounded size; each row may be written to."""
+    step = max(1, BATCH // max(space.n, 1))
+    for start in range(0, len(vectors), step):
+        chunk = np.stack(vectors[start : start + step])  # (q × d)
+        # unit length first: a wild u must not overflow the space's precision
+        lengths = np.linalg.norm(chunk, axis=1)
+        lengths[lengths == 0] = 1.0
+        values = space.predict(chunk / lengths[:, None])  # (q × n)
+        for row, length in zip(values, lengths, strict=True):
+            yield row * row.dtype.type(length)

@@ -1,0 +1,202 @@
+"""The gate: counts, budgets, faults, caches, deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import crosscut
+from crosscut.errors import (
+    BudgetError,
+    InputError,
+    ScoreCountError,
+    ScorerError,
+    ScorerTimeout,
+    ScoreValueError,
+)
+from crosscut.scorers import CallableScorer, MatrixScorer, MemoryCache, Meter, TextScorer, as_bound
+from crosscut.scorers.meter import Account
+from tests.worlds import planted
+
+
+def test_every_call_is_counted_and_no_pair_is_paid_twice() -> None:
+    meter = Meter(MatrixScorer(np.arange(10.0)[None]))
+    account = Account(0, budget=5)
+    meter.buy([account], [np.array([3, 1, 3])])
+    meter.buy([account], [np.array([1, 2])])
+    assert (account.calls, meter.calls) == (3, 3)
+    assert account.positions.tolist() == [3, 1, 2]
+    assert account.scores.tolist() == [3.0, 1.0, 2.0]
+
+
+def test_the_budget_is_enforced_before_the_call() -> None:
+    asked: list[int] = []
+
+    def score(query: Any, positions: np.ndarray) -> list[float]:
+        asked.extend(positions.tolist())
+        return [0.0] * len(positions)
+
+    account = Account("q", budget=2)
+    with pytest.raises(BudgetError, match="3 calls were asked for with 2 of 2 left"):
+        Meter(CallableScorer(score)).buy([account], [np.arange(3)])
+    assert asked == []
+    assert account.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (lambda p: [0.0] * (len(p) - 1), ScoreCountError, "returned 9 scores for 10 items"),
+        (lambda p: [0.0] * (len(p) + 1), ScoreCountError, "returned 11 scores for 10 items"),
+        (lambda p: [np.nan] + [0.0] * (len(p) - 1), ScoreValueError, "1 of 10 scores are not finite"),
+        (lambda p: [0.0] * (len(p) - 1) + [np.inf], ScoreValueError, "returned inf"),
+        (lambda p: 1 / 0, ScorerError, "ZeroDivisionError"),
+        (lambda p: ["high"] * len(p), ScorerError, "could not convert"),
+    ],
+)
+def test_a_faulty_scorer_is_named_and_nothing_paid_is_lost(answer: Any, error: Any, message: str) -> None:
+    """The first round is good, the second is not: the hits of the first come with the error."""
+    world = planted()
+    rounds: list[int] = []
+
+    def score(query: int, positions: np.ndarray) -> Any:
+        rounds.append(len(positions))
+        return world.test[query, positions] if len(rounds) == 1 else answer(positions)
+
+    searcher = world.searcher("axn", scorer=score)
+    with pytest.raises(error, match=message) as caught:
+        searcher.search(0, k=5, budget=50, query_vector=world.query_vectors[0])
+    assert caught.value.calls == 20
+    (hits,) = caught.value.hits
+    assert len(hits) == 5
+    assert hits.stop_reason == "scorer failed"
+    best = hits.scored[: rounds[0]]
+    assert hits[0].score == pytest.approx(world.test[0, best].max())
+
+
+def test_good_scores_beside_a_bad_one_are_kept() -> None:
+    def score(query: Any, positions: np.ndarray) -> list[float]:
+        return [float("nan") if p == 3 else float(p) for p in positions]
+
+    account = Account("q", budget=10)
+    with pytest.raises(ScoreValueError, match="item 3"):
+        Meter(CallableScorer(score)).buy([account], [np.arange(5)])
+    assert account.positions.tolist() == [0, 1, 2, 4]
+    assert account.calls == 5
+
+
+def test_a_batch_with_the_wrong_number_of_answers() -> None:
+    class Broken:
+        def score(self, query: Any, positions: Any) -> Any: ...
+
+        def score_many(self, requests: Any) -> Any:
+            return [np.zeros(2)]
+
+    with pytest.raises(ScoreCountError, match="1 of 2 queries"):
+        Meter(Broken()).buy([Account(0, 5), Account(1, 5)], [np.arange(2), np.arange(2)])
+
+
+def test_known_scores_are_free() -> None:
+    world = planted()
+    cache = MemoryCache()
+    first = world.searcher("crosscut", cache=cache).search(0, 5, 40, query_vector=world.query_vectors[0])
+    again = world.searcher("crosscut", cache=cache).search(0, 5, 40, query_vector=world.query_vectors[0])
+    assert (first.calls, first.cached) == (40, 0)
+    assert again.cached == 40
+    assert again.calls <= 40
+    assert set(first.scored) <= set(again.scored)
+
+
+def test_deadline_gives_a_usable_answer() -> None:
+    world = planted()
+
+    def slow(query: int, positions: np.ndarray) -> np.ndarray:
+        time.sleep(0.05)
+        return world.test[query, positions]
+
+    hits = world.searcher("axn", scorer=slow, rounds=50).search(
+        0, 5, 100, query_vector=world.query_vectors[0], deadline=0.12
+    )
+    assert hits.stop_reason == "deadline"
+    assert 0 < hits.calls < 100
+    assert len(hits) > 0
+
+
+def test_a_scorer_that_hangs_is_left_behind() -> None:
+    world = planted()
+    release = threading.Event()
+
+    def hang(query: int, positions: np.ndarray) -> np.ndarray:
+        release.wait(20)
+        return world.test[query, positions]
+
+    searcher = world.searcher("axn", scorer=hang)
+    try:
+        with pytest.raises(ScorerTimeout, match=r"deadline is 0\.1 s") as caught:
+            searcher.search(0, 5, 50, query_vector=world.query_vectors[0], deadline=0.1)
+    finally:
+        release.set()
+    assert caught.value.calls == 10
+    assert len(caught.value.hits[0]) == 0
+
+
+def test_async_scorers_run_a_round_concurrently() -> None:
+    world = planted()
+    running, peak = 0, 0
+
+    async def score(query: int, positions: np.ndarray) -> np.ndarray:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return world.test[query, positions]
+
+    searcher = world.searcher("axn", scorer=score)
+    hits = searcher.search_many(range(6), 5, 50, query_vectors=world.query_vectors)
+    assert peak == 6
+    plain = world.searcher("axn").search_many(range(6), 5, 50, query_vectors=world.query_vectors)
+    assert [h.ids for h in hits] == [h.ids for h in plain]
+
+
+def test_async_scorers_work_inside_a_running_event_loop() -> None:
+    world = planted()
+
+    async def score(query: int, positions: np.ndarray) -> np.ndarray:
+        return world.test[query, positions]
+
+    async def main() -> crosscut.Hits:
+        return world.searcher("axn", scorer=score).search(0, 5, 50, query_vector=world.query_vectors[0])
+
+    assert len(asyncio.run(main())) == 5
+
+
+def test_text_scorers_bind_to_a_corpus() -> None:
+    texts = ["a", "bbb", "cc"]
+    scorer = TextScorer(lambda query, items: [len(item) for item in items])
+    assert scorer.score("q", texts).tolist() == [1.0, 3.0, 2.0]
+    bound = scorer.bind(texts)
+    hits = crosscut.Searcher(bound, n=3, texts=texts, method="exact").search("q", k=2)
+    assert [hit.text for hit in hits] == ["bbb", "cc"]
+    with pytest.raises(InputError, match=r"scorer\.bind\(items\)"):
+        as_bound(scorer)  # type: ignore[arg-type]
+
+    async def later(query: str, items: list[str]) -> list[int]:
+        return [len(item) for item in items]
+
+    assert TextScorer(later).score("q", texts).tolist() == [1.0, 3.0, 2.0]
+    assert len({scorer.fingerprint, TextScorer(later).fingerprint}) == 2
+
+
+def test_bad_scorers_and_matrices_are_refused() -> None:
+    with pytest.raises(InputError, match="must be callable"):
+        CallableScorer(3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="two dimensions"):
+        MatrixScorer(np.zeros(3))
+    with pytest.raises(InputError, match="query 7 is not a row"):
+        MatrixScorer(np.zeros((2, 3))).score(7, np.arange(2))

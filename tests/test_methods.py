@@ -1,0 +1,162 @@
+"""The named methods against a plain numpy transcription of the papers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.transcription import adaptive, anncur, ranking
+
+import crosscut
+from crosscut.errors import InputError
+from crosscut.search.estimators import GradientStep, softmax
+from crosscut.spaces import Vectors
+from tests.worlds import Planted, planted
+
+
+@pytest.mark.parametrize("budget", [10, 23, 40, 90])
+@pytest.mark.parametrize("rounds", [1, 2, 5, 10])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_axn_is_the_transcription(world: Planted, budget: int, rounds: int, dtype: type) -> None:
+    vectors = world.vectors.astype(dtype)
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=vectors, method="axn", rounds=rounds)
+    for query in range(len(world.test)):
+        first = ranking(vectors.astype(np.float64) @ world.query_vectors[query])
+        scored, exact = adaptive(vectors, lambda p, q=query: world.test[q, p], first, budget, rounds)
+        hits = searcher.search(query, 10, budget, query_vector=world.query_vectors[query])
+        assert hits.scored.tolist() == scored.tolist()
+        assert hits.ids == scored[np.lexsort((scored, -exact))][:10].tolist()
+        assert hits.calls == budget
+
+
+@pytest.mark.parametrize("budget", [10, 20, 55, 100])
+@pytest.mark.parametrize("rounds", [2, 5, 9])
+def test_adacur_is_the_transcription(budget: int, rounds: int) -> None:
+    world = planted(anchors=60, rank=60)  # full numerical rank
+    searcher = world.searcher("adacur", rounds=rounds)
+    for query in range(len(world.test)):
+        hits = searcher.search(query, 10, budget)
+        first = hits.trace[0].positions
+        scored, _ = adaptive(world.anchors.T, lambda p, q=query: world.test[q, p], first, budget, rounds)
+        assert hits.scored.tolist() == scored.tolist()
+
+
+@pytest.mark.parametrize("split", [0.2, 0.5, 0.8])
+def test_anncur_is_e_equals_pinv_c_times_r(world: Planted, split: float) -> None:
+    budget = 60
+    searcher = world.searcher("anncur", split=split, seed=3)
+    hits = searcher.search_many(range(len(world.test)), 10, budget, keep_predictions=True)
+    anchors = hits[0].trace[0].positions
+    assert len(anchors) == round(split * budget)
+    for query, found in enumerate(hits):
+        assert np.array_equal(found.trace[0].positions, anchors)  # the same for every query
+        scored, _ = anncur(world.anchors, lambda p, q=query: world.test[q, p], anchors, budget)
+        assert found.scored.tolist() == scored.tolist()
+        items = np.linalg.pinv(world.anchors[:, anchors]) @ world.anchors
+        assert np.allclose(found.trace[1].predictions, world.test[query, anchors] @ items, atol=1e-4)
+
+
+def test_anncur_with_retrieved_anchors_solves_online(world: Planted) -> None:
+    given = [np.random.default_rng(q).permutation(world.n)[:20] for q in range(len(world.test))]
+    hits = world.searcher("anncur", split=0.5).search_many(range(len(world.test)), 10, 40, first_ids=given)
+    for query, found in enumerate(hits):
+        scored, _ = anncur(world.anchors, lambda p, q=query: world.test[q, p], given[query], 40)
+        assert found.scored.tolist() == scored.tolist()
+
+
+def test_adacur_is_axn_in_the_space_of_anchor_scores(world: Planted) -> None:
+    cur = crosscut.CUR(world.anchors)
+    scorer = crosscut.MatrixScorer(world.test)
+    axn = crosscut.Searcher(scorer, space=cur, method="axn", first="random")
+    adacur = crosscut.Searcher(scorer, space=cur, method="adacur")
+    for query in range(3):
+        assert axn.search(query, 5, 50).scored.tolist() == adacur.search(query, 5, 50).scored.tolist()
+
+
+def test_rnr_reranks_the_encoder(world: Planted) -> None:
+    hits = world.searcher("rnr").search(0, 5, 30, query_vector=world.query_vectors[0])
+    assert hits.scored.tolist() == ranking(world.vectors @ world.query_vectors[0])[:30].tolist()
+    assert hits.rounds == 1
+
+
+def test_lambda_mixes_in_the_query_vector(world: Planted) -> None:
+    """With λ = 1 every round follows the encoder, so that the rounds together are retrieve-and-rerank."""
+    vector = world.query_vectors[0]
+    mixed = world.searcher("axn", mix=1.0).search(0, 5, 50, query_vector=vector)
+    plain = world.searcher("rnr").search(0, 5, 50, query_vector=vector)
+    assert set(mixed.scored) == set(plain.scored)
+    with pytest.raises(InputError, match="no query vector was given"):
+        world.searcher("axn", mix=0.5).search(0, 5, 50)
+    with pytest.raises(InputError, match="does not live in the space"):
+        crosscut.Searcher(
+            crosscut.MatrixScorer(world.test),
+            vectors=world.vectors,
+            space=crosscut.CUR(world.anchors),
+            method="axn",
+            mix=0.5,
+        )
+
+
+def test_normalised_scores_do_not_change_a_full_rank_fit_of_shifted_data(world: Planted) -> None:
+    """β(s − α) given at search: the estimates come back in raw units."""
+    hits = world.searcher("axn", alpha=-3.0, beta=0.1).search(0, 5, 100, query_vector=world.query_vectors[0])
+    last = hits.trace[-1]
+    assert np.abs(last.estimates - last.scores).mean() < 2
+    with pytest.raises(InputError, match="above 0"):
+        world.searcher("axn", beta=-1.0)
+
+
+@pytest.mark.parametrize("loss", ["kl", "mse"])
+def test_tour_steps_down_the_gradient(world: Planted, loss: str) -> None:
+    """Its step against a numerical gradient."""
+    rng = np.random.default_rng(0)
+    space = Vectors(world.vectors)
+    u0, positions = world.query_vectors[0], np.arange(10)
+    targets = world.test[0, positions]
+    rows = world.vectors[positions]
+
+    def value(u: np.ndarray) -> float:
+        if loss == "mse":
+            return float(np.mean((rows @ u - targets) ** 2))
+        p = softmax(targets)
+        return float(np.sum(p * (np.log(p) - np.log(softmax(rows @ u)))))
+
+    fit = GradientStep(loss, rate=0.01).start(space, u0)  # type: ignore[arg-type]
+    fit.add(positions, targets)
+    slope = (u0 - fit.solve()) / 0.01
+    direction = rng.normal(size=len(u0))
+    numerical = (value(u0 + 1e-6 * direction) - value(u0 - 1e-6 * direction)) / 2e-6
+    assert slope @ direction == pytest.approx(numerical, rel=1e-4)
+    with pytest.raises(InputError, match="tour"):
+        GradientStep("kl").start(space, None)
+
+
+def test_fixed_item_multiplies_scores_with_the_anchor_items(world: Planted) -> None:
+    hits = world.searcher("fixed-item").search(0, 5, 50, keep_predictions=True)
+    used = world.item_anchors
+    assert hits.trace[0].positions.tolist() == used.tolist()
+    expected = world.item_scores.T @ world.test[0, used]
+    assert np.allclose(hits.trace[1].predictions, expected, rtol=1e-4)
+
+
+def test_item_cur_scores_the_query_with_other_items(world: Planted) -> None:
+    hits = world.searcher("item-cur").search(0, 5, 50)
+    assert not np.isin(hits.trace[0].positions, world.item_anchors).any()
+
+
+def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
+    with pytest.raises(InputError, match="unknown method 'magic': choose one of exact, rnr"):
+        world.searcher("magic")
+    with pytest.raises(InputError, match="adacur has no setting 'mix': it takes rounds, first"):
+        world.searcher("adacur", mix=0.5)
+    scorer = crosscut.MatrixScorer(world.test)
+    for method, missing in [("adacur", "CUR"), ("axn", "vectors="), ("tour", "vectors="), ("item-cur", "ItemScores")]:
+        with pytest.raises(InputError, match=missing):
+            crosscut.Searcher(scorer, method=method)
+    with pytest.raises(InputError, match="unknown first stage 'best'"):
+        world.searcher("axn", first="best")
+    with pytest.raises(InputError, match="no item vectors"):
+        crosscut.Searcher(scorer, space=crosscut.CUR(world.anchors), method="adacur", first="dense")
+    with pytest.raises(InputError, match="unknown selection"):
+        world.searcher("adacur", select="best")
+    with pytest.raises(InputError, match="split"):
+        world.searcher("anncur", split=1.5)

@@ -1,0 +1,252 @@
+"""Replays and studies on planted matrices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import crosscut
+from crosscut import cli
+from crosscut.errors import InputError
+from crosscut.evaluation.measures import interval, paired_interval, recall
+from crosscut.evaluation.replay import make_world, normalisation, parse_method
+from crosscut.evaluation.studies import approximation, oracle_anchors, oracle_study, spectrum
+from crosscut.spaces import Vectors
+from tests.worlds import Planted, planted
+
+
+def test_recall_by_hand() -> None:
+    scores = np.array([5.0, 4, 3, 3, 3, 1])
+    assert recall(scores, np.array([0, 1]), 2) == 1
+    assert recall(scores, np.array([0, 5]), 2) == 0.5
+    assert recall(scores, np.array([0, 1, 4]), 3) == 1  # tied at the third place: any of the three will do
+    assert recall(scores, np.array([2, 3, 4]), 3) == pytest.approx(1 / 3)
+    assert recall(scores, np.array([], dtype=np.int64), 3) == 0
+    assert recall(scores, np.arange(6), 100) == 1
+
+
+def test_intervals_cover_the_mean() -> None:
+    rng = np.random.default_rng(0)
+    covered = 0
+    for seed in range(100):
+        low, high = interval(rng.binomial(1, 0.7, size=100).astype(float), seed=seed)
+        covered += low <= 0.7 <= high
+    assert 88 <= covered <= 100
+    mean, low, high = paired_interval(np.array([1.0, 2, 3]), np.array([0.0, 1, 2]))
+    assert (mean, low, high) == (1, 1, 1)
+
+
+def test_replay_reports_every_method_budget_and_k(world: Planted) -> None:
+    methods = ["rnr", "anncur", "adacur", "axn@rounds=3,mix=0.2", "tour", "fixed-item", "item-cur", "crosscut", "exact"]
+    report = crosscut.replay(
+        world.test,
+        world.anchors,
+        world.vectors,
+        world.query_vectors,
+        methods=methods[:-1],
+        budgets=[20, 60],
+        k=[1, 5],
+        seeds=2,
+        item_scores=world.item_scores,
+        item_anchors=world.item_anchors,
+    )
+    assert len(report.records) == 8 * 2 * 2
+    for record in report:
+        assert record.calls == record.budget
+        assert 0 <= record.low <= record.recall <= record.high <= 1
+        assert set(record.seconds) == {"scorer", "fit", "select"}
+    assert report.get("rnr", 1, 20).seeds == 1  # nothing is drawn
+    assert report.get("adacur", 1, 20).seeds == 2
+    assert report.get("anncur", 5, 60).settings["split_chosen_by"] == "tuned"
+    assert report.get("axn@rounds=3,mix=0.2", 5, 60).settings == {"rounds": 3, "mix": 0.2}
+    everything = crosscut.replay(world.test, methods=["exact"], budgets=[world.n], k=[5], seeds=1)
+    assert everything.get("exact", 5, world.n).recall == 1
+    with pytest.raises(InputError, match="no record of rnr"):
+        everything.get("rnr", 5, 1)
+
+
+def test_the_oracle_split_is_labelled_and_at_least_as_good_as_any(world: Planted) -> None:
+    oracle = crosscut.replay(
+        world.test, world.anchors, methods=["anncur"], budgets=[40], k=[5], seeds=1, split="oracle"
+    ).records[0]
+    assert oracle.settings["split_chosen_by"] == "oracle"
+    for split in (0.3, 0.5, 0.8):
+        plain = crosscut.replay(
+            world.test, world.anchors, methods=["anncur"], budgets=[40], k=[5], seeds=1, split=split
+        ).records[0]
+        assert plain.recall <= oracle.recall
+
+
+def test_tuning_never_sees_the_test_queries(world: Planted) -> None:
+    """The split chosen on anchors is the same whatever the test scores are."""
+    chosen = [
+        crosscut.replay(matrix, world.anchors, methods=["anncur"], budgets=[40], k=[5], seeds=1).records[0].settings
+        for matrix in (world.test, -world.test)
+    ]
+    assert chosen[0] == chosen[1]
+
+
+def test_axn_is_tuned_on_anchor_queries() -> None:
+    world = planted(anchors=40)
+    rng = np.random.default_rng(0)
+    anchor_vectors = rng.normal(size=(40, world.vectors.shape[1]))
+    report = crosscut.replay(
+        world.test,
+        world.anchors,
+        world.vectors,
+        world.query_vectors,
+        methods=["axn"],
+        budgets=[30],
+        k=[5],
+        tune_axn=True,
+        anchor_query_vectors=anchor_vectors,
+    )
+    settings = report.records[0].settings
+    assert settings["mix"] in (0.0, 0.2, 0.4, 0.6, 0.8)
+    scaled = settings["beta"] * (world.anchors - settings["alpha"])
+    encoder = anchor_vectors @ world.vectors.T
+    assert scaled.mean() == pytest.approx(encoder.mean(), abs=1e-6)
+    assert scaled.std() == pytest.approx(encoder.std(), rel=1e-6)
+    with pytest.raises(InputError, match="all the same"):
+        normalisation(np.ones((3, world.n)), Vectors(world.vectors), anchor_vectors[:3])
+
+
+def test_worlds_that_do_not_fit_together(world: Planted) -> None:
+    with pytest.raises(InputError, match=r"anchors have shape \(30, 9\)"):
+        make_world(world.test, world.anchors[:, :9])
+    with pytest.raises(InputError, match="3 item vectors for 200 items"):
+        make_world(world.test, vectors=world.vectors[:3])
+    with pytest.raises(InputError, match="6 queries"):
+        make_world(world.test, vectors=world.vectors, query_vectors=world.query_vectors[:2])
+    with pytest.raises(InputError, match="2 anchor query vectors for 30"):
+        make_world(world.test, world.anchors, anchor_query_vectors=np.ones((2, 3)))
+    with pytest.raises(InputError, match="not empty"):
+        make_world(np.empty((0, 5)))
+    with pytest.raises(InputError, match="k = 900 is more than the 200 items"):
+        crosscut.replay(world.test, methods=["exact"], budgets=[200], k=[900])
+    with pytest.raises(InputError, match="needs anchors"):
+        crosscut.replay(world.test, methods=["adacur"], budgets=[20], k=[1])
+    with pytest.raises(InputError, match="no '='"):
+        parse_method("axn@rounds")
+    with pytest.raises(InputError, match="at least one method"):
+        crosscut.replay(world.test, methods=[])
+    with pytest.raises(InputError, match="at least 1 seed"):
+        crosscut.replay(world.test, world.anchors, methods=["adacur"], budgets=[20], k=[1], seeds=0)
+
+
+def test_spectrum_of_a_known_rank() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(40, 7)) @ rng.normal(size=(7, 90))
+    told = spectrum(matrix)
+    assert told.rank == 7
+    assert told.directions["99%"] <= 7
+    assert np.allclose(told.singular_values, np.linalg.svd(matrix, compute_uv=False))
+
+
+def test_the_oracle_u_is_the_best_u(world: Planted) -> None:
+    pairs = approximation(world.test, world.anchors, [5, 20], k=[1, 10])
+    for plain, oracle in zip(pairs[::2], pairs[1::2], strict=True):
+        assert (plain.u, oracle.u) == ("pseudo-inverse", "oracle")
+        assert oracle.error <= plain.error + 1e-9
+        assert set(plain.top_error) == {1, 10}
+    exact = planted(anchors=40, rank=5)
+    low_rank = approximation(exact.test, exact.anchors, [30])[0]
+    assert low_rank.error < 0.05  # rank 6 with little noise: CUR is nearly exact
+
+
+def test_oracle_anchors_by_definition() -> None:
+    scores = np.arange(100.0)
+    rng = np.random.default_rng(0)
+    assert oracle_anchors(scores, 10, "top", 0, 0.0, rng).tolist() == list(range(99, 89, -1))
+    assert oracle_anchors(scores, 10, "top", 5, 0.0, rng).tolist() == list(range(94, 84, -1))
+    half = oracle_anchors(scores, 10, "top", 0, 0.5, rng)
+    assert half[:5].tolist() == [99, 98, 97, 96, 95]
+    assert len(set(half.tolist())) == 10
+    soft = oracle_anchors(scores, 10, "softmax", 20, 0.0, rng)
+    assert soft.max() < 80
+    with pytest.raises(InputError, match="ε"):
+        oracle_anchors(scores, 10, "top", 0, 2.0, rng)
+
+
+def test_masking_the_best_items_hurts(world: Planted) -> None:
+    rows = oracle_study(make_world(world.test, world.anchors), [40], [5], epsilons=(0.0,), splits=(0.3, 0.5))
+    found = {(row["method"], row["masked"]): row["recall"] for row in rows}
+    assert found["oracle-top", 0] >= found["oracle-top", 5]
+    assert len(rows) == 4
+
+
+def test_command_line(world: Planted, tmp_path: Path) -> None:
+    data = tmp_path / "world.npz"
+    np.savez(data, test=world.test, train=world.anchors, vectors=world.vectors, query_vectors=world.query_vectors)
+    run = CliRunner().invoke(
+        cli.app,
+        [
+            "replay",
+            "--data",
+            str(data),
+            "--budgets",
+            "20,60",
+            "-k",
+            "1,5",
+            "--seeds",
+            "2",
+            "--studies",
+            "--methods",
+            "rnr,adacur,axn@rounds=3+mix=0.1,crosscut",
+            "--json",
+            str(tmp_path / "out.json"),
+            "--plots",
+            str(tmp_path / "plots"),
+        ],
+    )
+    assert run.exit_code == 0, run.output
+    assert "crosscut" in run.output
+    assert "Top-k-Recall" in run.output
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert len(results["records"]) == 4 * 2 * 2
+    assert {"method", "k", "budget", "recall", "low", "high", "calls", "seconds"} <= set(results["records"][0])
+    assert {"spectrum", "approximation", "oracle"} <= set(results)
+    drawn = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert drawn == {
+        "recall.png",
+        "spectrum.png",
+        "time.png",
+        "rounds-adacur.png",
+        "rounds-axn.png",
+        "rounds-crosscut.png",
+    }
+    assert all(path.stat().st_size > 5_000 for path in (tmp_path / "plots").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["replay"], "needs the scores of test queries"),
+        (["replay", "--test", "nowhere.npy"], "there is no file nowhere.npy"),
+        (["replay", "--data", "README.md"], "is not a readable numpy file"),
+        (["replay", "--test", "{test}", "--budgets", "few"], "--budgets takes whole numbers"),
+        (["replay", "--test", "{test}", "--budgets", "0"], "at least 1"),
+        (["replay", "--test", "{test}", "--methods", "magic", "-k", "1"], "unknown method 'magic'"),
+        (["replay", "--test", "{test}", "--methods", "rnr", "--split", "half", "-k", "1"], "--split takes tuned"),
+    ],
+)
+def test_command_line_errors_are_sentences_with_exit_code_2(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    np.save(tmp_path / "test.npy", np.ones((2, 5)))
+    command = [part.format(test=tmp_path / "test.npy") for part in arguments]
+    monkeypatch.setattr("sys.argv", ["crosscut", *command])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    error = capfd.readouterr().err
+    assert message in " ".join(error.split())
+    assert "Traceback" not in error

@@ -1,0 +1,74 @@
+"""Rules that pick the next items."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crosscut.errors import InputError
+from crosscut.scorers.meter import Account
+from crosscut.search.first import Drawn, Fixed, Union
+from crosscut.search.selection import Diverse, Random, Softmax, Top, as_selection
+from crosscut.search.walk import Walk, generator
+
+
+def by_value(predicted: np.ndarray):  # type: ignore[no-untyped-def]
+    def rerank(places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        order = places[np.lexsort((places, -predicted[places]))][:count]
+        return order, predicted[order]
+
+    return rerank
+
+
+@pytest.mark.parametrize("rule", [Top(), Softmax(), Random(), Diverse(Top(), 0.5), Diverse(Softmax(2.0), 0.3)])
+def test_never_what_is_barred_never_twice(rule: Top) -> None:
+    rng = np.random.default_rng(0)
+    predicted = rng.normal(size=50)
+    predicted[::2] = -np.inf
+    for count in (0, 1, 10, 25, 40):
+        picked, estimates = rule.pick(predicted, count, rng, by_value(predicted))
+        assert len(picked) == len(set(picked.tolist())) == min(count, 25)
+        assert (predicted[picked] > -np.inf).all()
+        assert np.array_equal(predicted[picked], estimates)
+
+
+def test_softmax_samples_by_softmax() -> None:
+    """The first of a sample without replacement follows the softmax itself."""
+    predicted = np.log(np.array([0.5, 0.3, 0.15, 0.05]))
+    rng = np.random.default_rng(0)
+    first = [int(Softmax().pick(predicted, 1, rng, by_value(predicted))[0][0]) for _ in range(4000)]
+    shares = np.bincount(first, minlength=4) / 4000
+    assert np.abs(shares - [0.5, 0.3, 0.15, 0.05]).max() < 0.03
+
+
+def test_a_random_share() -> None:
+    predicted = np.arange(1000.0)
+    rng = np.random.default_rng(0)
+    picked, _ = Diverse(Top(), 0.4).pick(predicted, 50, rng, by_value(predicted))
+    assert set(range(970, 1000)) <= set(picked.tolist())
+    assert (picked[30:] < 970).all()
+    with pytest.raises(InputError, match="ε"):
+        as_selection("top", 1.5)
+    with pytest.raises(InputError, match="temperature"):
+        Softmax(0)
+
+
+def walk(query: int = 0) -> Walk:
+    return Walk(Account(query, 10), generator(0, query))
+
+
+def test_first_stages_in_turn() -> None:
+    taken = [np.array([3])]
+    (pick,) = Union((Fixed(np.arange(10)), Fixed(np.arange(9, -1, -1)))).pick([walk()], [5], taken, 10)
+    assert pick.tolist() == [0, 9, 1, 8, 2]
+    (drawn,) = Drawn().pick([walk()], [9], taken, 10)
+    assert sorted(drawn.tolist()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    (few,) = Drawn().pick([walk()], [5], [np.array([3])], 10_000)
+    assert len(set(few.tolist())) == 5
+
+
+def test_draws_come_from_seed_and_query() -> None:
+    assert generator(0, "a").integers(1 << 30) == generator(0, "a").integers(1 << 30)
+    assert generator(0, "a").integers(1 << 30) != generator(1, "a").integers(1 << 30)
+    assert generator(0, 3).integers(1 << 30) == generator(0, np.int64(3)).integers(1 << 30)
+    assert generator(0, np.ones(2)).integers(1 << 30) != generator(0, np.zeros(2)).integers(1 << 30)

@@ -1,0 +1,122 @@
+"""Spaces and products over them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crosscut.errors import InputError
+from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
+from crosscut.spaces.cur import background, reduced
+from crosscut.vectors.flat import best, predictions, rerank
+from crosscut.vectors.half import product, widen
+
+
+def test_widening_is_exact_for_every_finite_half() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    every = every[np.isfinite(every)]
+    assert np.array_equal(widen(every), every.astype(np.float32))
+    assert np.array_equal(np.signbit(widen(every)), np.signbit(every))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(1000, 7), (3, 300_000), (1, 1)])
+def test_half_products(order: str, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    array = np.asarray(rng.normal(size=shape).astype(np.float16), order=order)  # type: ignore[call-overload]
+    queries = rng.normal(size=(2, shape[1]))
+    expected = queries.astype(np.float32) @ array.astype(np.float32).T
+    assert np.allclose(product(array, queries), expected, rtol=1e-3, atol=1e-2)
+
+
+def test_stacked_blocks_stay_where_they_are() -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(50, 3)), rng.normal(size=(50, 4)).astype(np.float32)
+    space = Stacked([Vectors(left), Vectors(right), Constant(50)], [1.0, 0.5, 2.0])
+    whole = np.hstack([left, 0.5 * right, np.full((50, 1), 2.0)])
+    queries = rng.normal(size=(2, 8))
+    assert (space.n, space.d) == (50, 8)
+    assert np.allclose(space.rows(np.array([4, 2])), whole[[4, 2]])
+    assert np.allclose(space.predict(queries), queries @ whole.T, atol=1e-5)
+    assert np.allclose(space.predict(queries, np.array([7, 1])), (queries @ whole.T)[:, [7, 1]], atol=1e-5)
+    assert np.shares_memory(space.blocks[0].array, left)  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="same items"):
+        Stacked([Vectors(left), Constant(3)])
+    with pytest.raises(InputError, match="1 weights for 2 blocks"):
+        Stacked([Vectors(left), Constant(50)], [1.0])
+    with pytest.raises(InputError, match="at least one block"):
+        Stacked([])
+
+
+def test_cur_is_the_transposed_scores_in_place_and_its_reduction_is_the_best() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(20, 5)) @ rng.normal(size=(5, 300)) + 0.01 * rng.normal(size=(20, 300))
+    cur = CUR(scores)
+    assert np.shares_memory(cur.array, scores)
+    small = CUR(scores, rank=3).array.astype(np.float64)
+    _, singular, right = np.linalg.svd(scores, full_matrices=False)
+    truncated = (right[:3].T * singular[:3] ** 2) @ right[:3] / 20
+    assert np.allclose(small @ small.T, truncated, atol=1e-3)
+    base = background(scores)
+    assert np.allclose(base, scores.mean(axis=0))
+    centred = reduced(scores, 300, base).astype(np.float64)
+    assert np.allclose(centred @ centred.T, (scores - base).T @ (scores - base) / 20, atol=1e-3)
+    assert reduced(np.zeros((4, 9)), 3).shape == (9, 1)
+
+
+def test_bad_spaces_are_sentences() -> None:
+    with pytest.raises(InputError, match="two dimensions"):
+        Vectors(np.zeros(3))
+    with pytest.raises(InputError, match="must be floats; got int64"):
+        Vectors(np.zeros((3, 2), dtype=np.int64))
+    with pytest.raises(InputError, match="NaN or infinities"):
+        CUR(np.array([[1.0, np.nan]]))
+    with pytest.raises(InputError, match="one anchor query at least"):
+        CUR(np.empty((0, 3)))
+    with pytest.raises(InputError, match="rank of a space"):
+        CUR(np.ones((2, 3)), rank=0)
+    with pytest.raises(InputError, match="1 anchor positions for 2 rows"):
+        ItemScores(np.ones((2, 3)), [0])
+    with pytest.raises(InputError, match="distinct"):
+        ItemScores(np.ones((2, 3)), [1, 1])
+    with pytest.raises(InputError, match="must lie in 0 … 2"):
+        ItemScores(np.ones((2, 3)), [1, 5])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=40), st.integers(0, 50))
+def test_best_holds_the_top_and_never_what_is_barred(values: list[float], count: int) -> None:
+    array = np.array(values)
+    places = best(array, count)
+    assert (array[places] > -np.inf).all()
+    order = np.lexsort((np.arange(len(array)), -array))[:count]
+    order = order[array[order] > -np.inf]
+    assert set(order) <= set(places)
+
+
+def test_a_crowd_of_ties_does_not_become_a_crowd_of_candidates() -> None:
+    array = np.zeros(10_000)
+    array[9_000] = 1
+    places = best(array, 5, 10)
+    assert len(places) <= 15
+    assert {9_000, 0, 1, 2, 3} <= set(places.tolist())
+
+
+def test_reranking_is_in_double_precision_with_ties_to_the_lower_position() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(100, 9)).astype(np.float32)
+    vectors[50:60] = vectors[40:50]
+    u = rng.normal(size=9)
+    positions, estimates = rerank(Vectors(vectors), u, np.arange(100), 0.0, 100)
+    exact = vectors.astype(np.float64) @ u
+    assert np.allclose(estimates, np.sort(exact)[::-1])
+    ranks = {int(p): r for r, p in enumerate(positions)}
+    assert all(ranks[j] < ranks[j + 10] for j in range(40, 50))
+
+
+def test_wild_vectors_do_not_overflow() -> None:
+    vectors = Vectors(np.ones((4, 2), dtype=np.float32))
+    (row,) = predictions(vectors, [np.array([1e30, 1e30])])
+    assert np.isfinite(row).all()

@@ -1,0 +1,55 @@
+"""Planted worlds: score matrices whose answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import crosscut
+
+METHODS = ("rnr", "anncur", "adacur", "axn", "tour", "fixed-item", "item-cur", "crosscut")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Scores of known low rank, with an encoder that sees part of them."""
+
+    test: np.ndarray  # (q × n)
+    anchors: np.ndarray  # (k_q × n)
+    vectors: np.ndarray  # (n × d)
+    query_vectors: np.ndarray  # (q × d)
+    item_scores: np.ndarray  # (k_ind × n)
+    item_anchors: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return self.test.shape[1]
+
+    def searcher(self, method: str, scorer: Any = None, **settings: Any) -> crosscut.Searcher:
+        space: Any = None
+        if method in ("anncur", "adacur", "crosscut"):
+            space = crosscut.CUR(self.anchors)
+        if method in ("fixed-item", "item-cur"):
+            space = crosscut.ItemScores(self.item_scores, self.item_anchors)
+        scorer = crosscut.MatrixScorer(self.test) if scorer is None else scorer
+        return crosscut.Searcher(scorer, vectors=self.vectors, space=space, method=method, **settings)
+
+
+def planted(n: int = 200, queries: int = 6, anchors: int = 30, rank: int = 8, seed: int = 0) -> Planted:
+    rng = np.random.default_rng(seed)
+    items = rng.normal(size=(n, rank)) * np.linspace(2, 0.5, rank)
+    popular = rng.normal(size=n)
+
+    def scores(latent: np.ndarray) -> np.ndarray:
+        return latent @ items.T + popular + 0.01 * rng.normal(size=(len(latent), n))
+
+    test, train = rng.normal(size=(queries, rank)), rng.normal(size=(anchors, rank))
+    width = rank + 4
+    lift = np.linalg.qr(rng.normal(size=(width, width)))[0][:rank]
+    vectors = items @ lift + 0.3 * rng.normal(size=(n, width))  # an encoder that sees the items through noise
+    chosen = rng.choice(n, min(20, n), replace=False)
+    return Planted(
+        scores(test), scores(train), vectors, test @ lift, scores(items[chosen] / 2), chosen.astype(np.int64)
+    )
