@@ -80,9 +80,7 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
 def rival(cross: CrossModel, tokenizer: Path, folder: Path) -> CrossEncoder:
     """A CrossEncoder with the weights of `cross`."""
     shape = cross.shape.asdict()
-    config = PairConfig(
-        **shape, independent=cross.independent, hidden_act="gelu", type_vocab_size=1, num_labels=1
-    )
+    config = PairConfig(**shape, independent=cross.independent, hidden_act="gelu", type_vocab_size=1, num_labels=1)
     model = BertForPairs(config)
     state = {}
     names = {
@@ -158,9 +156,7 @@ def main() -> None:
     world = load_world()
     rng = np.random.default_rng(0)
     chosen = rng.permutation(len(world.items))[: arguments.items]
-    items = [
-        f"{world.items[c].title} {world.items[c].text}" for c in chosen
-    ]  # no marks: the rival knows none
+    items = [f"{world.items[c].title} {world.items[c].text}" for c in chosen]  # no marks: the rival knows none
     query = "it took a while before the idea sank into his mind"
     every = np.arange(len(items))
     rows: list[dict[str, Any]] = []
@@ -203,20 +199,14 @@ def main() -> None:
         )
         kept = OnnxCrossEncoder.load(full).bind(items)
         ours = kept.score(query, every)
-        record(
-            "+ item states kept (float32 weights)", best(lambda: kept.score(query, every), arguments.repeats)
-        )
+        record("+ item states kept (float32 weights)", best(lambda: kept.score(query, every), arguments.repeats))
         box = OnnxCrossEncoder.load().bind(items)
         shipped = box.score(query, every)
         record("shipped (int8 and float16 weights)", best(lambda: box.score(query, every), arguments.repeats))
         sixty_four = ["mind " * 43] * 256  # with [CLS] and [SEP] 45 tokens; the query has 19
         long = OnnxCrossEncoder.load().bind(sixty_four)
-        tokens = len(long._query(query + " at last , he said , once more")[1].ids) + int(
-            long.items.lengths[0]
-        )
-        seconds = best(
-            lambda: long.score(query + " at last , he said , once more", np.arange(256)), arguments.repeats
-        )
+        tokens = len(long._query(query + " at last , he said , once more")[1].ids) + int(long.items.lengths[0])
+        seconds = best(lambda: long.score(query + " at last , he said , once more", np.arange(256)), arguments.repeats)
         rows.append(
             {
                 "path": f"shipped, {tokens} tokens a pair",
@@ -252,9 +242,7 @@ def main() -> None:
 def processor() -> str:
     """Model name and the vector instructions that matter."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
-    name = next(
-        (line.split(":")[1].strip() for line in text.splitlines() if line.startswith("model name")), "?"
-    )
+    name = next((line.split(":")[1].strip() for line in text.splitlines() if line.startswith("model name")), "?")
     flags = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16") if f" {flag} " in f"{text} "]
     return f"{name} ({', '.join(flags)})"
 

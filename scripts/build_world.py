@@ -27,9 +27,7 @@ def main() -> None:
     queries = [{"_id": query.id, "text": query.text} for query in collection.queries]
     pack(folder / "corpus.jsonl.gz", [json.dumps(item, ensure_ascii=False) for item in items])
     pack(folder / "queries.jsonl.gz", [json.dumps(query, ensure_ascii=False) for query in queries])
-    judged = [
-        f"{q}\t{i}\t{int(score)}" for q, gold in collection.judgements.items() for i, score in gold.items()
-    ]
+    judged = [f"{q}\t{i}\t{int(score)}" for q, gold in collection.judgements.items() for i, score in gold.items()]
     pack(folder / "qrels.tsv.gz", ["query-id\tcorpus-id\tscore", *judged])
     text = NOTICE.read_text("utf-8").split("License: WordNet3.0\n")[1].split("\n\n")[0]
     lines = [line.strip() for line in text.splitlines()]

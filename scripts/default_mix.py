@@ -57,11 +57,7 @@ class Mix:
         def hard(id: str, allowed: Callable[[str], bool], siblings: int, neighbours: int) -> list[str]:
             synset = wordnet.by_id[id]
             same = {other for lemma in synset.lemmas for other in wordnet.by_lemma[lemma.lower()]} - {id}
-            near = (
-                {*synset.neighbours, *(h for p in synset.hypernyms for h in wordnet.hyponyms[p])}
-                - {id}
-                - same
-            )
+            near = {*synset.neighbours, *(h for p in synset.hypernyms for h in wordnet.hyponyms[p])} - {id} - same
             pick = lambda ids, k: rng.sample(ids, min(k, len(ids)))  # noqa: E731
             first = pick(sorted(other for other in same if allowed(other)), siblings)
             second = pick(sorted(other for other in near if other in place and allowed(other)), neighbours)
@@ -80,18 +76,14 @@ class Mix:
             for query in rng.sample(collection.queries, 60):
                 (right,) = collection.gold(query.id)
                 wrong = hard(right, lambda other, world=world: wordnet.by_id[other].world == world, 5, 4)
-                rest = [
-                    item.id for item in rng.sample(collection.items, 20) if item.id not in (right, *wrong)
-                ]
+                rest = [item.id for item in rng.sample(collection.items, 20) if item.id not in (right, *wrong)]
                 items = tuple(place[id] for id in [right, *wrong, *rest][:VALIDATION_CANDIDATES])
                 tokens = tokenizer.query(query.text)
                 self.examples.validation.append(Example(source, tokens, items, frozenset(items[:1])))
 
     def add_squad(self, source: str, settings: dict[str, Any], rng: random.Random) -> None:
         collection = read_beir(self.data / "squad_sentences")
-        self._add(
-            source, settings, rng, collection, collection.queries, collection.judgements, dense=True, window=3
-        )
+        self._add(source, settings, rng, collection, collection.queries, collection.judgements, dense=True, window=3)
 
     def add_mdn(self, source: str, settings: dict[str, Any], rng: random.Random) -> None:
         collection = read_beir(self.data / "mdn_el")
@@ -156,11 +148,7 @@ class Mix:
                 continue
             right = rng.choice(gold)
             banned = set(gold)
-            near = [
-                p
-                for p in range(right - window, right + window + 1)
-                if 0 <= p < len(texts) and p not in banned
-            ]
+            near = [p for p in range(right - window, right + window + 1) if 0 <= p < len(texts) and p not in banned]
             wrong = rng.sample(near, min(len(near), count // 3))
             share = (count - len(wrong)) // 2 if encoded is not None else count - len(wrong)
             wrong += draw(lexical[row[query.id]], {*banned, *wrong}, share, rng, among=40)

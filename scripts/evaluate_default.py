@@ -67,20 +67,14 @@ def first_is_gold(scores: np.ndarray, gold: int) -> float:
 
 def ndcg(ranked: np.ndarray, gains: dict[int, float], k: int = 10) -> float:
     discounts = 1 / np.log2(np.arange(2, k + 2))
-    found = sum(
-        gains.get(int(item), 0.0) * discount for item, discount in zip(ranked[:k], discounts, strict=False)
-    )
+    found = sum(gains.get(int(item), 0.0) * discount for item, discount in zip(ranked[:k], discounts, strict=False))
     ideal = sum(g * d for g, d in zip(sorted(gains.values(), reverse=True)[:k], discounts, strict=False))
     return float(found / ideal) if ideal else 0.0
 
 
 def world(path: Path, wordnet: WordNet) -> dict[str, object]:
     with np.load(path) as saved:
-        name = (
-            "noun." + path.stem.split("-")[1]
-            if "verb" not in path.stem
-            else "verb." + path.stem.split("-")[2]
-        )
+        name = "noun." + path.stem.split("-")[1] if "verb" not in path.stem else "verb." + path.stem.split("-")[2]
         collection = wordnet.world(name)
         scores = saved["test_scores"].astype(np.float64)
         vectors = saved["vectors"].astype(np.float32)
@@ -105,9 +99,7 @@ def world(path: Path, wordnet: WordNet) -> dict[str, object]:
         "queries": len(ids),
         "hits": {name: values.tolist() for name, values in hits.items()},
         "top1_kept_without_item_means": float(np.mean(np.argmax(centred, 1) == np.argmax(scores, 1))),
-        "directions_for_90_95_99": [
-            int(np.searchsorted(spectrum / spectrum[-1], s) + 1) for s in (0.9, 0.95, 0.99)
-        ],
+        "directions_for_90_95_99": [int(np.searchsorted(spectrum / spectrum[-1], s) + 1) for s in (0.9, 0.95, 0.99)],
     }
 
 

@@ -37,9 +37,7 @@ def main() -> None:
     recipe = tomllib.loads(RECIPE.read_text("utf-8"))
     shape, weights = read_encoder(encoder_folder())
     independent = recipe["independent_layers"]
-    cross = trained(
-        CrossModel(shape, independent, recipe["cross_encoder"]["head"]), weights, arguments.work / "ce"
-    )
+    cross = trained(CrossModel(shape, independent, recipe["cross_encoder"]["head"]), weights, arguments.work / "ce")
     dual = trained(DualModel(shape, independent), weights, arguments.work / "de")
     assert isinstance(cross, CrossModel)
     assert isinstance(dual, DualModel)

@@ -111,9 +111,7 @@ def test_a_full_cache_changes_no_score(folder: Path) -> None:
         bound = scorer.bind(ITEMS, cache_bytes=cache_bytes)
         assert bound.items.kept < len(ITEMS)
         for _ in range(2):
-            np.testing.assert_allclose(
-                bound.score(QUERIES[0], everything), scorer.score(QUERIES[0], ITEMS), atol=1e-4
-            )
+            np.testing.assert_allclose(bound.score(QUERIES[0], everything), scorer.score(QUERIES[0], ITEMS), atol=1e-4)
 
 
 @pytest.mark.parametrize(

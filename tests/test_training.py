@@ -80,9 +80,7 @@ def test_a_killed_run_resumes_and_ends_the_same(encoder: Path, tmp_path: Path) -
     again = run(tmp_path / "killed")
     assert again["best"] == whole["best"]
     for name in ("lower.onnx", "cross.onnx"):
-        assert (tmp_path / "whole/model" / name).read_bytes() == (
-            tmp_path / "killed/model" / name
-        ).read_bytes()
+        assert (tmp_path / "whole/model" / name).read_bytes() == (tmp_path / "killed/model" / name).read_bytes()
     other = Settings(**{**SETTINGS.__dict__, "learning_rate": 1e-3})
     with pytest.raises(InputError, match="other settings"):
         train_cross_encoder(collection(), Job(encoder, tmp_path / "whole", settings=other))
@@ -111,9 +109,7 @@ def test_pairs_do_not_see_each_other(encoder: Path) -> None:
     model.start_from(weights)
     from crosscut.encoders.tokens import Tokenizer
 
-    tokens = Tokenizer(encoder / "tokenizer.json").items(
-        ["the cat", "river", "a big red dog sat on the land"]
-    )
+    tokens = Tokenizer(encoder / "tokenizer.json").items(["the cat", "river", "a big red dog sat on the land"])
     texts = pack_texts(tokens)
     with torch.no_grad():
         together = model(texts, [0, 0, 1], [1, 2, 2])
@@ -208,18 +204,14 @@ def test_command_line(encoder: Path, tmp_path: Path) -> None:
     (data / "corpus.jsonl").write_text(
         "\n".join(json.dumps({"_id": i.id, "title": i.title, "text": i.text}) for i in words.items)
     )
-    (data / "queries.jsonl").write_text(
-        "\n".join(json.dumps({"_id": q.id, "text": q.text}) for q in words.queries)
-    )
+    (data / "queries.jsonl").write_text("\n".join(json.dumps({"_id": q.id, "text": q.text}) for q in words.queries))
     (data / "qrels.tsv").write_text("\n".join(f"{q}\t{i}\t1" for q, g in words.judgements.items() for i in g))
     options = ["--encoder", str(encoder), "--output", str(tmp_path / "out"), "--candidates", "3"]
     result = CliRunner().invoke(app, ["cross-encoder", str(data), *options, "--json"])
     assert result.exit_code == 0, result.output
     outcome = json.loads(result.stdout)
     assert OnnxCrossEncoder.load(outcome["model"]).folder.config["head"] == "emb"
-    result = CliRunner().invoke(
-        app, ["dual-encoder", str(data), *options[:3], str(tmp_path / "dual"), "--json"]
-    )
+    result = CliRunner().invoke(app, ["dual-encoder", str(data), *options[:3], str(tmp_path / "dual"), "--json"])
     assert result.exit_code == 0, result.output
     result = CliRunner().invoke(app, ["cross-encoder", str(tmp_path), *options])
     assert result.exit_code == 2

@@ -20,21 +20,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Train a cross-encoder or a dual encoder on judged queries.")
 
-Data = Annotated[
-    Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl, qrels; plain or gzipped")
-]
+Data = Annotated[Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl, qrels; plain or gzipped")]
 Encoder = Annotated[
     Path, typer.Option(help="BERT-like encoder to start from: config.json, model.safetensors, tokenizer.json")
 ]
-Output = Annotated[
-    Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")
-]
+Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
 Part = Annotated[str, typer.Option(help="Split of the judgements: qrels/<split>.tsv")]
 Negative = Annotated[str, typer.Option(help="random, tfidf or dual (mined with a dual encoder)")]
 Layers = Annotated[int | None, typer.Option(help="Keep only the first layers of the encoder")]
-Independent = Annotated[
-    int, typer.Option(help="Layers that read query and item apart; item states are then kept")
-]
+Independent = Annotated[int, typer.Option(help="Layers that read query and item apart; item states are then kept")]
 Frozen = Annotated[bool, typer.Option(help="Do not train the independent layers")]
 Epochs = Annotated[int, typer.Option(help="Passes over the training queries")]
 Rate = Annotated[float, typer.Option(help="Peak learning rate of the one cycle")]
@@ -49,9 +43,7 @@ def cross_encoder(
     data: Data,
     encoder: Encoder,
     output: Output,
-    head: Annotated[
-        str, typer.Option(help="emb (dot product of two special tokens) or cls (linear layer)")
-    ] = "emb",
+    head: Annotated[str, typer.Option(help="emb (dot product of two special tokens) or cls (linear layer)")] = "emb",
     split: Part = "train",
     negatives: Negative = "tfidf",
     layers: Layers = None,
@@ -121,9 +113,7 @@ def _train(values: dict[str, Any], run: Callable[[Job, Callable[[dict[str, Any]]
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn(
-                "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.2f}  best {task.fields[best]}"
-            ),
+            TextColumn("loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.2f}  best {task.fields[best]}"),
             console=console,
             disable=values["as_json"],
         ) as progress:

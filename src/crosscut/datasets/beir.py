@@ -38,8 +38,7 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
             fields = [fields[0], fields[2], fields[3]]
         if len(fields) != 3:
             raise InputError(
-                f"{path} line {number} has {len(fields)} fields between tabs; expected query id, item id "
-                f"and score"
+                f"{path} line {number} has {len(fields)} fields between tabs; expected query id, item id and score"
             )
         try:
             yield Judgement(fields[0], fields[1], float(fields[2]))
@@ -55,9 +54,7 @@ def read_beir(folder: str | Path, *, split: str = "test", name: str | None = Non
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(
-            f"there is no folder {str(folder)!r}; a BEIR folder holds corpus.jsonl and queries.jsonl"
-        )
+        raise InputError(f"there is no folder {str(folder)!r}; a BEIR folder holds corpus.jsonl and queries.jsonl")
     items = list(read_items(find(folder, "corpus.jsonl")))
     queries = list(read_queries(find(folder, "queries.jsonl")))
     path = find(folder, f"qrels/{split}.tsv", "qrels.tsv")

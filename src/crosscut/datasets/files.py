@@ -29,11 +29,7 @@ def lines(path: str | Path) -> Iterator[tuple[int, str]]:
     path = Path(path)
     number = 0
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8") as file
-        ):
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield number, line.rstrip("\r\n")
@@ -67,9 +63,7 @@ def text_of(record: dict[str, Any], keys: tuple[str, ...], path: str | Path, num
             if isinstance(value, int) and not isinstance(value, bool):
                 return str(value)
             raise InputError(f"{path} line {number}: {key!r} is a {type(value).__name__}; expected a string")
-    raise InputError(
-        f"{path} line {number} has no {' or '.join(map(repr, keys))}; its keys are {sorted(record)}"
-    )
+    raise InputError(f"{path} line {number} has no {' or '.join(map(repr, keys))}; its keys are {sorted(record)}")
 
 
 class Unique:

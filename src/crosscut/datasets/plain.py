@@ -47,9 +47,7 @@ def read_items(path: str | Path) -> list[Item]:
         return list(read_tsv(path))
     if ending == ".txt":
         return [Item(str(number), "", line) for number, line in lines(path)]
-    raise InputError(
-        f"{str(path)!r} ends in {ending!r}; items are read from .jsonl, .tsv and .txt, plain or gzipped"
-    )
+    raise InputError(f"{str(path)!r} ends in {ending!r}; items are read from .jsonl, .tsv and .txt, plain or gzipped")
 
 
 def read_queries(path: str | Path) -> list[Query]:

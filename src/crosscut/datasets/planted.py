@@ -49,9 +49,7 @@ def planted(
             "all must be at least 1 and the dimension at least the rank"
         )
     if min(noise, base, blur) < 0:
-        raise InputError(
-            f"noise {noise}, base {base} and blur {blur} are standard deviations and cannot be negative"
-        )
+        raise InputError(f"noise {noise}, base {base} and blur {blur} are standard deviations and cannot be negative")
     rng = np.random.default_rng(seed)
     q = rng.standard_normal((queries, rank)) / rank**0.25
     v = rng.standard_normal((items, rank)) / rank**0.25

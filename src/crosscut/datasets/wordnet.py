@@ -143,8 +143,7 @@ class WordNet:
                     yield parse(line, PARTS[part])
                 except (ValueError, IndexError) as error:
                     raise InputError(
-                        f"{path} line {number} is not a WordNet data line ({error}); "
-                        "the format is that of wndb(5WN)"
+                        f"{path} line {number} is not a WordNet data line ({error}); the format is that of wndb(5WN)"
                     ) from error
 
 

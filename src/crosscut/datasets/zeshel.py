@@ -64,12 +64,8 @@ def read_world(
             context = text_of(record, ("context_document_id",), path, number)
             for document in (label, context):
                 if document not in words:
-                    raise InputError(
-                        f"{path} line {number} names document {document!r}, unknown to world {world!r}"
-                    )
-            text = mark_span(
-                words[context], record.get("start_index"), record.get("end_index"), context_words
-            )
+                    raise InputError(f"{path} line {number} names document {document!r}, unknown to world {world!r}")
+            text = mark_span(words[context], record.get("start_index"), record.get("end_index"), context_words)
             if text is None:
                 raise InputError(
                     f"{path} line {number}: words {record.get('start_index')} … {record.get('end_index')} "

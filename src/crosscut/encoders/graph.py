@@ -42,9 +42,7 @@ class Graph:
 
         self._count += 1
         name = f"{kind.lower()}_{self._count}"
-        self.nodes.append(
-            helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes)
-        )
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes))
         return name
 
     def constant(self, array: npt.NDArray[Any]) -> str:
@@ -192,18 +190,14 @@ def cross_graph(
     if trim:
         ends_ = graph.layer(weights, f"upper.{layers - 1}", x, mask=mask, asked=asked)
     else:
-        ends_ = graph.node(
-            "Gather", [graph.layer(weights, f"upper.{layers - 1}", x, mask=mask), heads_of], axis=1
-        )
+        ends_ = graph.node("Gather", [graph.layer(weights, f"upper.{layers - 1}", x, mask=mask), heads_of], axis=1)
     if head == "cls":
         first = graph.node("Squeeze", [ends_, graph.whole(1)])  # (b, D)
         scored = graph.node("MatMul", [first, graph.constant(weights["linear.weight"].T)])
         scored = graph.node("Add", [scored, graph.constant(weights["linear.bias"])])
         scores = graph.node("Squeeze", [scored, graph.whole(1)])
     else:
-        vectors = [
-            graph.node("Gather", [ends_, graph.constant(np.asarray(i, np.int64))], axis=1) for i in (0, 1)
-        ]
+        vectors = [graph.node("Gather", [ends_, graph.constant(np.asarray(i, np.int64))], axis=1) for i in (0, 1)]
         product = graph.node("Mul", vectors)  # (b, D)
         summed = graph.node("ReduceSum", [product, graph.whole(1)], keepdims=0)
         scores = graph.node("Mul", [summed, graph.constant(np.asarray(weights["scale"], np.float32))])

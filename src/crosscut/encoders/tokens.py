@@ -106,9 +106,7 @@ class Tokenizer:
         return tokens
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(
-            list(texts), add_special_tokens=False
-        )
+        encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
 

@@ -54,9 +54,7 @@ class TorchCrossEncoder:
         from torch.nn import Identity
 
         try:
-            loaded = CrossEncoder(
-                str(model), device=device, max_length=max_length, activation_fn=Identity(), **options
-            )
+            loaded = CrossEncoder(str(model), device=device, max_length=max_length, activation_fn=Identity(), **options)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"no cross-encoder can be loaded from {str(model)!r} ({error}); pass a hub id or a folder "
@@ -121,8 +119,7 @@ class BoundTorchCrossEncoder:
             positions = np.asarray(positions, np.int64)
             if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
                 raise InputError(
-                    f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} "
-                    f"items"
+                    f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} items"
                 )
             pairs += [(str(query), self.items[position]) for position in positions.tolist()]
             sizes.append(len(positions))

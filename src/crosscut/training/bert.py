@@ -45,9 +45,7 @@ class Shape:
             config = json.loads(path.read_text("utf-8"))
             return cls(**{name: config[name] for name in cls.__dataclass_fields__})
         except FileNotFoundError as error:
-            raise InputError(
-                f"there is no encoder at {str(path.parent)!r}: config.json is missing"
-            ) from error
+            raise InputError(f"there is no encoder at {str(path.parent)!r}: config.json is missing") from error
         except (json.JSONDecodeError, KeyError) as error:
             raise InputError(
                 f"{str(path)!r} does not describe a BERT-like encoder ({error}); "
@@ -182,7 +180,5 @@ def read_encoder(folder: str | Path) -> tuple[Shape, dict[str, Tensor]]:
                 for part in ("weight", "bias"):
                     weights[f"layers.{i}.{ours}.{part}"] = saved[f"encoder.layer.{i}.{theirs}.{part}"]
     except KeyError as error:
-        raise InputError(
-            f"{str(path)!r} lacks the tensor {error}; only BERT-like encoders can be read"
-        ) from error
+        raise InputError(f"{str(path)!r} lacks the tensor {error}; only BERT-like encoders can be read") from error
     return shape, weights

@@ -66,9 +66,7 @@ def batches(
     rng.shuffle(order)
     made: list[list[Example]] = []
     for start in range(0, len(order), 1024):
-        slab = sorted(
-            order[start : start + 1024], key=lambda example: (example.source, examples.cost(example))
-        )
+        slab = sorted(order[start : start + 1024], key=lambda example: (example.source, examples.cost(example)))
         group: list[Example] = []
         size = 0
         for example in slab:

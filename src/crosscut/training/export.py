@@ -52,11 +52,7 @@ def export(
         raise InputError("nothing to export; pass a cross-encoder, a dual encoder or both")
     first = models[0]
     shape, independent = first.shape, first.independent
-    lower = {
-        name.removeprefix("lower."): w
-        for name, w in numpy_weights(first).items()
-        if name.startswith("lower.")
-    }
+    lower = {name.removeprefix("lower."): w for name, w in numpy_weights(first).items() if name.startswith("lower.")}
     for other in models[1:]:
         theirs = numpy_weights(other)
         if other.independent != independent or any(

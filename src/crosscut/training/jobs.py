@@ -93,16 +93,12 @@ def train_dual_encoder(collection: Collection, job: Job, *, report: Report | Non
             _fill(examples, collection, job, tokenizer, latest, job.settings.seed)
             examples.validation = validation  # accuracies of all epochs are about the same candidates
 
-    outcome = train(
-        model, examples, job.settings, job.output / "checkpoints", report=report, before_epoch=mine_again
-    )
+    outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report, before_epoch=mine_again)
     _export(job, dual=model)
     return outcome
 
 
-def embed(
-    model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 4096
-) -> npt.NDArray[np.float32]:
+def embed(model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 4096) -> npt.NDArray[np.float32]:
     """Vectors (texts × D) of a dual encoder under training."""
     order = np.argsort([len(text.ids) for text in tokens], kind="stable")
     vectors = np.zeros((len(tokens), model.shape.hidden_size), np.float32)
@@ -119,9 +115,7 @@ def _start(kind: type[M], job: Job, *arguments: object) -> M:
     shape, weights = read_encoder(job.encoder)
     if job.layers is not None:
         if not 1 <= job.layers <= shape.num_hidden_layers:
-            raise InputError(
-                f"the encoder has {shape.num_hidden_layers} layers; {job.layers} of them cannot be kept"
-            )
+            raise InputError(f"the encoder has {shape.num_hidden_layers} layers; {job.layers} of them cannot be kept")
         shape = type(shape)(**{**shape.asdict(), "num_hidden_layers": job.layers})
     torch.manual_seed(job.settings.seed)
     model = kind(shape, job.independent, *arguments)
@@ -145,17 +139,13 @@ def _ranker(
         return lambda queries: index.rank([query.text for query in queries], MINED)
     if job.negatives == "dual" and dual is not None:
         items = embed(dual, list(pool[: len(collection.items)]))
-        return lambda queries: rank_dense(
-            items, embed(dual, [tokenizer.query(query.text) for query in queries]), MINED
-        )
+        return lambda queries: rank_dense(items, embed(dual, [tokenizer.query(query.text) for query in queries]), MINED)
     rng = np.random.default_rng(job.settings.seed)
     count = min(MINED, len(collection.items))
     return lambda queries: np.stack([rng.permutation(len(collection.items))[:count] for _ in queries])
 
 
-def _fill(
-    examples: Examples, collection: Collection, job: Job, tokenizer: Tokenizer, rank: Ranker, seed: int
-) -> None:
+def _fill(examples: Examples, collection: Collection, job: Job, tokenizer: Tokenizer, rank: Ranker, seed: int) -> None:
     """One example per query and right item; which queries validate depends on the seed alone."""
     rng = random.Random(seed)
     positions = collection.positions

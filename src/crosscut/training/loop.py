@@ -47,9 +47,7 @@ class Settings:
         if self.learning_rate <= 0:
             raise InputError(f"the learning rate must be positive, not {self.learning_rate}")
         if self.epochs < 1 or self.validations < 1:
-            raise InputError(
-                f"{self.epochs} epochs and {self.validations} validations; both must be at least 1"
-            )
+            raise InputError(f"{self.epochs} epochs and {self.validations} validations; both must be at least 1")
 
 
 @dataclass
@@ -274,9 +272,7 @@ def resume(
     state = json.loads((folder / "state.json").read_text("utf-8"))
     if state["settings"] != asdict(settings):
         changed = {
-            k: (v, asdict(settings).get(k))
-            for k, v in state["settings"].items()
-            if asdict(settings).get(k) != v
+            k: (v, asdict(settings).get(k)) for k, v in state["settings"].items() if asdict(settings).get(k) != v
         }
         raise InputError(
             f"{str(folder)!r} holds a run with other settings (then, now: {changed}); "

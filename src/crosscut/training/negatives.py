@@ -64,9 +64,7 @@ class TfIdf:
         return sparse.csr_matrix(sparse.diags(1 / np.maximum(norms, 1e-12)) @ weighed)
 
 
-def rank_dense(
-    items: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], k: int
-) -> npt.NDArray[np.int64]:
+def rank_dense(items: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.int64]:
     """Positions of the k items (n × d) with the largest inner product, for every query (m × d): (m × k)."""
     k = min(k, len(items))
     ranked = np.empty((len(queries), k), np.int64)
