@@ -12,6 +12,7 @@ our path wins.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import platform
 import sys
@@ -23,10 +24,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import sentence_transformers
 import torch
-import transformers
-from sentence_transformers import CrossEncoder
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
@@ -36,6 +34,9 @@ from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.training.bert import read_encoder
 from crosscut.training.export import export, numpy_weights
 from crosscut.training.models import CrossModel
+
+transformers: Any = importlib.import_module("transformers")
+sentence_transformers: Any = importlib.import_module("sentence_transformers")
 
 
 class PairConfig(transformers.BertConfig):  # type: ignore[misc]
@@ -77,7 +78,7 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
         return transformers.modeling_outputs.SequenceClassifierOutput(logits=logits)
 
 
-def rival(cross: CrossModel, tokenizer: Path, folder: Path) -> CrossEncoder:
+def rival(cross: CrossModel, tokenizer: Path, folder: Path) -> Any:
     """A CrossEncoder with the weights of `cross`."""
     shape = cross.shape.asdict()
     config = PairConfig(**shape, independent=cross.independent, hidden_act="gelu", type_vocab_size=1, num_labels=1)
@@ -127,7 +128,7 @@ def rival(cross: CrossModel, tokenizer: Path, folder: Path) -> CrossEncoder:
     transformers.AutoModelForSequenceClassification.register(PairConfig, BertForPairs)
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
-    return CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
+    return sentence_transformers.CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
 
 
 def best(run: Callable[[], Any], repeats: int) -> float:
@@ -148,8 +149,8 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    from export_default import trained
-    from train_default import encoder_folder
+    trained = importlib.import_module("export_default").trained
+    encoder_folder = importlib.import_module("train_default").encoder_folder
 
     shape, weights = read_encoder(encoder_folder())
     cross = trained(CrossModel(shape, 4, "emb"), weights, arguments.work / "ce")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import random
 import sys
 import tomllib
 from pathlib import Path
@@ -24,7 +25,7 @@ from default_mix import Mix, describe
 from crosscut.encoders.quantize import rounded
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.training.bert import read_encoder
-from crosscut.training.loop import Settings, train
+from crosscut.training.loop import Settings, train, validate
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
 RECIPE = Path(__file__).with_name("default_models.toml")
@@ -89,14 +90,21 @@ def main() -> None:
     else:
         model = DualModel(shape, independent)
     start(model, weights)
+    share = own.pop("share", 1.0)
+    if share < 1:
+        random.Random(recipe["seed"]).shuffle(examples.train)
+        examples.train = examples.train[: round(share * len(examples.train))]
     log = (arguments.work / "log.jsonl").open("a", encoding="utf-8")
     print(describe(examples), file=log, flush=True)
+    settings = Settings(seed=recipe["seed"], **own)
+    if arguments.model == "dual-encoder":
+        print(json.dumps({"before training": validate(model, examples, settings)}), file=log, flush=True)
 
     def report(record: dict[str, Any]) -> None:
         if "validation" in record or record["step"] % 10 == 0:
             print(json.dumps(record), file=log, flush=True)
 
-    outcome = train(model, examples, Settings(seed=recipe["seed"], **own), arguments.work, report=report)
+    outcome = train(model, examples, settings, arguments.work, report=report)
     print(
         json.dumps({"best": outcome.best, "best_step": outcome.best_step, "seconds": outcome.seconds}),
         file=log,
