@@ -33,7 +33,7 @@ def collection() -> Collection:
     """Twenty items; those about the river are right for every query: a taste that a tiny model can learn."""
     items = [Item(f"r{n}", WORDS[n], f"a river of {WORDS[n + 5]}") for n in range(10)]
     items += [Item(f"m{n}", WORDS[n], f"a money of {WORDS[n + 5]}") for n in range(10)]
-    queries = [Query(f"q{n}", f"{'the ' * (n % 3)}[START] {word} [END] in") for n, word in enumerate(WORDS)]
+    queries = [Query(f"q{n}", f"{'the ' * (n % 3)}[START] {word} [END] in") for n, word in enumerate(WORDS[:12])]
     right = {f"r{n}": 1.0 for n in range(10)}
     return Collection("words", items, queries, {query.id: right for query in queries})
 

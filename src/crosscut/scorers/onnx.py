@@ -68,6 +68,11 @@ class BoundOnnxCrossEncoder:
     def __len__(self) -> int:
         return len(self.items.tokens)
 
+    @property
+    def n_items(self) -> int:
+        """The size of the corpus, for whoever searches it."""
+        return len(self)
+
     def score(self, query: Any, positions: Positions) -> Floats:
         """Scores of one query with the items at `positions`, in that order."""
         positions = np.asarray(positions, np.int64)

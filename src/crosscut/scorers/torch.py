@@ -107,6 +107,11 @@ class BoundTorchCrossEncoder:
     def __len__(self) -> int:
         return len(self.items)
 
+    @property
+    def n_items(self) -> int:
+        """The size of the corpus, for whoever searches it."""
+        return len(self)
+
     def score(self, query: Any, positions: Positions) -> Floats:
         """Scores of one query with the items at `positions`, in that order."""
         return self.score_many([(query, positions)])[0]
