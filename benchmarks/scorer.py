@@ -51,7 +51,7 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.bert = transformers.BertModel(config, add_pooling_layer=False)
-        self.roles = torch.nn.Embedding(6, config.hidden_size)
+        self.roles = torch.nn.Embedding(8, config.hidden_size)
         self.scale = torch.nn.Parameter(torch.tensor(1.0))
         self.post_init()
 
@@ -68,6 +68,8 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
         joint = torch.where(real, 0.0, lowest).expand_as(alone)
         head = input_ids == 101
         roles = torch.where(token_type_ids == 0, torch.where(head, 4, 0), torch.where(head, 5, 2))
+        shared = (input_ids[:, :, None] == (input_ids * (token_type_ids == 0) * (input_ids > 103))[:, None, :]).any(2)
+        roles = torch.where(shared & (roles == 2), 6, roles)
         for number, layer in enumerate(self.bert.encoder.layer):
             if number == self.config.independent:
                 x = x.half().float() + self.roles(roles)

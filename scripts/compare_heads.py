@@ -67,7 +67,7 @@ def matrix(model: CrossModel, tokenizer: Tokenizer, queries: list[str], items: l
         states = model.states(texts)
         for number in range(len(queries)):
             pairs = pair_up(texts, [len(part) + number] * len(part), range(len(part)))
-            rows[number, part] = model.meet(states, texts.roles, pairs).numpy()
+            rows[number, part] = model.meet(states, pairs).numpy()
     return rows
 
 

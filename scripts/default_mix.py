@@ -131,6 +131,9 @@ class Mix:
         chosen = [q for q in queries if judgements.get(q.id) and not (split and is_test(q.id))]
         rng.shuffle(chosen)
         held, chosen = chosen[:50], chosen[50:]
+        if "stage" in self.recipe:  # the same queries validate; the others meet new negatives in a new order
+            rng.seed(f"{self.recipe['seed']} {source} {self.recipe['stage']}")
+            rng.shuffle(chosen)
         rounds = -(-settings["examples"] // len(chosen))
         chosen = (chosen * rounds)[: settings["examples"]]
         unique = list({q.id: q for q in [*held, *chosen]}.values())

@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 from default_mix import Mix, describe
 
 from crosscut.encoders.quantize import rounded
-from crosscut.encoders.tokens import Tokenizer, Tokens
+from crosscut.encoders.tokens import ITEM, PAIR_ROLES, TITLE, Tokenizer, Tokens
 from crosscut.training.bert import read_encoder
-from crosscut.training.loop import Settings, train, validate
+from crosscut.training.loop import Settings, load_into, train, validate
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
 RECIPE = Path(__file__).with_name("default_models.toml")
@@ -65,9 +66,15 @@ def main() -> None:
     parser.add_argument("model", choices=["cross-encoder", "dual-encoder"])
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
+    parser.add_argument("--second-stage", type=Path, metavar="FIRST", help="continue from the best of this folder")
     arguments = parser.parse_args()
     recipe = tomllib.loads(RECIPE.read_text("utf-8"))
     torch.manual_seed(recipe["seed"])
+    if arguments.second_stage:
+        for source, settings_ in recipe["second_stage"].pop("examples").items():
+            recipe["sources"][source]["examples"] = settings_
+        recipe["cross_encoder"].update(recipe["second_stage"])
+        recipe["stage"] = 2
     arguments.work.mkdir(parents=True, exist_ok=True)
     shape, weights = read_encoder(encoder_folder())
     independent = recipe["independent_layers"]
@@ -90,6 +97,12 @@ def main() -> None:
     else:
         model = DualModel(shape, independent)
     start(model, weights)
+    if arguments.second_stage:
+        first = load_file(arguments.second_stage / "best.safetensors")
+        known = first["roles.weight"]
+        # a first stage without roles for matching words: they start as the roles that they refine
+        first["roles.weight"] = torch.cat([known, known[[ITEM, TITLE]]])[:PAIR_ROLES]
+        load_into({n: p for n, p in model.named_parameters() if p.requires_grad}, first, arguments.second_stage)
     share = own.pop("share", 1.0)
     if share < 1:
         random.Random(recipe["seed"]).shuffle(examples.train)

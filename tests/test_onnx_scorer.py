@@ -11,7 +11,7 @@ from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.onnx import OnnxCrossEncoder, alike
-from tiny_models import sentences, write_encoder
+from tests.tiny_models import sentences, write_encoder
 
 torch = pytest.importorskip("torch")
 

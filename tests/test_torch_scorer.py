@@ -9,7 +9,7 @@ import pytest
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Scorer
-from tiny_models import sentences, write_tokenizer
+from tests.tiny_models import sentences, write_tokenizer
 
 pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from crosscut.datasets.records import Collection, Item, Query
 from crosscut.errors import InputError
-from tiny_models import WORDS, write_encoder
+from tests.tiny_models import WORDS, write_encoder
 
 torch = pytest.importorskip("torch")
 

@@ -74,12 +74,13 @@ class ItemStates:
 
     def grid(
         self, positions: npt.NDArray[np.int64], passing: dict[int, Half]
-    ) -> tuple[Half, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """States (b × l × D), roles (b × l) and lengths (b) of some items, padded to the longest."""
+    ) -> tuple[Half, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """States (b × l × D), roles and ids (b × l), and lengths (b) of some items, padded to the longest."""
         lengths = self.lengths[positions]
         longest = int(lengths.max())
         states = np.zeros((len(positions), longest, self.flat.shape[1]), np.float16)
         roles = np.zeros((len(positions), longest), np.int64)
+        ids = np.zeros_like(roles)
         for row, position in enumerate(positions.tolist()):
             length = int(self.lengths[position])
             if position < self.kept:
@@ -88,4 +89,5 @@ class ItemStates:
             else:
                 states[row, :length] = passing[position]
             roles[row, :length] = self.tokens[position].roles
-        return states, roles, lengths
+            ids[row, :length] = self.tokens[position].ids
+        return states, roles, ids, lengths

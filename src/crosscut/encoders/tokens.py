@@ -7,8 +7,9 @@ appendix A.1:
     query   [CLS]  ctxt_l  mention  ctxt_r  [SEP]          item   [CLS]  title  description  [SEP]
     role      4       0       1        0       0                    5      3         2         2
 
-The two [CLS] tokens are the special tokens of the [EMB] head; the mention role stands for [M_s] … [M_e],
-the title role for [ENT]. In texts these are written `[START] … [END]` and `title [ENT] description`.
+The two [CLS] tokens are the special tokens of the [EMB] head; the mention role stands for [M_s] … [M_e], the title
+role for [ENT]. In texts these are written `[START] … [END]` and `title [ENT] description`. When a pair is scored,
+an item token that also stands in the query takes another role: what words share is told, not left to be guessed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ Ids = npt.NDArray[np.int64]
 
 QUERY, MENTION, ITEM, TITLE, QUERY_HEAD, ITEM_HEAD = range(6)
 ROLES = 6
+MATCHED = 4
+"""Added to ITEM and TITLE where the item's token also stands in the query: roles 6 and 7."""
+PAIR_ROLES = 8
 LONGEST_TEXT = 20_000
 """Characters looked at: far more than any token limit keeps, far less than would cost time."""
 
@@ -108,6 +112,12 @@ class Tokenizer:
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
+
+
+def matched(roles: Ids, ids: Ids, query: Ids) -> Ids:
+    """Roles of item tokens (any shape) once the query is known; its [CLS] and [SEP] match nothing."""
+    text = (roles == ITEM) | (roles == TITLE)
+    return np.where(text & np.isin(ids, query[1:-1]), roles + MATCHED, roles)
 
 
 def split_mention(text: str) -> tuple[str, str, str]:

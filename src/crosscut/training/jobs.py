@@ -111,7 +111,7 @@ def embed(model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 
     return vectors
 
 
-def _start(kind: type[M], job: Job, *arguments: object) -> M:
+def _start(kind: Callable[..., M], job: Job, *arguments: object) -> M:
     shape, weights = read_encoder(job.encoder)
     if job.layers is not None:
         if not 1 <= job.layers <= shape.num_hidden_layers:

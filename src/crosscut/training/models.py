@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crosscut.encoders.tokens import ROLES, Tokens
+from crosscut.encoders.tokens import ITEM, MATCHED, PAIR_ROLES, ROLES, TITLE, Tokens
 from crosscut.errors import InputError
 from crosscut.training.bert import Layer, Lower, Packing, Shape, pack
 
@@ -51,6 +51,7 @@ class Pairs(NamedTuple):
     """Which tokens meet: the packed pairs built from packed texts."""
 
     gather: Tensor  # (P,) rows of the texts, pair after pair, query before item
+    roles: Tensor  # (P,) roles of those tokens in their pair
     rows: Tensor  # (pairs, 2) the rows, among the P, of the two special tokens
     packing: Packing
 
@@ -62,8 +63,18 @@ def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> Pairs
     lengths = np.stack([texts.lengths[q], texts.lengths[i]], 1).ravel()
     offsets = np.cumsum(lengths) - lengths
     gather = np.arange(int(lengths.sum())) - np.repeat(offsets - starts, lengths)
+    # an item token that stands in its pair's query, [CLS] and [SEP] apart, has the role of a match
+    of_item = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)  # (P,)
+    keys = np.repeat(np.arange(len(lengths)) // 2, lengths) << 32 | texts.ids.numpy()[gather]
+    inner = np.ones(len(gather), np.bool_)
+    inner[offsets] = False
+    inner[offsets + lengths - 1] = False
+    roles = texts.roles.numpy()[gather]
+    text = of_item & ((roles == ITEM) | (roles == TITLE))
+    same = text & np.isin(keys, keys[~of_item & inner])
     return Pairs(
         gather=torch.from_numpy(gather),
+        roles=torch.from_numpy(roles + MATCHED * same),
         rows=torch.from_numpy(offsets.reshape(-1, 2)),
         packing=pack(lengths.reshape(-1, 2).sum(1)),
     )
@@ -72,7 +83,7 @@ def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> Pairs
 class Split(nn.Module):
     """An encoder whose first `independent` layers read texts alone."""
 
-    def __init__(self, shape: Shape, independent: int) -> None:
+    def __init__(self, shape: Shape, independent: int, roles: int = ROLES) -> None:
         super().__init__()
         if not 0 <= independent < shape.num_hidden_layers:
             raise InputError(
@@ -83,7 +94,7 @@ class Split(nn.Module):
         self.shape = shape
         self.independent = independent
         self.lower = Lower(shape, independent)
-        self.roles = nn.Embedding(ROLES, shape.hidden_size)
+        self.roles = nn.Embedding(roles, shape.hidden_size)
         self.upper = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers - independent))
         nn.init.zeros_(self.roles.weight)
 
@@ -117,7 +128,7 @@ class CrossModel(Split):
     """A cross-encoder; `head` is "emb" or "cls"."""
 
     def __init__(self, shape: Shape, independent: int = 0, head: Head = "emb") -> None:
-        super().__init__(shape, independent)
+        super().__init__(shape, independent, PAIR_ROLES)
         if head not in ("emb", "cls"):
             raise InputError(f"the head is 'emb' or 'cls', not {head!r}")
         self.head: Head = head
@@ -128,11 +139,11 @@ class CrossModel(Split):
 
     def forward(self, texts: Texts, queries: Sequence[int], items: Sequence[int]) -> Tensor:
         """The score of text `queries[p]` with text `items[p]`: (pairs,)."""
-        return self.meet(self.states(texts), texts.roles, pair_up(texts, queries, items))
+        return self.meet(self.states(texts), pair_up(texts, queries, items))
 
-    def meet(self, states: Tensor, roles: Tensor, pairs: Pairs) -> Tensor:
+    def meet(self, states: Tensor, pairs: Pairs) -> Tensor:
         """From states at the meeting point (T × D) to scores (pairs,)."""
-        x = states[pairs.gather] + self.roles(roles[pairs.gather])  # (P, D)
+        x = states[pairs.gather] + self.roles(pairs.roles)  # (P, D)
         for layer in self.upper[:-1]:
             x = layer(x, pairs.packing)
         rows = pairs.rows if self.head == "emb" else pairs.rows[:, :1]
