@@ -29,7 +29,6 @@ def make(folder: Path, head: str, independent: int, precision: str = "float32"):
     cross, dual = CrossModel(shape, independent, head), DualModel(shape, independent)
     for model in (cross, dual):
         model.start_from(weights)
-        model.freeze_lower()
         torch.nn.init.normal_(model.roles.weight, std=0.3)
     export(
         folder / "model",
@@ -38,6 +37,7 @@ def make(folder: Path, head: str, independent: int, precision: str = "float32"):
         dual=dual,
         lower_precision=precision,
         upper_precision=precision,
+        half_states=precision != "float32",
         query_tokens=24,
         item_tokens=24,
     )

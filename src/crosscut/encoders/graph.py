@@ -128,8 +128,10 @@ class Graph:
 FLOAT, INT64, FLOAT16 = 1, 7, 10
 
 
-def lower_graph(weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision) -> bytes:
-    """`lower.onnx` from weights named as in `crosscut.training.bert.Lower`."""
+def lower_graph(
+    weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision, states: int = FLOAT16
+) -> bytes:
+    """`lower.onnx` from weights named as in `crosscut.training.bert.Lower`; `states` is their element type."""
     graph = Graph(precision, heads, epsilon)
     words = graph.look_up(weights["words.weight"], "input_ids")  # (b, l, D)
     length = graph.node("Gather", [graph.node("Shape", ["input_ids"]), graph.whole(1)])  # (1,)
@@ -141,12 +143,9 @@ def lower_graph(weights: Weights, layers: int, heads: int, epsilon: float, preci
     x = graph.node("LayerNormalization", norm, axis=-1, epsilon=epsilon)
     for number in range(layers):
         x = graph.layer(weights, f"layers.{number}", x)
-    states = graph.node("Cast", [x], to=FLOAT16)
-    return graph.finish(
-        "states",
-        {"input_ids": (INT64, ["b", "l"])},
-        (states, FLOAT16, ["b", "l", weights["words.weight"].shape[1]]),
-    )
+    kept = graph.node("Cast", [x], to=states)
+    width = weights["words.weight"].shape[1]
+    return graph.finish("states", {"input_ids": (INT64, ["b", "l"])}, (kept, states, ["b", "l", width]))
 
 
 def cross_graph(
@@ -157,6 +156,7 @@ def cross_graph(
     precision: Precision,
     head: str,
     *,
+    states: int = FLOAT16,
     trim: bool = True,
 ) -> bytes:
     """`cross.onnx` from weights named as in `crosscut.training.models.CrossModel`.
@@ -202,16 +202,18 @@ def cross_graph(
         summed = graph.node("ReduceSum", [product, graph.whole(1)], keepdims=0)
         scores = graph.node("Mul", [summed, graph.constant(np.asarray(weights["scale"], np.float32))])
     inputs = {
-        "query_states": (FLOAT16, [1, "lq", width]),
+        "query_states": (states, [1, "lq", width]),
         "query_roles": (INT64, [1, "lq"]),
-        "item_states": (FLOAT16, ["b", "li", width]),
+        "item_states": (states, ["b", "li", width]),
         "item_roles": (INT64, ["b", "li"]),
         "item_lengths": (INT64, ["b"]),
     }
     return graph.finish("scores", inputs, (scores, FLOAT, ["b"]))
 
 
-def dual_graph(weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision) -> bytes:
+def dual_graph(
+    weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision, states: int = FLOAT16
+) -> bytes:
     """`dual.onnx` from weights named as in `crosscut.training.models.DualModel`."""
     graph = Graph(precision, heads, epsilon)
     width = weights["roles.weight"].shape[1]
@@ -222,5 +224,5 @@ def dual_graph(weights: Weights, layers: int, heads: int, epsilon: float, precis
     mean = graph.node("ReduceMean", [x], axes=[1], keepdims=0)  # (b, D)
     length = graph.node("ReduceL2", [mean], axes=[1], keepdims=1)
     vectors = graph.node("Div", [mean, length])
-    inputs = {"states": (FLOAT16, ["b", "l", width]), "roles": (INT64, ["b", "l"])}
+    inputs = {"states": (states, ["b", "l", width]), "roles": (INT64, ["b", "l"])}
     return graph.finish("vectors", inputs, (vectors, FLOAT, ["b", width]))

@@ -16,18 +16,18 @@ import numpy.typing as npt
 
 from crosscut.encoders.tokens import Tokens
 
-Half = npt.NDArray[np.float16]
+States = npt.NDArray[np.floating]
 TOKENS_PER_CALL = 4096
 
 
-def encode_alone(session: Any, texts: Sequence[Tokens]) -> list[Half]:
+def encode_alone(session: Any, texts: Sequence[Tokens]) -> list[States]:
     """States (length × D) of each text.
 
     Texts run together only with texts of their own length. Without padding a text's states are the same
     whoever it is batched with, so what is rounded to float16 here never depends on the order in which items
     were asked for.
     """
-    states: list[Half | None] = [None] * len(texts)
+    states: list[States | None] = [None] * len(texts)
     by_length: dict[int, list[int]] = {}
     for place, text in enumerate(texts):
         by_length.setdefault(len(text.ids), []).append(place)
@@ -50,14 +50,16 @@ class ItemStates:
         self.tokens = list(tokens)
         self.lengths = np.asarray([len(text.ids) for text in tokens], np.int64)  # (n,)
         self.starts = np.cumsum(self.lengths) - self.lengths
-        held = np.cumsum(self.lengths) * width * 2 <= cache_bytes
+        half = "16" in session.get_outputs()[0].type  # float16, or float32 in an exact export
+        self.dtype = np.dtype(np.float16 if half else np.float32)
+        held = np.cumsum(self.lengths) * width * self.dtype.itemsize <= cache_bytes
         self.kept = int(held.sum())  # items past this one are never kept
         self.known = np.zeros(len(self.tokens), np.bool_)
         rows = int(self.lengths[: self.kept].sum())
-        self.flat: Half = np.empty((rows, width), np.float16)  # pages are touched when written
+        self.flat: States = np.empty((rows, width), self.dtype)  # pages are touched when written
         self._lock = threading.Lock()
 
-    def fill(self, positions: npt.NDArray[np.int64]) -> dict[int, Half]:
+    def fill(self, positions: npt.NDArray[np.int64]) -> dict[int, States]:
         """Make sure that the kept ones among `positions` are known; return the states of the others."""
         with self._lock:
             missing = np.unique(positions[~self.known[positions]])
@@ -73,12 +75,12 @@ class ItemStates:
         return passing
 
     def grid(
-        self, positions: npt.NDArray[np.int64], passing: dict[int, Half]
-    ) -> tuple[Half, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        self, positions: npt.NDArray[np.int64], passing: dict[int, States]
+    ) -> tuple[States, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """States (b × l × D), roles and ids (b × l), and lengths (b) of some items, padded to the longest."""
         lengths = self.lengths[positions]
         longest = int(lengths.max())
-        states = np.zeros((len(positions), longest, self.flat.shape[1]), np.float16)
+        states = np.zeros((len(positions), longest, self.flat.shape[1]), self.dtype)
         roles = np.zeros((len(positions), longest), np.int64)
         ids = np.zeros_like(roles)
         for row, position in enumerate(positions.tolist()):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.encoders.folder import DEFAULT, ModelFolder
-from crosscut.encoders.states import Half, ItemStates, encode_alone
+from crosscut.encoders.states import ItemStates, States, encode_alone
 from crosscut.encoders.tokens import Tokens, matched
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import Floats, Positions, Request
@@ -63,7 +63,7 @@ class BoundOnnxCrossEncoder:
         for start in range(0, len(items), 4096):  # keeps the tokenizer's own copies small
             tokens += model.folder.tokenizer.items(items[start : start + 4096])
         self.items = ItemStates(model._lower, tokens, model.folder.width, cache_bytes)
-        self._queries: OrderedDict[str, tuple[Half, Tokens]] = OrderedDict()
+        self._queries: OrderedDict[str, tuple[States, Tokens]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.items.tokens)
@@ -112,7 +112,7 @@ class BoundOnnxCrossEncoder:
                 self.items.fill(together)
         return [self.score(query, positions) for (query, _), positions in zip(requests, wanted, strict=True)]
 
-    def _query(self, query: str) -> tuple[Half, Tokens]:
+    def _query(self, query: str) -> tuple[States, Tokens]:
         """States of a query; the rounds of a search come back to the same one."""
         if query not in self._queries:
             tokens = self.model.folder.tokenizer.query(query)
