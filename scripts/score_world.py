@@ -59,6 +59,8 @@ def main() -> None:
     parser.add_argument("--no-test-scores", action="store_true")
     parser.add_argument("--model", default="default")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=None)
+    parser.add_argument("--no-vectors", action="store_true", help="embed_world.py adds them")
     arguments = parser.parse_args()
     collection = read(arguments.collection)
     judged = [query for query in collection.queries if collection.gold(query.id)]
@@ -70,13 +72,14 @@ def main() -> None:
         "anchor_ids": np.asarray([query.id for query in anchors]),
         "test_ids": np.asarray([query.id for query in tests]),
         "item_ids": np.asarray([item.id for item in collection.items]),
-        "vectors": OnnxDualEncoder.load(arguments.model).encode_items(items).astype(np.float16),
         "fingerprint": np.asarray(OnnxCrossEncoder.load(arguments.model).fingerprint),
     }
+    if not arguments.no_vectors:
+        arrays["vectors"] = OnnxDualEncoder.load(arguments.model).encode_items(items).astype(np.float16)
     begun = time.monotonic()
     # one thread in each of several processes: small matrix products do not share well
     context = multiprocessing.get_context("spawn")
-    with context.Pool(initializer=start, initargs=(items, arguments.model)) as pool:
+    with context.Pool(arguments.processes, initializer=start, initargs=(items, arguments.model)) as pool:
         if anchors:
             arrays["anchor_scores"] = np.stack(pool.map(row, [query.text for query in anchors], chunksize=1))
         if tests and not arguments.no_test_scores:
