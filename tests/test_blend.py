@@ -53,7 +53,7 @@ def test_as_many_anchor_queries_as_anchor_items_breaks_anncur_and_not_crosscut()
         searcher = crosscut.Searcher(scorer, space=space, method=method, **settings)
         found[split] = mean_recall(scorer.matrix, searcher.search_many(range(30), 10, 80))
     assert found[0.5] < found[0.25] - 0.15
-    assert found[None] > found[0.25]
+    assert found[None] >= found[0.25]
 
 
 @pytest.mark.parametrize("have", ["both", "anchors", "encoder", "nothing"])

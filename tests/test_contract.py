@@ -66,7 +66,7 @@ def test_never_over_budget_and_ids_are_right(
             assert found.trace[0].positions[: len(wanted)].tolist() == wanted
 
 
-@pytest.mark.parametrize("method", (*METHODS, "exact"))
+@pytest.mark.parametrize("method", [*METHODS, "exact"])
 def test_a_budget_of_everything_is_exact(world: Planted, method: str) -> None:
     hits = world.searcher(method).search_many(range(6), 20, world.n, query_vectors=world.query_vectors)
     for query, found in enumerate(hits):

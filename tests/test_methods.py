@@ -96,11 +96,16 @@ def test_lambda_mixes_in_the_query_vector(world: Planted) -> None:
         )
 
 
-def test_normalised_scores_do_not_change_a_full_rank_fit_of_shifted_data(world: Planted) -> None:
-    """β(s − α) given at search: the estimates come back in raw units."""
-    hits = world.searcher("axn", alpha=-3.0, beta=0.1).search(0, 5, 100, query_vector=world.query_vectors[0])
-    last = hits.trace[-1]
-    assert np.abs(last.estimates - last.scores).mean() < 2
+def test_normalisation_is_a_search_of_normalised_scores(world: Planted) -> None:
+    """β(s − α) given at search: the same items as with such a scorer, and estimates in raw units."""
+    alpha, beta = -3.0, 0.1
+    vector = world.query_vectors[0]
+    hits = world.searcher("axn", alpha=alpha, beta=beta).search(0, 5, 100, query_vector=vector)
+    scorer = crosscut.MatrixScorer(beta * (world.test - alpha))
+    other = world.searcher("axn", scorer=scorer).search(0, 5, 100, query_vector=vector)
+    assert hits.scored.tolist() == other.scored.tolist()
+    assert np.allclose(hits.trace[-1].estimates, other.trace[-1].estimates / beta + alpha)
+    assert hits.scored.tolist() != world.searcher("axn").search(0, 5, 100, query_vector=vector).scored.tolist()
     with pytest.raises(InputError, match="above 0"):
         world.searcher("axn", beta=-1.0)
 

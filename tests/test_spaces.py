@@ -11,7 +11,7 @@ from crosscut.errors import InputError
 from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
 from crosscut.vectors.flat import best, predictions, rerank
-from crosscut.vectors.half import product, widen
+from crosscut.vectors.products import LARGE, product, widen
 
 
 def test_widening_is_exact_for_every_finite_half() -> None:
@@ -29,6 +29,17 @@ def test_half_products(order: str, shape: tuple[int, int]) -> None:
     queries = rng.normal(size=(2, shape[1]))
     expected = queries.astype(np.float32) @ array.astype(np.float32).T
     assert np.allclose(product(array, queries), expected, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_one_query_over_many_items_uses_all_cores_and_is_the_same_product(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    array = rng.normal(size=(LARGE // 64 + 1001, 64)).astype(dtype)
+    queries = rng.normal(size=(2, 64))
+    expected = queries @ array.astype(np.float64).T
+    both, one = product(array, queries), product(array, queries[:1])
+    assert np.allclose(both, expected, atol=1e-4)
+    assert np.allclose(one, expected[:1], atol=1e-4)
 
 
 def test_stacked_blocks_stay_where_they_are() -> None:

@@ -64,6 +64,7 @@ class Account:
     cached: int = 0
     positions: Positions = field(default_factory=lambda: NO_POSITIONS)
     scores: Floats = field(default_factory=lambda: NO_SCORES)
+    held: set[int] = field(default_factory=set)
 
     @property
     def left(self) -> int:
@@ -72,6 +73,7 @@ class Account:
     def record(self, positions: Positions, scores: Floats) -> None:
         self.positions = np.concatenate([self.positions, positions])
         self.scores = np.concatenate([self.scores, scores])
+        self.held.update(positions.tolist())
 
 
 class Meter:
@@ -125,8 +127,9 @@ class Meter:
     def _buy(self, accounts: Sequence[Account], picks: Sequence[Positions]) -> None:
         orders: list[tuple[Account, Positions]] = []
         for account, pick in zip(accounts, picks, strict=True):
-            fresh = _without_repeats(pick, account.positions)
-            fresh = self._take_cached(account, fresh)
+            wanted = dict.fromkeys(pick.tolist())  # each once, in order
+            new = [position for position in wanted if position not in account.held]
+            fresh = self._take_cached(account, np.array(new, dtype=np.int64))
             if len(fresh) > account.left:
                 raise BudgetError(
                     f"{len(fresh)} calls were asked for with {account.left} of {account.budget} left; "
@@ -209,12 +212,6 @@ def _checked(query: Any, positions: Positions, answer: Any) -> tuple[Floats, Sco
         f"the scorer returned {scores[where]} for query {_brief(query)} and item {int(positions[where])} "
         f"({int(bad.sum())} of {len(scores)} scores are not finite); scores must be real numbers"
     )
-
-
-def _without_repeats(pick: Positions, scored: Positions) -> Positions:
-    _, first = np.unique(pick, return_index=True)
-    pick = pick[np.sort(first)]
-    return pick[~np.isin(pick, scored)] if len(scored) else pick
 
 
 def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[list[tuple[Account, Positions]]]:

@@ -1,7 +1,9 @@
-"""One BLAS thread while many small systems are solved.
+"""How many threads BLAS may use while query vectors are fitted.
 
-numpy and scipy each bring a BLAS with threads of its own. Alternating between them on small matrices, the idle
-threads of one spin while those of the other work, and a fit of 1 ms takes 20. Large products keep all threads.
+numpy and scipy each bring a BLAS with threads of its own. Alternating between them, the idle threads of one spin while
+those of the other work, and a fit of 1 ms takes 20. So scipy's, which only rotates small triangles, always gets one
+thread. For a single query numpy's gets one too, because its spinning threads would take cores from the product that
+follows (`vectors/products.py`); for a batch, whose product is BLAS itself, it keeps them all.
 """
 
 from __future__ import annotations
@@ -15,28 +17,48 @@ from typing import Any
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
 from threadpoolctl import ThreadpoolController
 
-_lock = threading.Lock()
-_depth = 0
-_limiter: Any = None
+
+class _Limit:
+    """One thread for some libraries; nested and concurrent uses share the limit, lifted by the last to leave."""
+
+    def __init__(self, controller: ThreadpoolController) -> None:
+        self._controller = controller
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._limiter: Any = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with self._lock:
+            if self._depth == 0:
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._limiter.restore_original_limits()
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _limits() -> tuple[_Limit, _Limit]:
+    """Limits on numpy's BLAS and on the others'."""
+    everything = ThreadpoolController()
+    paths = [library.filepath for library in everything.lib_controllers]
+    numpys = [path for path in paths if "numpy" in path]
+    others = [path for path in paths if path not in numpys]
+    return _Limit(everything.select(filepath=numpys)), _Limit(everything.select(filepath=others))
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Limit BLAS to one thread; nested and concurrent uses share one limit, lifted by the last to leave."""
-    global _depth, _limiter
-    with _lock:
-        if _depth == 0:
-            _limiter = _controller().limit(limits=1, user_api="blas")
-        _depth += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _depth -= 1
-            if _depth == 0:
-                _limiter.restore_original_limits()
+def few_threads(queries: int) -> Iterator[None]:
+    """The threads that suit fits of this many queries."""
+    numpys, others = _limits()
+    with others.held():
+        if queries > 1:
+            yield
+        else:
+            with numpys.held():
+                yield

@@ -4,25 +4,34 @@
                                     (ANNCUR §2.4, ADACUR alg. 1 l. 12–13, AXN eq. 4)
 
     V_A (m × d)   vectors of the scored items        a (m)   their scores
-    V_A = L Q     Q (r × d) orthonormal rows spanning those of V_A, L (m × r) coordinates
-    L = O T       T (r × r) upper triangular, O orthonormal (never formed);  c = Oᵀ a
-    u = Qᵀ T⁻¹ c
 
-New rows are projected on Q (Gram–Schmidt, twice), what is left of them extends Q, and their coordinates are rotated
-into T by LAPACK's triangular–pentagonal QR: k new rows cost O(k (m + k) d). Everything is float64. The singular
-values of T are those of V_A, so that a relative cut-off on them means what it means in `numpy.linalg.pinv`.
+**Innovations.** With L Lᵀ = V_A V_Aᵀ + μ I, keep B = L⁻¹ V_A (m × d) and z = L⁻¹ a; then u = Bᵀ z. New rows X with
+scores x only see what is new in them:
+
+    W = X Bᵀ                          their coordinates among the old            (k × m)
+    D Dᵀ = X Xᵀ + μ I − W Wᵀ          what is left, triangular                   (k × k)
+    B′ = D⁻¹ (X − W B),  z′ = D⁻¹ (x − W z),  u += B′ᵀ z′
+
+For μ = 0 this is Gram–Schmidt and B is orthonormal; for μ > 0 it is Gaussian-process regression, one block at a time.
+k new rows cost O(k (m + k) d).
+
+**Rank.** Without a ridge, rows must be independent for that. When they are not (duplicates, zero vectors, m > d), the
+fit goes on as V_A = L Q with L = O T, T triangular and O never formed: new rows are rotated into T by LAPACK's
+triangular–pentagonal QR, at the same cost. The singular values of T are those of V_A, so that a relative cut-off on
+them means what it means in `numpy.linalg.pinv`. Everything is float64.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack, qr, solve_triangular
+from scipy.linalg import lapack, qr
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats
 
 EPS = float(np.finfo(np.float64).eps)
-SAFE = 1e-6  # a triangle whose diagonal spans less than this needs no singular values
+SAFE = 1e-6  # rows whose new part is smaller than this, relative to the largest row, may be dependent
+CLOSE = 0.1  # after losing this much of its length, a row is orthogonalised again
 
 
 class LeastSquares:
@@ -42,71 +51,173 @@ class LeastSquares:
     def __init__(self, d: int, *, ridge: float = 0.0, rcond: float | None = None) -> None:
         if not ridge >= 0:
             raise InputError(f"a ridge must be 0 or more; got {ridge}")
-        self.d = d
-        self.ridge = ridge
-        self.rcond = rcond
-        self.m = 0
-        self._scale = 0.0  # the largest row norm seen
-        self._basis = np.empty((0, d))  # Q, with room to grow
-        self._rank = 0
-        self._triangle = np.empty((0, 0), order="F")  # T
-        self._rotated = np.empty(0)  # c
+        self._fit: _Innovations | _Triangle = _Innovations(d, ridge)
+        self._rcond = rcond
+        if rcond is not None and rcond > SAFE**1.5 and not ridge:
+            self._fit = _Triangle(d, rcond)  # the cut-off is meant to bite
 
     def add(self, rows: Floats, targets: Floats) -> None:
         """Take in k more rows of V_A (k × d) and their scores (k)."""
-        k = len(rows)
-        if not k:
+        if not len(rows):
             return
-        self.m += k
-        self._scale = max(self._scale, float(np.sqrt(np.max(np.einsum("kd,kd->k", rows, rows)))))
-        basis = self._basis[: self._rank]  # (r × d)
-        inside = rows @ basis.T  # (k × r)
-        rest = rows - inside @ basis  # (k × d)
-        again = rest @ basis.T  # a second pass brings orthogonality to machine precision
-        rest -= again @ basis
-        new = self._directions(rest)  # (p × d)
-        coordinates = np.concatenate([inside + again, rest @ new.T], axis=1)  # (k × (r + p))
-        self._extend(new)
-        self._rotate(coordinates, targets)
+        if isinstance(self._fit, _Innovations):
+            if self._fit.add(rows, targets):
+                return
+            self._fit = self._fit.triangle(self._rcond)
+        self._fit.add(rows, targets)
 
     def solve(self) -> Floats:
         """u (d)."""
-        if not self._rank:
-            return np.zeros(self.d)
-        return np.asarray(self._coefficients() @ self._basis[: self._rank])
+        return self._fit.solve()
+
+
+class _Innovations:
+    """B, z and u of the module's docstring."""
+
+    def __init__(self, d: int, ridge: float) -> None:
+        self.d = d
+        self.ridge = ridge
+        self.m = 0
+        self._basis = np.empty((0, d))  # B, with room to grow
+        self._z = np.empty(0)
+        self._u = np.zeros(d)
+        self._scale = 0.0  # the largest row norm seen
+        self._factors: list[tuple[Floats, Floats]] = []  # (W, D) of every block: the rows of L
+
+    def add(self, rows: Floats, targets: Floats) -> bool:
+        """Take in rows; False, and nothing is changed, if they are not independent enough."""
+        if not self.ridge and self.m + len(rows) > self.d:
+            return False
+        basis = self._basis[: self.m]
+        inside = rows @ basis.T  # W (k × m)
+        rest = rows - inside @ basis  # (k × d)
+        if self.ridge:
+            own = rows @ rows.T
+            # a ridge that is tiny beside the rows would be lost in rounding
+            floor = 4 * EPS * len(own) * float(np.trace(own))
+            own[np.diag_indices_from(own)] += max(self.ridge, floor)
+            triangle = np.linalg.cholesky(own - inside @ inside.T)
+            inverse = np.linalg.inv(triangle)
+            new = inverse @ rest
+        else:
+            split = self._orthonormal(rows, inside, rest)
+            if split is None:
+                return False
+            inside, triangle, inverse, new = split
+        z = inverse @ (targets - inside @ self._z)
+        self._grow(new)
+        self._z = np.concatenate([self._z, z])
+        self._u = self._u + z @ new
+        if not self.ridge:
+            self._factors.append((inside, np.asarray(triangle, dtype=np.float64)))
+        return True
+
+    def solve(self) -> Floats:
+        return self._u.copy()
+
+    def _orthonormal(self, rows: Floats, inside: Floats, rest: Floats) -> tuple[Floats, Floats, Floats, Floats] | None:
+        """W, D, D⁻¹ and B′ with orthonormal B′; None for rows that depend on others, nearly or wholly."""
+        lengths = np.sqrt(np.einsum("kd,kd->k", rows, rows))
+        self._scale = max(self._scale, float(lengths.max()))
+        left = np.sqrt(np.einsum("kd,kd->k", rest, rest))
+        if np.any(left < CLOSE * lengths):
+            basis = self._basis[: self.m]
+            again = rest @ basis.T
+            inside, rest = inside + again, rest - again @ basis
+            left = np.sqrt(np.einsum("kd,kd->k", rest, rest))
+        if left.min() <= SAFE * self._scale:
+            return None
+        new = rest / left[:, None]
+        triangle, inverse = np.diag(left), np.diag(1 / left)
+        for _ in range(2):  # Cholesky QR, and once more where the first lost precision
+            try:
+                factor = np.linalg.cholesky(new @ new.T)
+            except np.linalg.LinAlgError:
+                return None
+            undo = np.linalg.inv(factor)
+            new = undo @ new
+            triangle, inverse = triangle @ factor, undo @ inverse
+            if np.diagonal(factor).min() > CLOSE:
+                break
+        if np.diagonal(triangle).min() <= SAFE * self._scale:
+            return None
+        return inside, triangle, inverse, new
+
+    def _grow(self, new: Floats) -> None:
+        m, k = self.m, len(new)
+        if m + k > len(self._basis):
+            grown = np.empty((max(2 * (m + k), 64), self.d))
+            grown[:m] = self._basis[:m]
+            self._basis = grown
+        self._basis[m : m + k] = new
+        self.m = m + k
+
+    def triangle(self, rcond: float | None) -> _Triangle:
+        """The same fit, ready for rows of any rank."""
+        lower = np.zeros((self.m, self.m))  # L
+        row = 0
+        for inside, own in self._factors:
+            k, width = inside.shape
+            lower[row : row + k, :width] = inside
+            lower[row : row + k, width : width + k] = own
+            row += k
+        # a lower triangle read backwards, rows and columns, is an upper one: T without a factorisation
+        fit = _Triangle(self.d, rcond)
+        fit.start(self._basis[: self.m][::-1].copy(), lower[::-1, ::-1], (lower @ self._z)[::-1], self._scale)
+        return fit
+
+
+class _Triangle:
+    """Q, T and c = Oᵀ a: u = Qᵀ T⁺ c, for rows of any rank."""
+
+    def __init__(self, d: int, rcond: float | None) -> None:
+        self.d = d
+        self.rcond = rcond
+        self.m = 0
+        self._scale = 0.0
+        self._basis = np.empty((0, d))  # Q (r × d), orthonormal rows
+        self._triangle = np.empty((0, 0), order="F")  # T (r × r)
+        self._rotated = np.empty(0)  # c (r)
+
+    def start(self, basis: Floats, triangle: Floats, rotated: Floats, scale: float) -> None:
+        """Begin with what independent rows have left."""
+        self.m, self._scale = len(basis), scale
+        self._basis, self._triangle, self._rotated = basis, np.asfortranarray(triangle), rotated.copy()
+
+    def add(self, rows: Floats, targets: Floats) -> None:
+        self.m += len(rows)
+        self._scale = max(self._scale, float(np.sqrt(np.max(np.einsum("kd,kd->k", rows, rows)))))
+        coordinates = rows @ self._basis.T  # (k × r)
+        if len(self._basis) < self.d:
+            rest = rows - coordinates @ self._basis
+            again = rest @ self._basis.T
+            rest -= again @ self._basis
+            new = self._directions(rest)  # (p × d)
+            coordinates = np.concatenate([coordinates + again, rest @ new.T], axis=1)
+            self._extend(new)
+        self._rotate(coordinates, targets)
 
     def _directions(self, rest: Floats) -> Floats:
         """An orthonormal basis (p × d) of the rows' part outside Q; nothing for rows that lie inside."""
-        room = self.d - self._rank
-        if not room:
-            return np.empty((0, self.d))
         directions, triangle, _ = qr(rest.T, mode="economic", pivoting=True, check_finite=False)
         tolerance = 4 * EPS * max(self.m, self.d) * self._scale
-        p = min(int(np.sum(np.abs(np.diagonal(triangle)) > tolerance)), room)
+        p = min(int(np.sum(np.abs(np.diagonal(triangle)) > tolerance)), self.d - len(self._basis))
         return np.ascontiguousarray(directions[:, :p].T)
 
     def _extend(self, new: Floats) -> None:
-        r, p = self._rank, len(new)
-        if r + p > len(self._basis):
-            grown = np.empty((min(self.d, max(2 * (r + p), 64)), self.d))
-            grown[:r] = self._basis[:r]
-            self._basis = grown
-        self._basis[r : r + p] = new
-        triangle = np.zeros((r + p, r + p), order="F")
+        r = len(self._basis)
+        self._basis = np.concatenate([self._basis, new])
+        triangle = np.zeros((len(self._basis), len(self._basis)), order="F")
         triangle[:r, :r] = self._triangle
-        triangle[range(r, r + p), range(r, r + p)] = np.sqrt(self.ridge)
         self._triangle = triangle
-        self._rotated = np.concatenate([self._rotated, np.zeros(p)])
-        self._rank = r + p
+        self._rotated = np.concatenate([self._rotated, np.zeros(len(new))])
 
     def _rotate(self, coordinates: Floats, targets: Floats) -> None:
         """QR of [T; coordinates], keeping only the new T and c."""
-        r = self._rank
-        if not r:
+        if not len(self._basis):
             return
-        block = min(32, r)
         triangle, reflectors, factors, _ = lapack.dtpqrt(
-            0, block, self._triangle, np.asfortranarray(coordinates), overwrite_a=1, overwrite_b=1
+            0, min(32, len(self._basis)), self._triangle, np.asfortranarray(coordinates), overwrite_a=1, overwrite_b=1
         )
         rotated, _, _ = lapack.dtpmqrt(
             0, reflectors, factors, self._rotated[:, None], targets[:, None], side="L", trans="T"
@@ -114,13 +225,17 @@ class LeastSquares:
         self._triangle = triangle
         self._rotated = np.ascontiguousarray(rotated[:, 0])
 
+    def solve(self) -> Floats:
+        if not len(self._basis):
+            return np.zeros(self.d)
+        return np.asarray(self._coefficients() @ self._basis)
+
     def _coefficients(self) -> Floats:
-        """z = T⁺ c (r), at the cut-off."""
+        """T⁺ c (r), at the cut-off."""
         cut = EPS * max(self.m, self.d) if self.rcond is None else self.rcond
         diagonal = np.abs(np.diagonal(self._triangle))
-        if self.ridge > 0 or (cut < SAFE**1.5 and diagonal.min() > SAFE * diagonal.max()):
-            solution: Floats = solve_triangular(self._triangle, self._rotated, check_finite=False)
-            return solution
+        if cut < SAFE**1.5 and diagonal.min() > SAFE * diagonal.max():
+            return np.asarray(lapack.dtrtrs(self._triangle, self._rotated)[0])
         left, singular, right = np.linalg.svd(self._triangle)
         kept = singular > cut * singular[0]
         inverse = np.divide(1.0, singular, where=kept, out=np.zeros_like(singular))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from crosscut.scorers.base import Floats, Positions
 from crosscut.scorers.meter import NO_POSITIONS, Meter
-from crosscut.search.blas import one_thread
+from crosscut.search.blas import few_threads
 from crosscut.search.estimators import Estimator
 from crosscut.search.first import Drawn, FirstStage
 from crosscut.search.hits import Round, Seconds
@@ -115,12 +115,13 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
     space, base, scale = plan.space, plan.offset.base, plan.offset.scale
     assert space is not None
     started = time.perf_counter()
-    with one_thread():
+    with few_threads(len(walks)):
         vectors = [_fit(plan, walk) / scale for walk in walks]
     fitted = time.perf_counter()
     choices = []
     for walk, count, u, row in zip(walks, counts, vectors, predictions(space, vectors), strict=True):
-        row += base  # (n), in place
+        if isinstance(base, np.ndarray) or base:
+            row += base  # (n), in place
         kept = row.astype(np.float32) if keep else None
         taken = NO_POSITIONS if walk.rounds else walk.given[:count]
         values = walk.mask(row, taken)

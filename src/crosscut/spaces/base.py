@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
+from crosscut.vectors.products import product
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -67,15 +68,7 @@ class Vectors:
         return np.asarray(self.array[positions], dtype=np.float64)
 
     def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
-        array = self.array if positions is None else self.array[positions]
-        if array.dtype == np.float16:
-            from crosscut.vectors.half import product
-
-            return product(array, queries)
-        vectors = queries.astype(array.dtype, copy=False)
-        if len(vectors) == 1:  # one query: a matrix–vector product reads V once, at the speed of memory
-            return np.asarray(array @ vectors[0])[None, :]
-        return np.asarray(vectors @ array.T)
+        return product(self.array if positions is None else self.array[positions], queries)
 
 
 class Stacked:

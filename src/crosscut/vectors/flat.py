@@ -17,6 +17,7 @@ from crosscut.scorers.base import Floats, Positions
 from crosscut.spaces.base import Space
 
 BATCH = 1 << 24  # predictions held at a time: 64 MiB of float32
+WILD = 1e15
 
 
 def best(values: npt.NDArray[Any], count: int, slack: int = 0) -> Positions:
@@ -58,9 +59,11 @@ def predictions(space: Space, vectors: Sequence[Floats]) -> Iterator[npt.NDArray
     step = max(1, BATCH // max(space.n, 1))
     for start in range(0, len(vectors), step):
         chunk = np.stack(vectors[start : start + step])  # (q × d)
-        # unit length first: a wild u must not overflow the space's precision
-        lengths = np.linalg.norm(chunk, axis=1)
-        lengths[lengths == 0] = 1.0
-        values = space.predict(chunk / lengths[:, None])  # (q × n)
-        for row, length in zip(values, lengths, strict=True):
-            yield row * row.dtype.type(length)
+        # a wild u must not overflow the space's precision
+        largest = float(np.abs(chunk).max(initial=0.0))
+        scale = largest if largest > WILD else 1.0
+        for row in space.predict(chunk / scale):  # (q × n)
+            row = row if row.flags.writeable else row.copy()
+            if scale != 1.0:
+                row *= row.dtype.type(scale)
+            yield row

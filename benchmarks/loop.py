@@ -1,0 +1,163 @@
+"""Time outside the scorer: crosscut's loop against a plain numpy transcription of the papers.
+
+    python benchmarks/loop.py --json benchmarks/results/loop.json
+
+Both search the same random vectors with a scorer that costs nothing; what a real scorer would take is then
+budget × milliseconds a call. Runs are interleaved and repeated; medians and ranges are reported. `read` is the time to
+read V once, measured in the same run with a plain sum of its numbers on all threads (a BLAS matrix–vector product).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import crosscut
+from crosscut.evaluation.report import machine, write_json
+from transcription import adaptive, ranking
+
+MILLISECONDS = (7.0, 2.0)  # a call: BERT-base on a 2080 Ti, MiniLM on an RTX 8000 (ADACUR B.5)
+
+
+class Free:
+    """A scorer that costs nothing: noise around a hidden inner product, computed beforehand."""
+
+    def __init__(self, scores: npt.NDArray[np.float32]) -> None:
+        self.scores = scores
+
+    @property
+    def n_items(self) -> int:
+        return int(self.scores.shape[1])
+
+    def score(self, query: Any, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        return np.asarray(self.scores[query, positions], dtype=np.float64)
+
+    def score_many(self, requests: Any) -> list[npt.NDArray[np.float64]]:
+        return [self.score(query, positions) for query, positions in requests]
+
+
+def setting(n: int, d: int, queries: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64], Free]:
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((n, d), dtype=np.float32) / np.float32(np.sqrt(d))
+    wanted = rng.standard_normal((queries, d), dtype=np.float32)
+    noise = np.random.default_rng(1)
+    scores = np.stack([vectors @ u + 0.3 * noise.standard_normal(n, dtype=np.float32) for u in wanted])
+    return vectors, (wanted + rng.standard_normal(wanted.shape, dtype=np.float32)).astype(np.float64), Free(scores)
+
+
+def timed(work: Any) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"median": float(np.median(values)), "low": min(values), "high": max(values), "runs": len(values)}
+
+
+def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, rival: bool) -> list[dict[str, Any]]:
+    vectors, queries, scorer = setting(n, d, batch)
+    u = queries[0].astype(np.float32)
+    searchers = {
+        name: crosscut.Searcher(scorer, vectors=vectors, method=name, rounds=rounds) for name in ("axn", "crosscut")
+    }
+    work: dict[str, Any] = {"read": lambda: vectors @ u}
+    for name, searcher in searchers.items():
+        work[name] = lambda searcher=searcher: searcher.search_many(
+            range(batch), 10, budget, query_vectors=queries[:batch]
+        )
+
+    def transcribed() -> None:
+        for row in range(batch):
+            first = ranking(vectors @ queries[row].astype(np.float32))
+            adaptive(vectors, lambda p, row=row: scorer.score(row, p), first, budget, rounds)
+
+    if rival:
+        work["transcription"] = transcribed
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for name, run in work.items():
+        if name != "transcription":
+            run()  # warm
+    for repeat in range(repeats):
+        for name, run in work.items():
+            if name == "transcription" and repeat >= max(1, repeats // 3):
+                continue
+            times[name].append(timed(run))
+    read = float(np.median(times["read"]))
+    rows: list[dict[str, Any]] = []
+    for name in work:
+        if name == "read":
+            continue
+        seconds = spread([value / batch for value in times[name]])
+        rows.append(
+            {
+                "method": name,
+                "n": n,
+                "d": d,
+                "budget": budget,
+                "rounds": rounds,
+                "batch": batch,
+                "seconds_outside_scorer_per_query": seconds,
+                "share_of_scorer_time": {f"{ms:g} ms": seconds["median"] / (budget * ms / 1000) for ms in MILLISECONDS},
+                "read_V_once_seconds": read,
+                "read_GB_per_second": vectors.nbytes / read / 1e9,
+                "against_reading_V_once_a_round": seconds["median"] / (read * rounds),
+            }
+        )
+    if rival:
+        slow = rows[-1]["seconds_outside_scorer_per_query"]["median"]
+        for row in rows[:-1]:
+            row["transcription_takes_times_longer"] = slow / row["seconds_outside_scorer_per_query"]["median"]
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--items", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[128, 384, 500])
+    parser.add_argument("--budgets", type=int, nargs="+", default=[100, 500])
+    parser.add_argument("--rounds", type=int, nargs="+", default=[5, 10, 100])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
+    options = parser.parse_args()
+    results = []
+    for n, d, budget, rounds, batch in itertools.product(
+        options.items, options.dimensions, options.budgets, options.rounds, options.batches
+    ):
+        large = n >= 1_000_000
+        if large and (batch > 1 or (rounds > 10 and d != 384)):
+            continue  # a batch of scores alone would be larger than memory allows; long rows say nothing new
+        rival = batch == 1 and not (large and rounds > 10)
+        repeats = 3 if large or batch > 1 else options.repeats
+        rows = case(n, d, budget, rounds, batch, repeats, rival)
+        for row in rows:
+            share = row["share_of_scorer_time"]
+            print(
+                f"n={n:>9,} d={d} B={budget} R={rounds:>3} batch={batch:>2} {row['method']:<13} "
+                f"{1000 * row['seconds_outside_scorer_per_query']['median']:>9.1f} ms/query  "
+                f"{100 * share['7 ms']:>6.2f} % of 7 ms  {100 * share['2 ms']:>6.2f} % of 2 ms  "
+                f"{row['against_reading_V_once_a_round']:>5.2f}× reads",
+                flush=True,
+            )
+        results += rows
+        if options.json:
+            write_json(
+                options.json,
+                {
+                    "command": "python benchmarks/loop.py --json benchmarks/results/loop.json",
+                    "includes": "everything but the scorer: first stage, fits, predictions, selection, bookkeeping",
+                    "machine": machine(),
+                    "cases": results,
+                },
+            )
+
+
+if __name__ == "__main__":
+    main()
