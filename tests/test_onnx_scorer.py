@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.tokens import matched
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.onnx import OnnxCrossEncoder, alike
@@ -173,3 +174,12 @@ def test_groups_cover_every_row_once() -> None:
     assert sorted(np.concatenate(groups).tolist()) == list(range(500))
     for rows in groups:
         assert len(rows) == 1 or (10 + lengths[rows].max()) * len(rows) <= 3072
+
+
+def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:
+    tokenizer = OnnxCrossEncoder.load(folder).folder.tokenizer
+    query = tokenizer.query("the [START] bank [END] of")
+    item = tokenizer.item("bank [ENT] of a river")
+    roles = matched(item.roles, item.ids, query.ids)
+    #                       [CLS] bank of a river [SEP]
+    assert roles.tolist() == [5, 7, 6, 2, 2, 2]
