@@ -53,6 +53,7 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
         self.bert = transformers.BertModel(config, add_pooling_layer=False)
         self.roles = torch.nn.Embedding(8, config.hidden_size)
         self.scale = torch.nn.Parameter(torch.tensor(1.0))
+        self.offset = torch.nn.Parameter(torch.tensor(0.0))
         self.post_init()
 
     def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any, **_: Any) -> Any:
@@ -76,7 +77,7 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
             x = layer(x, attention_mask=alone if number < self.config.independent else joint)
             x = x[0] if isinstance(x, tuple) else x
         first, second = x[:, 0], x[torch.arange(len(x)), lengths[:, 0]]
-        logits = (first * second).sum(1, keepdim=True) * self.scale
+        logits = (first * second).sum(1, keepdim=True) * self.scale - self.offset
         return transformers.modeling_outputs.SequenceClassifierOutput(logits=logits)
 
 

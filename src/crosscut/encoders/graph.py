@@ -201,6 +201,8 @@ def cross_graph(
         product = graph.node("Mul", vectors)  # (b, D)
         summed = graph.node("ReduceSum", [product, graph.whole(1)], keepdims=0)
         scores = graph.node("Mul", [summed, graph.constant(np.asarray(weights["scale"], np.float32))])
+    if "offset" in weights:
+        scores = graph.node("Sub", [scores, graph.constant(np.asarray(weights["offset"], np.float32))])
     inputs = {
         "query_states": (states, [1, "lq", width]),
         "query_roles": (INT64, [1, "lq"]),

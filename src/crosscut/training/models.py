@@ -132,6 +132,8 @@ class CrossModel(Split):
         if head not in ("emb", "cls"):
             raise InputError(f"the head is 'emb' or 'cls', not {head!r}")
         self.head: Head = head
+        self.offset: Tensor
+        self.register_buffer("offset", torch.tensor(0.0))  # a constant level taken off every score; ranks nothing
         if head == "emb":
             self.scale = nn.Parameter(torch.tensor(1.0))
         else:
@@ -149,9 +151,9 @@ class CrossModel(Split):
         rows = pairs.rows if self.head == "emb" else pairs.rows[:, :1]
         ends = self.upper[-1](x, pairs.packing, rows)  # (pairs · r, D)
         if self.head == "cls":
-            return self.linear(ends)[:, 0]  # type: ignore[no-any-return]
+            return self.linear(ends)[:, 0] - self.offset  # type: ignore[no-any-return]
         ends = ends.view(len(rows), 2, -1)
-        product: Tensor = (ends[:, 0] * ends[:, 1]).sum(1) * self.scale
+        product: Tensor = (ends[:, 0] * ends[:, 1]).sum(1) * self.scale - self.offset
         return product
 
 
