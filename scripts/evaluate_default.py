@@ -1,0 +1,178 @@
+"""Accuracy of the models in the box on data they never saw: python scripts/evaluate_default.py MATRICES
+DATA OUT.json
+
+MATRICES holds the files of score_world.py for held-out WordNet worlds (named wordnet-<file>.npz), DATA the
+BEIR folder scifact. Reports accuracy@1 per world and nDCG@10 on SciFact test, with paired bootstrap
+intervals, and how far the score matrices are from mere item popularity.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import bm25s
+import numpy as np
+import Stemmer
+
+from crosscut.datasets.beir import read_beir
+from crosscut.datasets.files import find, records
+from crosscut.datasets.records import Collection
+from crosscut.datasets.wordnet import WordNet
+from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.scorers.onnx import OnnxCrossEncoder
+from crosscut.training.negatives import top
+
+
+def plain(text: str) -> str:
+    for token in ("[START]", "[END]", "[ENT]"):
+        text = text.replace(token, " ")
+    return text
+
+
+class Bm25:
+    """BM25 with stemming and stop words; a marked mention counts twice, as one who links entities would."""
+
+    def __init__(self, items: list[str]) -> None:
+        self.stemmer = Stemmer.Stemmer("english")
+        self.index = bm25s.BM25(method="lucene")
+        self.index.index(self._tokens([plain(item) for item in items]), show_progress=False)
+        self.size = len(items)
+
+    def _tokens(self, texts: list[str]):  # type: ignore[no-untyped-def]
+        return bm25s.tokenize(texts, stopwords="en", stemmer=self.stemmer, show_progress=False)
+
+    def scores(self, query: str) -> np.ndarray:
+        if "[START]" in query:
+            query = query + " " + query.split("[START]")[1].split("[END]")[0]
+        tokens = bm25s.tokenize(
+            [plain(query)], stopwords="en", stemmer=self.stemmer, return_ids=False, show_progress=False
+        )[0]
+        known = [token for token in tokens if token in self.index.vocab_dict]
+        return np.asarray(self.index.get_scores(known)) if known else np.zeros(self.size)
+
+
+def interval(values: np.ndarray, seed: int = 0) -> list[float]:
+    """Mean and 95 % bootstrap interval over queries."""
+    rng = np.random.default_rng(seed)
+    means = values[rng.integers(0, len(values), (5000, len(values)))].mean(1)
+    return [float(values.mean()), *(float(v) for v in np.quantile(means, [0.025, 0.975]))]
+
+
+def first_is_gold(scores: np.ndarray, gold: int) -> float:
+    return float(np.argmax(scores) == gold)
+
+
+def ndcg(ranked: np.ndarray, gains: dict[int, float], k: int = 10) -> float:
+    discounts = 1 / np.log2(np.arange(2, k + 2))
+    found = sum(gains.get(int(item), 0.0) * discount for item, discount in zip(ranked[:k], discounts, strict=False))
+    ideal = sum(g * d for g, d in zip(sorted(gains.values(), reverse=True)[:k], discounts, strict=False))
+    return float(found / ideal) if ideal else 0.0
+
+
+def world(path: Path, wordnet: WordNet) -> dict[str, object]:
+    with np.load(path) as saved:
+        name = "noun." + path.stem.split("-")[1] if "verb" not in path.stem else "verb." + path.stem.split("-")[2]
+        collection = wordnet.world(name)
+        scores = saved["test_scores"].astype(np.float64)
+        vectors = saved["vectors"].astype(np.float32)
+        ids = [str(id) for id in saved["test_ids"]]
+    positions = collection.positions
+    texts = {query.id: query.text for query in collection.queries}
+    gold = np.asarray([positions[collection.gold(id)[0]] for id in ids])
+    encoder = OnnxDualEncoder.load()
+    dual = encoder.encode_queries([texts[id] for id in ids]) @ vectors.T
+    bm25 = Bm25([item.full_text for item in collection.items])
+    lexical = np.stack([bm25.scores(texts[id]) for id in ids])
+    hits = {
+        "cross": np.asarray([first_is_gold(s, g) for s, g in zip(scores, gold, strict=True)]),
+        "dual": np.asarray([first_is_gold(s, g) for s, g in zip(dual, gold, strict=True)]),
+        "bm25": np.asarray([first_is_gold(s, g) for s, g in zip(lexical, gold, strict=True)]),
+    }
+    centred = scores - scores.mean(0)
+    spectrum = np.cumsum(np.linalg.svd(scores - scores.mean(), compute_uv=False) ** 2)
+    return {
+        "world": name,
+        "items": len(collection.items),
+        "queries": len(ids),
+        "hits": {name: values.tolist() for name, values in hits.items()},
+        "top1_kept_without_item_means": float(np.mean(np.argmax(centred, 1) == np.argmax(scores, 1))),
+        "directions_for_90_95_99": [int(np.searchsorted(spectrum / spectrum[-1], s) + 1) for s in (0.9, 0.95, 0.99)],
+    }
+
+
+def scifact(folder: Path, queries: int, depth: int) -> dict[str, object]:
+    split = {record["_id"]: record["split"] for _, record in records(find(folder, "queries.jsonl"))}
+    collection: Collection = read_beir(folder)
+    tests = [query for query in collection.queries if split[query.id] == "test"][:queries]
+    positions = collection.positions
+    items = [item.full_text for item in collection.items]
+    encoder, cross = OnnxDualEncoder.load(), OnnxCrossEncoder.load()
+    vectors = encoder.encode_items(items)
+    dual = encoder.encode_queries([query.text for query in tests]) @ vectors.T
+    bm25 = Bm25(items)
+    bound = cross.bind(items)
+    results: dict[str, list[float]] = {"cross": [], "dual": [], "bm25": []}
+    begun, pairs = time.monotonic(), 0
+    for number, query in enumerate(tests):
+        gains = {positions[id]: score for id, score in collection.judgements[query.id].items()}
+        lexical = bm25.scores(query.text)
+        by_dual, by_bm25 = top(dual[number : number + 1], depth)[0], top(lexical[None], depth)[0]
+        union = np.unique(np.concatenate([by_dual, by_bm25]))
+        scored = bound.score(query.text, union)
+        pairs += len(union)
+        results["cross"].append(ndcg(union[np.argsort(-scored, kind="stable")], gains))
+        results["dual"].append(ndcg(by_dual, gains))
+        results["bm25"].append(ndcg(by_bm25, gains))
+    return {
+        "queries": len(tests),
+        "depth": depth,
+        "pairs": pairs,
+        "seconds": time.monotonic() - begun,
+        "ndcg": results,
+    }
+
+
+def compare(values: dict[str, np.ndarray]) -> dict[str, object]:
+    return {
+        **{name: interval(v) for name, v in values.items()},
+        "cross - dual": interval(values["cross"] - values["dual"]),
+        "cross - bm25": interval(values["cross"] - values["bm25"]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("matrices", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--scifact-queries", type=int, default=300)
+    parser.add_argument("--depth", type=int, default=200)
+    arguments = parser.parse_args()
+    wordnet = WordNet()
+    worlds = [world(path, wordnet) for path in sorted(arguments.matrices.glob("wordnet-*.npz"))]
+    report: dict[str, object] = {"worlds": []}
+    pooled: dict[str, list[float]] = {"cross": [], "dual": [], "bm25": []}
+    for one in worlds:
+        hits = one.pop("hits")
+        assert isinstance(hits, dict)
+        for name, values in hits.items():
+            pooled[name] += values
+        one["accuracy@1"] = compare({name: np.asarray(v) for name, v in hits.items()})
+    report["worlds"] = worlds
+    if worlds:
+        report["all worlds, accuracy@1"] = compare({name: np.asarray(v) for name, v in pooled.items()})
+    arguments.output.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    if arguments.scifact_queries:
+        result = scifact(arguments.data / "scifact", arguments.scifact_queries, arguments.depth)
+        scores = result.pop("ndcg")
+        assert isinstance(scores, dict)
+        report["scifact test, nDCG@10"] = {**result, **compare({n: np.asarray(v) for n, v in scores.items()})}
+    arguments.output.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

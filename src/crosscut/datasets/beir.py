@@ -1,0 +1,81 @@
+"""BEIR folders: `corpus.jsonl`, `queries.jsonl`, `qrels.tsv` or `qrels/<split>.tsv`; plain or gzipped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from crosscut.datasets.files import Unique, find, lines, records, text_of
+from crosscut.datasets.records import Collection, Item, Judgement, Query
+from crosscut.errors import InputError
+
+
+def read_items(path: str | Path) -> Iterator[Item]:
+    """Items of a corpus file, streamed; a missing title is empty."""
+    unique = Unique(path)
+    for number, record in records(path):
+        id = unique.check(text_of(record, ("_id", "id"), path, number), number)
+        title = text_of({"title": "", **record}, ("title",), path, number)
+        yield Item(id, title, text_of(record, ("text",), path, number))
+
+
+def read_queries(path: str | Path) -> Iterator[Query]:
+    """Queries of a query file, streamed."""
+    unique = Unique(path)
+    for number, record in records(path):
+        id = unique.check(text_of(record, ("_id", "id"), path, number), number)
+        yield Query(id, text_of(record, ("text",), path, number))
+
+
+def read_judgements(path: str | Path) -> Iterator[Judgement]:
+    """Judgements of a qrels file: query id, item id and score between tabs; a header line is skipped."""
+    for number, line in lines(path):
+        fields = line.split("\t")
+        if number == 1 and fields[0] in ("query-id", "query_id", "qid"):
+            continue
+        if len(fields) == 4:  # TREC: query, 0, item, score
+            fields = [fields[0], fields[2], fields[3]]
+        if len(fields) != 3:
+            raise InputError(
+                f"{path} line {number} has {len(fields)} fields between tabs; expected query id, item id and score"
+            )
+        try:
+            yield Judgement(fields[0], fields[1], float(fields[2]))
+        except ValueError as error:
+            raise InputError(f"{path} line {number}: the score {fields[2]!r} is not a number") from error
+
+
+def read_beir(folder: str | Path, *, split: str = "test", name: str | None = None) -> Collection:
+    """A BEIR folder as a collection.
+
+    Judgements come from `qrels/<split>.tsv` or, where a folder has no splits, from `qrels.tsv`. Judgements
+    that name an unknown query or item are refused; queries without judgements are kept.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {str(folder)!r}; a BEIR folder holds corpus.jsonl and queries.jsonl")
+    items = list(read_items(find(folder, "corpus.jsonl")))
+    queries = list(read_queries(find(folder, "queries.jsonl")))
+    path = find(folder, f"qrels/{split}.tsv", "qrels.tsv")
+    collection = Collection(
+        name=name or folder.name,
+        items=items,
+        queries=queries,
+        empty_items=[item.id for item in items if not (item.title + item.text).strip()],
+        empty_queries=[query.id for query in queries if not query.text.strip()],
+    )
+    known_items, known_queries = collection.positions, {query.id for query in queries}
+    for judgement in read_judgements(path):
+        if judgement.item_id not in known_items or judgement.query_id not in known_queries:
+            raise InputError(
+                f"{path} judges query {judgement.query_id!r} with item {judgement.item_id!r}, "
+                "but one of them is not in the collection; files of one folder must belong together"
+            )
+        collection.judgements.setdefault(judgement.query_id, {})[judgement.item_id] = judgement.score
+    return collection
+
+
+def is_test(query_id: str) -> bool:
+    """A fixed fifth of the queries of a set without splits: SHA-1 of the id, modulo five, is zero."""
+    return int(hashlib.sha1(query_id.encode()).hexdigest(), 16) % 5 == 0

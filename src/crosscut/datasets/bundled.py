@@ -1,0 +1,60 @@
+"""The world in the box: one lexicographer file of WordNet, with scores of its anchor queries.
+
+    corpus.jsonl.gz, queries.jsonl.gz, qrels.tsv.gz     a BEIR folder
+    scores.npz                                          anchor_ids (a,), anchor_scores (a × n) float16,
+                                                        test_ids (t,), vectors (n × D) float16, fingerprint
+
+`scripts/build_world.py` and `scripts/score_world.py` rebuild it; the notice of WordNet is in
+`WORDNET-LICENSE`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.datasets.beir import read_beir
+from crosscut.datasets.records import Collection
+from crosscut.errors import InputError
+
+BUNDLED = "wordnet-cognition"
+
+
+@dataclass(frozen=True)
+class WorldScores:
+    """What was computed of a world beforehand, by the model named by `fingerprint`."""
+
+    anchor_ids: list[str]
+    anchor_scores: npt.NDArray[np.float16]  # (anchors × items)
+    test_ids: list[str]
+    vectors: npt.NDArray[np.float16]  # (items × D), the dual encoder in the box
+    fingerprint: str
+
+
+def world_folder(name: str = BUNDLED) -> Path:
+    """Where a bundled world lies."""
+    folder = Path(__file__).parent.parent / "data" / "worlds" / name
+    if not folder.is_dir():
+        known = sorted(path.name for path in folder.parent.iterdir() if path.is_dir())
+        raise InputError(f"there is no bundled world {name!r}; there is {', '.join(known)}")
+    return folder
+
+
+def load_world(name: str = BUNDLED) -> Collection:
+    """Items, queries and judgements of a bundled world."""
+    return read_beir(world_folder(name), name=name)
+
+
+def load_scores(name: str = BUNDLED) -> WorldScores:
+    """Anchor scores, item vectors and the test queries that neither saw."""
+    with np.load(world_folder(name) / "scores.npz", allow_pickle=False) as saved:
+        return WorldScores(
+            anchor_ids=[str(id) for id in saved["anchor_ids"]],
+            anchor_scores=saved["anchor_scores"],
+            test_ids=[str(id) for id in saved["test_ids"]],
+            vectors=saved["vectors"],
+            fingerprint=str(saved["fingerprint"]),
+        )

@@ -1,0 +1,254 @@
+"""`crosscut demo`: a real cross-encoder, searched on this machine, against its own exhaustive answer.
+
+The world in the box (one file of WordNet: 2,964 meanings) comes with the scores of anchor queries. The demo encodes
+the items, scores a handful of test queries with every item as truth, searches one of them live, and lets the papers'
+methods and crosscut find the same top k at equal budgets.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from crosscut.datasets.bundled import WorldScores, load_scores, load_world
+from crosscut.datasets.records import Collection
+from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.errors import InputError
+from crosscut.evaluation.measures import recall
+from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
+from crosscut.search.hits import Hits
+from crosscut.search.searcher import Searcher
+from crosscut.spaces.cur import CUR
+
+METHODS = ("rnr", "anncur", "adacur", "axn", "crosscut")
+BUDGETS = (50, 100, 200)
+NAMES = {"rnr": "retrieve and rerank", "anncur": "ANNCUR", "adacur": "ADACUR", "axn": "AXN", "crosscut": "crosscut"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One query searched live: what crosscut and retrieve-and-rerank found with the same number of calls."""
+
+    query: str
+    gold: str | None
+    crosscut: Hits
+    rerank: Hits
+    truth: npt.NDArray[np.float64]  # (n,)
+    k: int
+
+    def recall(self, hits: Hits) -> float:
+        return recall(self.truth, hits.scored, self.k)
+
+
+@dataclass
+class DemoResult:
+    """What the demo measured; `recalls` is method → budget → one recall per query."""
+
+    items: int
+    k: int
+    budget: int
+    recalls: dict[str, dict[int, list[float]]]
+    found: list[Found]
+    seconds: dict[str, float] = field(default_factory=dict)
+    pairs_per_second: float = 0.0
+    report: Path | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that is loaded once."""
+
+    world: Collection
+    scores: WorldScores
+    scorer: BoundOnnxCrossEncoder
+    encoder: OnnxDualEncoder
+    texts: list[str]
+
+    def searcher(self, scorer: object, method: str) -> Searcher:
+        space = (
+            CUR(self.scores.anchor_scores.astype(np.float32)) if method in ("anncur", "adacur", "crosscut") else None
+        )
+        return Searcher(
+            scorer,  # type: ignore[arg-type]
+            vectors=self.scores.vectors.astype(np.float32),
+            space=space,
+            method=method,
+            texts=self.texts,
+        )
+
+
+def run(
+    query: str | None = None,
+    *,
+    k: int = 10,
+    budget: int = 100,
+    queries: int = 6,
+    report: str | Path | None = "crosscut-demo.html",
+    console: Console | None = None,
+) -> DemoResult:
+    """Run the demo; `query` is searched too, marked `[START] … [END]` around the word that is meant, or not.
+
+    Parameters
+    ----------
+    queries : test queries that are scored exhaustively (2,964 calls each) to have the truth.
+    report : where to write the HTML report; None writes none.
+    """
+    console = console or Console()
+    if queries < 1 or k < 1:
+        raise InputError(f"{queries} queries and k = {k}: both must be at least 1")
+    if query is not None and not query.strip():
+        raise InputError("the query is empty; give a sentence")
+    begun = time.monotonic()
+    seconds: dict[str, float] = {}
+    with _progress(console) as progress:
+        stage = _load(progress)
+        if not 1 <= budget <= len(stage.texts):
+            raise InputError(f"a budget of {budget} calls does not fit {len(stage.texts)} items; use 50 to 500")
+        seconds["encode items"] = time.monotonic() - begun
+        names = {q.id: q.text for q in stage.world.queries}
+        chosen = stage.scores.test_ids[:queries]
+        asked = [names[id] for id in chosen] + ([query] if query is not None else [])
+        since = time.monotonic()
+        truth = _exhaustive(stage.scorer, asked, progress)  # (asked × n)
+        seconds["exhaustive truth"] = time.monotonic() - since
+        vectors = stage.encoder.encode_queries(asked)  # (asked × D)
+        recalls = _compare(stage, truth, vectors, k, progress)
+        live = list(range(len(asked)))[-1:] if query is not None else list(range(min(2, len(asked))))
+        found = []
+        since = time.monotonic()
+        for row in live:
+            gold = stage.world.gold(chosen[row])[0] if row < len(chosen) else None
+            found.append(_live(stage, asked[row], vectors[row], truth[row], gold, k, budget))
+        seconds["live searches"] = time.monotonic() - since
+    seconds["all"] = time.monotonic() - begun
+    result = DemoResult(
+        items=len(stage.texts),
+        k=k,
+        budget=budget,
+        recalls=recalls,
+        found=found,
+        seconds=seconds,
+        pairs_per_second=truth.size / seconds["exhaustive truth"],
+    )
+    _show(result, stage, console)
+    if report is not None:
+        from crosscut.demo_report import write
+
+        result.report = write(result, stage.world, Path(report))
+        console.print(f"report: {result.report}")
+    return result
+
+
+def _load(progress: Progress) -> Stage:
+    """Models, world, and the items' states: the part of the cross-encoder that does not depend on a query."""
+    task = progress.add_task("loading the models and 2,964 meanings", total=None)
+    world, scores = load_world(), load_scores()
+    model = OnnxCrossEncoder.load()
+    if model.fingerprint != scores.fingerprint:
+        raise InputError(
+            f"the bundled scores come from model {scores.fingerprint}, the model in the box is {model.fingerprint}; "
+            "rebuild them with scripts/score_world.py"
+        )
+    texts = [item.full_text for item in world.items]
+    scorer = model.bind(texts)
+    progress.update(task, description="encoding the items, once", total=len(texts))
+    for start in range(0, len(texts), 256):
+        part = np.arange(start, min(start + 256, len(texts)))
+        scorer.items.fill(part)
+        progress.advance(task, len(part))
+    return Stage(world, scores, scorer, OnnxDualEncoder.load(), texts)
+
+
+def _exhaustive(scorer: BoundOnnxCrossEncoder, asked: list[str], progress: Progress) -> npt.NDArray[np.float64]:
+    """Every item scored for every query: what a search would cost without crosscut."""
+    task = progress.add_task("scoring every item, as truth", total=len(asked) * len(scorer))
+    truth = np.empty((len(asked), len(scorer)))
+    for row, text in enumerate(asked):
+        for start in range(0, len(scorer), 512):
+            part = np.arange(start, min(start + 512, len(scorer)))
+            truth[row, part] = scorer.score(text, part)
+            progress.advance(task, len(part))
+    return truth
+
+
+def _compare(
+    stage: Stage, truth: npt.NDArray[np.float64], vectors: npt.NDArray[np.float32], k: int, progress: Progress
+) -> dict[str, dict[int, list[float]]]:
+    """Every method at every budget on the known scores (no further calls)."""
+    task = progress.add_task("comparing methods at equal budgets", total=len(METHODS) * len(BUDGETS))
+    recalls: dict[str, dict[int, list[float]]] = {}
+    for method in METHODS:
+        searcher = stage.searcher(MatrixScorer(truth), method)
+        recalls[method] = {}
+        for budget in BUDGETS:
+            many = searcher.search_many(range(len(truth)), k, budget, query_vectors=vectors)
+            recalls[method][budget] = [recall(truth[row], hits.scored, k) for row, hits in enumerate(many)]
+            progress.advance(task)
+    return recalls
+
+
+def _live(
+    stage: Stage,
+    text: str,
+    vector: npt.NDArray[np.float32],
+    truth: npt.NDArray[np.float64],
+    gold: str | None,
+    k: int,
+    budget: int,
+) -> Found:
+    hits = {
+        method: stage.searcher(stage.scorer, method).search(text, k, budget, query_vector=vector)
+        for method in ("crosscut", "rnr")
+    }
+    return Found(text, gold, hits["crosscut"], hits["rnr"], truth, k)
+
+
+def _show(result: DemoResult, stage: Stage, console: Console) -> None:
+    for found in result.found:
+        console.print(f"\n[bold]{_bright(found.query)}[/bold]")
+        table = Table("", "score", "round", "meaning", title=f"top of {result.items} with {found.crosscut.calls} calls")
+        for place, hit in enumerate(found.crosscut, 1):
+            item = stage.world.items[hit.position]
+            right = " [green]✓[/green]" if item.id == found.gold else ""
+            table.add_row(
+                str(place), f"{hit.score:.1f}", str(hit.round), f"[bold]{item.title}[/bold] {item.text}{right}"
+            )
+        console.print(table)
+        console.print(
+            f"of the true top {result.k}, crosscut found {found.recall(found.crosscut):.0%} and retrieve-and-rerank "
+            f"{found.recall(found.rerank):.0%} with {result.budget} calls each, "
+            f"{found.crosscut.seconds.total:.2f} s for crosscut"
+        )
+    table = Table("method", *(f"{budget} calls" for budget in BUDGETS), title=f"share of the true top {result.k} found")
+    for method, by_budget in result.recalls.items():
+        cells = [f"{np.mean(by_budget[budget]):.2f}" for budget in BUDGETS]
+        style = "bold green" if method == "crosscut" else None
+        table.add_row(NAMES[method], *cells, style=style)
+    console.print(table)
+    asked = len(next(iter(result.recalls["rnr"].values())))
+    console.print(
+        f"{asked} queries, {len(stage.scores.anchor_ids)} anchor queries scored beforehand; "
+        f"{result.pairs_per_second:.0f} pairs/s; {result.seconds['all']:.0f} s in all"
+    )
+
+
+def _bright(query: str) -> str:
+    from rich.markup import escape
+
+    return (
+        escape(query).replace("\\[START]", "[START]").replace("[START] ", "[reverse]").replace(" [END]", "[/reverse]")
+    )
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    )

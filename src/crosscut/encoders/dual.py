@@ -1,0 +1,65 @@
+"""Dual encoders without torch: one unit vector per text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.encoders.folder import DEFAULT, ModelFolder
+from crosscut.encoders.states import TOKENS_PER_CALL, encode_alone
+from crosscut.encoders.tokens import Tokens
+
+Vectors = npt.NDArray[np.float32]
+
+
+class OnnxDualEncoder:
+    """Texts to vectors (n × D), float32, unit length: an inner product is a cosine."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.folder = folder
+        self.fingerprint = folder.fingerprint("lower.onnx", "dual.onnx")
+        self._lower = folder.session("lower.onnx")
+        self._dual = folder.session("dual.onnx")
+
+    @classmethod
+    def load(cls, path: str | Path = DEFAULT, *, threads: int | None = None) -> OnnxDualEncoder:
+        """The model in the box, or the one in a folder written by `crosscut train dual-encoder`."""
+        return cls(ModelFolder(path, threads=threads))
+
+    @property
+    def dimension(self) -> int:
+        return self.folder.width
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """One vector per query; marked mentions are seen."""
+        return self._encode([self.folder.tokenizer.query(text) for text in texts])
+
+    def encode_items(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Vectors:
+        """One vector per item; `progress(n)` is called with the number of items done since the last call."""
+        vectors = np.empty((len(texts), self.dimension), np.float32)
+        for start in range(0, len(texts), 1024):
+            part = texts[start : start + 1024]
+            vectors[start : start + len(part)] = self._encode(self.folder.tokenizer.items(part))
+            if progress is not None:
+                progress(len(part))
+        return vectors
+
+    def _encode(self, tokens: Sequence[Tokens]) -> Vectors:
+        vectors = np.empty((len(tokens), self.dimension), np.float32)
+        by_length: dict[int, list[int]] = {}
+        for place, text in enumerate(tokens):
+            by_length.setdefault(len(text.ids), []).append(place)
+        for length, places in sorted(by_length.items()):
+            step = max(1, TOKENS_PER_CALL // length)
+            for start in range(0, len(places), step):
+                group = places[start : start + step]
+                states = np.stack(encode_alone(self._lower, [tokens[place] for place in group]))
+                roles = np.stack([tokens[place].roles for place in group])
+                (vectors[group],) = self._dual.run(None, {"states": states, "roles": roles})
+        return vectors
+
+    def __repr__(self) -> str:
+        return f"OnnxDualEncoder({str(self.folder.path)!r}, fingerprint={self.fingerprint!r})"

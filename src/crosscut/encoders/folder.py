@@ -1,0 +1,100 @@
+"""A model folder on disk: its configuration, its ONNX sessions and its fingerprint.
+
+`crosscut.training.export` says what lies in a folder. "default" names the one inside the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crosscut.encoders.tokens import Tokenizer
+from crosscut.errors import InputError
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+FORMAT = 1
+DEFAULT = "default"
+
+
+def default_folder() -> Path:
+    """Where the models in the box lie."""
+    return Path(__file__).parent.parent / "data" / "models"
+
+
+class ModelFolder:
+    """A folder made by `crosscut.training.export`.
+
+    Parameters
+    ----------
+    path : the folder, or "default".
+    threads : CPU threads of each session; by default every core.
+    """
+
+    def __init__(self, path: str | Path = DEFAULT, *, threads: int | None = None) -> None:
+        self.path = default_folder() if str(path) == DEFAULT else Path(path)
+        self.threads = threads if threads is not None else (os.cpu_count() or 1)
+        if self.threads < 1:
+            raise InputError(f"{threads} threads cannot run a model; use 1 or more")
+        if not (self.path / "config.json").is_file():
+            raise InputError(
+                f"there is no crosscut model at {str(path)!r} (no config.json in {str(self.path)!r}); "
+                f"pass 'default' "
+                "or a folder written by `crosscut train`; hub models are loaded by crosscut.scorers.torch"
+            )
+        try:
+            self.config: dict[str, Any] = json.loads((self.path / "config.json").read_text("utf-8"))
+            if self.config["format"] != FORMAT:
+                raise InputError(
+                    f"the model at {str(self.path)!r} has format {self.config['format']}, this version "
+                    f"reads {FORMAT}; "
+                    "update crosscut or export the model again"
+                )
+            self.width = int(self.config["shape"]["hidden_size"])
+            limits = {side: int(self.config[f"{side}_tokens"]) for side in ("query", "item")}
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{str(self.path / 'config.json')!r} is not a crosscut model configuration ({error!r}); "
+                "hub models are loaded by crosscut.scorers.torch"
+            ) from error
+        self.tokenizer = Tokenizer(
+            self.path / "tokenizer.json", query_tokens=limits["query"], item_tokens=limits["item"]
+        )
+
+    def session(self, name: str) -> onnxruntime.InferenceSession:
+        """An ONNX session of one file of the folder."""
+        import onnxruntime
+
+        path = self.path / name
+        if not path.is_file():
+            raise InputError(
+                f"the model at {str(self.path)!r} has no {name}; it holds "
+                f"{sorted(file.name for file in self.path.glob('*.onnx'))}"
+            )
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        # idle threads must not burn a core between the rounds of a search
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises a family of unrelated exceptions for damaged files
+            raise InputError(
+                f"{str(path)!r} is not a readable ONNX model ({error}); export or install it again"
+            ) from error
+
+    def fingerprint(self, *names: str) -> str:
+        """SHA-256, shortened, of the files that scores depend on."""
+        digest = hashlib.sha256()
+        for name in ("config.json", "tokenizer.json", *names):
+            path = self.path / name
+            if not path.is_file():
+                raise InputError(f"the model at {str(self.path)!r} has no {name}")
+            digest.update(name.encode())
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]

@@ -1,0 +1,230 @@
+"""The split encoder as ONNX graphs, written node by node from its weights.
+
+    lower.onnx   input_ids (b × l)                                     → states (b × l × D), float16
+    cross.onnx   query_states (1 × lq × D), query_roles (1 × lq),
+                 item_states (b × li × D), item_roles (b × li),
+                 item_lengths (b)                                      → scores (b)
+    dual.onnx    states (b × l × D), roles (b × l)                     → vectors (b × D), unit length
+
+Texts of one call of `lower` and `dual` have one length: no padding, so nothing to mask. In `cross` the
+items of a call may be padded to a common length; the attention masks what is past an item's own end.
+
+Matrices may be kept in eight bits (one scale per output) or sixteen; a Cast and a Mul of constants bring
+them back to float32 when a session is made, so all arithmetic is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.encoders.quantize import quantize
+
+Weights = Mapping[str, npt.NDArray[np.float32]]
+Precision = Literal["float32", "float16", "int8"]
+OPSET = 17
+
+
+class Graph:
+    """A graph under construction; every method adds a node and returns the name of its output."""
+
+    def __init__(self, precision: Precision, heads: int, epsilon: float) -> None:
+        self.precision, self.heads, self.epsilon = precision, heads, epsilon
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._count = 0
+
+    def node(self, kind: str, inputs: Sequence[str], domain: str = "", **attributes: Any) -> str:
+        from onnx import helper
+
+        self._count += 1
+        name = f"{kind.lower()}_{self._count}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes))
+        return name
+
+    def constant(self, array: npt.NDArray[Any]) -> str:
+        from onnx import numpy_helper
+
+        self._count += 1
+        name = f"constant_{self._count}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
+        return name
+
+    def whole(self, *numbers: int) -> str:
+        return self.constant(np.asarray(numbers, np.int64))
+
+    def small(self, array: npt.NDArray[np.float32]) -> str:
+        """A vector or a small table: float16 unless everything is float32."""
+        if self.precision == "float32":
+            return self.constant(array)
+        return self.node("Cast", [self.constant(array.astype(np.float16))], to=1)
+
+    def matrix(self, weight: npt.NDArray[np.float32]) -> str:
+        """A linear layer's weight (out × in), ready to be multiplied from the right (in × out)."""
+        if self.precision == "int8":
+            values, scale = quantize(weight)
+            wide = self.node("Cast", [self.constant(values.T)], to=1)
+            return self.node("Mul", [wide, self.constant(scale.T)])
+        return self.small(weight.T)
+
+    def look_up(self, table: npt.NDArray[np.float32], ids: str) -> str:
+        """Rows of an embedding table; int8 rows stay int8 in memory and are widened one look-up at a time."""
+        if self.precision != "int8":
+            return self.node("Gather", [self.small(table), ids])
+        values, scale = quantize(table)
+        rows = self.node("Cast", [self.node("Gather", [self.constant(values), ids])], to=1)
+        return self.node("Mul", [rows, self.node("Gather", [self.constant(scale), ids])])
+
+    def layer(self, weights: Weights, prefix: str, x: str, *, mask: str = "", asked: str = "") -> str:
+        """One transformer layer on x (b × l × D); with `asked` (b × r × D) only for those rows of x."""
+        asked = asked or x
+        names = ("query", "key", "value")
+        projected = [
+            self.node("MatMul", [source, self.matrix(weights[f"{prefix}.{name}.weight"])])
+            for name, source in zip(names, (asked, x, x), strict=True)
+        ]
+        biases = self.small(np.concatenate([weights[f"{prefix}.{name}.bias"] for name in names]))
+        inputs = [*projected, biases] + ([mask] if mask else [])
+        mixed = self.node("MultiHeadAttention", inputs, "com.microsoft", num_heads=self.heads)
+        mixed = self.node("MatMul", [mixed, self.matrix(weights[f"{prefix}.output.weight"])])
+        x = self.add_norm(weights, f"{prefix}.attention_norm", mixed, asked, f"{prefix}.output.bias")
+        wide = self.node("MatMul", [x, self.matrix(weights[f"{prefix}.up.weight"])])
+        wide = self.node("BiasGelu", [wide, self.small(weights[f"{prefix}.up.bias"])], "com.microsoft")
+        narrow = self.node("MatMul", [wide, self.matrix(weights[f"{prefix}.down.weight"])])
+        return self.add_norm(weights, f"{prefix}.norm", narrow, x, f"{prefix}.down.bias")
+
+    def add_norm(self, weights: Weights, norm: str, x: str, skip: str, bias: str) -> str:
+        scale, shift = (self.small(weights[f"{norm}.{part}"]) for part in ("weight", "bias"))
+        inputs = [x, skip, scale, shift, self.small(weights[bias])]
+        return self.node("SkipLayerNormalization", inputs, "com.microsoft", epsilon=self.epsilon)
+
+    def finish(
+        self,
+        name: str,
+        inputs: Mapping[str, tuple[int, Sequence[Any]]],
+        output: tuple[str, int, Sequence[Any]],
+    ) -> bytes:
+        """The serialised model; `inputs` maps a name to its element type and shape."""
+        from onnx import checker, helper
+
+        last, kind, dimensions = output
+        self.nodes.append(helper.make_node("Identity", [last], [name]))
+        graph = helper.make_graph(
+            self.nodes,
+            "crosscut",
+            [helper.make_tensor_value_info(key, t, shape) for key, (t, shape) in inputs.items()],
+            [helper.make_tensor_value_info(name, kind, dimensions)],
+            self.constants,
+        )
+        domains = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=domains, ir_version=9, producer_name="crosscut")
+        checker.check_model(model)
+        return bytes(model.SerializeToString())
+
+
+FLOAT, INT64, FLOAT16 = 1, 7, 10
+
+
+def lower_graph(
+    weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision, states: int = FLOAT16
+) -> bytes:
+    """`lower.onnx` from weights named as in `crosscut.training.bert.Lower`; `states` is their element type."""
+    graph = Graph(precision, heads, epsilon)
+    words = graph.look_up(weights["words.weight"], "input_ids")  # (b, l, D)
+    length = graph.node("Gather", [graph.node("Shape", ["input_ids"]), graph.whole(1)])  # (1,)
+    places = graph.node(
+        "Slice", [graph.constant(weights["positions.weight"]), graph.whole(0), length, graph.whole(0)]
+    )  # (l, D)
+    x = graph.node("Add", [words, places])
+    norm = [x, graph.small(weights["norm.weight"]), graph.small(weights["norm.bias"])]
+    x = graph.node("LayerNormalization", norm, axis=-1, epsilon=epsilon)
+    for number in range(layers):
+        x = graph.layer(weights, f"layers.{number}", x)
+    kept = graph.node("Cast", [x], to=states)
+    width = weights["words.weight"].shape[1]
+    return graph.finish("states", {"input_ids": (INT64, ["b", "l"])}, (kept, states, ["b", "l", width]))
+
+
+def cross_graph(
+    weights: Weights,
+    layers: int,
+    heads: int,
+    epsilon: float,
+    precision: Precision,
+    head: str,
+    *,
+    states: int = FLOAT16,
+    trim: bool = True,
+) -> bytes:
+    """`cross.onnx` from weights named as in `crosscut.training.models.CrossModel`.
+
+    `trim` computes the last layer only for the tokens that the head reads; without it the scores are the
+    same and the time is longer (benchmarks/scorer.py shows by how much).
+    """
+    graph = Graph(precision, heads, epsilon)
+    width = weights["roles.weight"].shape[1]
+    table = graph.small(weights["roles.weight"])
+    sides = {}
+    for side in ("query", "item"):
+        wide = graph.node("Cast", [f"{side}_states"], to=FLOAT)
+        sides[side] = graph.node("Add", [wide, graph.node("Gather", [table, f"{side}_roles"])])
+    shape = graph.node("Shape", ["item_roles"])
+    b, li = (graph.node("Gather", [shape, graph.whole(axis)]) for axis in (0, 1))  # (1,) each
+    lq = graph.node("Gather", [graph.node("Shape", ["query_roles"]), graph.whole(1)])
+    one_each = graph.node("Concat", [b, lq, graph.whole(width)], axis=0)
+    query = graph.node("Expand", [sides["query"], one_each])  # (b, lq, D)
+    x = graph.node("Concat", [query, sides["item"]], axis=1)  # (b, lq + li, D)
+    # key mask (b × lq + li): every query token, and item tokens before the item's own end
+    ends = graph.node("Unsqueeze", [graph.node("Add", ["item_lengths", lq]), graph.whole(1)])  # (b, 1)
+    total = graph.node("Add", [lq, li])
+    zero, one = graph.constant(np.asarray(0, np.int64)), graph.constant(np.asarray(1, np.int64))
+    places = graph.node("Range", [zero, graph.node("Squeeze", [total]), one])  # (lq + li,)
+    mask = graph.node("Cast", [graph.node("Less", [places, ends])], to=6)  # int32
+    for number in range(layers - 1):
+        x = graph.layer(weights, f"upper.{number}", x, mask=mask)
+    heads_of = graph.whole(0) if head == "cls" else graph.node("Concat", [graph.whole(0), lq], axis=0)
+    asked = graph.node("Gather", [x, heads_of], axis=1)  # (b, 1 or 2, D)
+    if trim:
+        ends_ = graph.layer(weights, f"upper.{layers - 1}", x, mask=mask, asked=asked)
+    else:
+        ends_ = graph.node("Gather", [graph.layer(weights, f"upper.{layers - 1}", x, mask=mask), heads_of], axis=1)
+    if head == "cls":
+        first = graph.node("Squeeze", [ends_, graph.whole(1)])  # (b, D)
+        scored = graph.node("MatMul", [first, graph.constant(weights["linear.weight"].T)])
+        scored = graph.node("Add", [scored, graph.constant(weights["linear.bias"])])
+        scores = graph.node("Squeeze", [scored, graph.whole(1)])
+    else:
+        vectors = [graph.node("Gather", [ends_, graph.constant(np.asarray(i, np.int64))], axis=1) for i in (0, 1)]
+        product = graph.node("Mul", vectors)  # (b, D)
+        summed = graph.node("ReduceSum", [product, graph.whole(1)], keepdims=0)
+        scores = graph.node("Mul", [summed, graph.constant(np.asarray(weights["scale"], np.float32))])
+    if "offset" in weights:
+        scores = graph.node("Sub", [scores, graph.constant(np.asarray(weights["offset"], np.float32))])
+    inputs = {
+        "query_states": (states, [1, "lq", width]),
+        "query_roles": (INT64, [1, "lq"]),
+        "item_states": (states, ["b", "li", width]),
+        "item_roles": (INT64, ["b", "li"]),
+        "item_lengths": (INT64, ["b"]),
+    }
+    return graph.finish("scores", inputs, (scores, FLOAT, ["b"]))
+
+
+def dual_graph(
+    weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision, states: int = FLOAT16
+) -> bytes:
+    """`dual.onnx` from weights named as in `crosscut.training.models.DualModel`."""
+    graph = Graph(precision, heads, epsilon)
+    width = weights["roles.weight"].shape[1]
+    x = graph.node("Gather", [graph.small(weights["roles.weight"]), "roles"])
+    x = graph.node("Add", [graph.node("Cast", ["states"], to=FLOAT), x])
+    for number in range(layers):
+        x = graph.layer(weights, f"upper.{number}", x)
+    mean = graph.node("ReduceMean", [x], axes=[1], keepdims=0)  # (b, D)
+    length = graph.node("ReduceL2", [mean], axes=[1], keepdims=1)
+    vectors = graph.node("Div", [mean, length])
+    inputs = {"states": (states, ["b", "l", width]), "roles": (INT64, ["b", "l"])}
+    return graph.finish("vectors", inputs, (vectors, FLOAT, ["b", width]))

@@ -1,0 +1,28 @@
+"""Weights in eight bits: one scale per row, symmetric, no zero point.
+
+Only weights are rounded, never activations: a score then depends on its own pair alone, not on batch-mates
+(as dynamic int8 would have it), and the arithmetic stays float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+
+def quantize(
+    weight: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    """A matrix (rows × columns) as int8 and one float32 scale per row (rows × 1)."""
+    scale = np.maximum(np.abs(weight).max(axis=1, keepdims=True) / 127, 1e-12).astype(np.float32)
+    return np.clip(np.rint(weight / scale), -127, 127).astype(np.int8), scale
+
+
+def dequantize(values: npt.NDArray[np.int8], scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The float32 matrix that int8 values and scales stand for."""
+    return (values.astype(np.float32) * scale).astype(np.float32)
+
+
+def rounded(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The matrix as eight bits would keep it; applying it twice changes nothing."""
+    return dequantize(*quantize(weight))

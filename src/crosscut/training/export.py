@@ -1,0 +1,93 @@
+"""From a trained model to a folder that runs without torch.
+
+    config.json      sizes, head, limits, format version
+    tokenizer.json   the vocabulary
+    lower.onnx       embeddings and the layers that read a text alone
+    cross.onnx       the layers in which query and item meet; the head     (cross-encoder)
+    dual.onnx        the remaining layers of a dual encoder; pooling        (dual encoder)
+
+A cross-encoder and a dual encoder that share their frozen lower layers may share one folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.encoders.folder import FORMAT
+from crosscut.encoders.graph import FLOAT, FLOAT16, Precision, cross_graph, dual_graph, lower_graph
+from crosscut.errors import InputError, MissingDependency
+from crosscut.training.models import CrossModel, DualModel, Split
+
+
+def numpy_weights(model: Split) -> dict[str, npt.NDArray[np.float32]]:
+    """Parameters by name, as float32 arrays."""
+    return {name: p.detach().cpu().numpy().astype(np.float32) for name, p in model.state_dict().items()}
+
+
+def export(
+    folder: str | Path,
+    tokenizer: str | Path,
+    *,
+    cross: CrossModel | None = None,
+    dual: DualModel | None = None,
+    lower_precision: Precision = "float32",
+    upper_precision: Precision = "float32",
+    half_states: bool = True,
+    query_tokens: int = 128,
+    item_tokens: int = 128,
+) -> Path:
+    """Write a model folder; files appear under their names only when they are complete.
+
+    `half_states` keeps item states in float16: half the memory, and scores that differ from float32 by about 1e-4.
+    """
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency("exporting writes ONNX files: pip install 'crosscut[torch]'") from error
+    models = [model for model in (cross, dual) if model is not None]
+    if not models:
+        raise InputError("nothing to export; pass a cross-encoder, a dual encoder or both")
+    first = models[0]
+    shape, independent = first.shape, first.independent
+    lower = {name.removeprefix("lower."): w for name, w in numpy_weights(first).items() if name.startswith("lower.")}
+    for other in models[1:]:
+        theirs = numpy_weights(other)
+        if other.independent != independent or any(
+            not np.array_equal(weight, theirs[f"lower.{name}"]) for name, weight in lower.items()
+        ):
+            raise InputError("the two models do not share their lower layers; export them to two folders")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    heads, epsilon = shape.num_attention_heads, shape.layer_norm_eps
+    upper = shape.num_hidden_layers - independent
+    kind = FLOAT16 if half_states else FLOAT
+    parts = {"lower.onnx": lower_graph(lower, independent, heads, epsilon, lower_precision, kind)}
+    if cross is not None:
+        weights = numpy_weights(cross)
+        parts["cross.onnx"] = cross_graph(weights, upper, heads, epsilon, upper_precision, cross.head, states=kind)
+    if dual is not None:
+        parts["dual.onnx"] = dual_graph(numpy_weights(dual), upper, heads, epsilon, upper_precision, kind)
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "shape": shape.asdict(),
+        "independent_layers": independent,
+        "head": cross.head if cross is not None else None,
+        "query_tokens": query_tokens,
+        "item_tokens": item_tokens,
+        "precision": {"lower": lower_precision, "upper": upper_precision},
+    }
+    for name, content in parts.items():
+        temporary = folder / f"{name}.part"
+        temporary.write_bytes(content)
+        os.replace(temporary, folder / name)
+    if Path(tokenizer).resolve() != (folder / "tokenizer.json").resolve():
+        shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+    return folder

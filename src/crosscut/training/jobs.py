@@ -1,0 +1,183 @@
+"""Training on a collection, from judged queries to a model folder that runs without torch.
+
+The cross-encoder gets a fixed set of negatives; the dual encoder has them mined anew before every epoch
+with its latest weights (ANNCUR appendix A.1). A tenth of the queries validates.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from crosscut.datasets.records import Collection, Query
+from crosscut.encoders.tokens import Tokenizer, Tokens
+from crosscut.errors import InputError
+from crosscut.training.bert import read_encoder
+from crosscut.training.examples import Example, Examples
+from crosscut.training.export import export
+from crosscut.training.loop import Outcome, Report, Settings, train
+from crosscut.training.models import CrossModel, DualModel, Head, Split, pack_texts
+from crosscut.training.negatives import TfIdf, draw, rank_dense
+
+Negatives = Literal["random", "tfidf", "dual"]
+Ranker = Callable[[Sequence[Query]], npt.NDArray[np.int64]]
+MINED = 60
+M = TypeVar("M", bound=Split)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train from, and how; shared by both kinds of model.
+
+    `layers` cuts the encoder to its first layers; `independent` of them read texts alone, and `frozen`
+    keeps those as they are.
+    """
+
+    encoder: Path
+    output: Path
+    negatives: Negatives = "tfidf"
+    layers: int | None = None
+    independent: int = 0
+    frozen: bool = False
+    query_tokens: int = 128
+    item_tokens: int = 128
+    validation_share: float = 0.1
+    settings: Settings = field(default_factory=Settings)
+
+    def check(self) -> None:
+        if self.negatives not in ("random", "tfidf", "dual"):
+            raise InputError(f"negatives are 'random', 'tfidf' or 'dual', not {self.negatives!r}")
+        if not 0 < self.validation_share < 1:
+            raise InputError(f"the validation share {self.validation_share} must lie between 0 and 1")
+
+
+def train_cross_encoder(
+    collection: Collection, job: Job, *, head: Head = "emb", report: Report | None = None
+) -> Outcome:
+    """Train a cross-encoder on judged queries and write `job.output`/model."""
+    job.check()
+    model = _start(CrossModel, job, head)
+    tokenizer = _tokenizer(job)
+    miner = None
+    if job.negatives == "dual":
+        miner = _start(DualModel, job)
+        miner.requires_grad_(False)
+    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    rank = _ranker(job, collection, tokenizer, examples.pool, miner)
+    _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
+    outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report)
+    _export(job, cross=model)
+    return outcome
+
+
+def train_dual_encoder(collection: Collection, job: Job, *, report: Report | None = None) -> Outcome:
+    """Train a dual encoder on judged queries and write `job.output`/model."""
+    job.check()
+    model = _start(DualModel, job)
+    tokenizer = _tokenizer(job)
+    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    rank = _ranker(job, collection, tokenizer, examples.pool, model)
+    _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
+
+    def mine_again(epoch: int, examples: Examples) -> None:
+        if epoch and job.negatives == "dual":
+            latest = _ranker(job, collection, tokenizer, examples.pool, model)
+            validation = examples.validation
+            _fill(examples, collection, job, tokenizer, latest, job.settings.seed)
+            examples.validation = validation  # accuracies of all epochs are about the same candidates
+
+    outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report, before_epoch=mine_again)
+    _export(job, dual=model)
+    return outcome
+
+
+def embed(model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 4096) -> npt.NDArray[np.float32]:
+    """Vectors (texts × D) of a dual encoder under training."""
+    order = np.argsort([len(text.ids) for text in tokens], kind="stable")
+    vectors = np.zeros((len(tokens), model.shape.hidden_size), np.float32)
+    first = 0
+    while first < len(order):
+        rows = order[first : first + max(1, tokens_per_call // len(tokens[order[first]].ids))]
+        with torch.no_grad():
+            vectors[rows] = model(pack_texts([tokens[row] for row in rows])).numpy()
+        first += len(rows)
+    return vectors
+
+
+def _start(kind: Callable[..., M], job: Job, *arguments: object) -> M:
+    shape, weights = read_encoder(job.encoder)
+    if job.layers is not None:
+        if not 1 <= job.layers <= shape.num_hidden_layers:
+            raise InputError(f"the encoder has {shape.num_hidden_layers} layers; {job.layers} of them cannot be kept")
+        shape = type(shape)(**{**shape.asdict(), "num_hidden_layers": job.layers})
+    torch.manual_seed(job.settings.seed)
+    model = kind(shape, job.independent, *arguments)
+    model.start_from(weights)
+    if job.frozen:
+        model.freeze_lower()
+    return model
+
+
+def _tokenizer(job: Job) -> Tokenizer:
+    path = job.encoder / "tokenizer.json"
+    return Tokenizer(path, query_tokens=job.query_tokens, item_tokens=job.item_tokens)
+
+
+def _ranker(
+    job: Job, collection: Collection, tokenizer: Tokenizer, pool: Sequence[Tokens], dual: DualModel | None
+) -> Ranker:
+    """Ranks items for queries by the miner that the job names."""
+    if job.negatives == "tfidf":
+        index = TfIdf([item.full_text for item in collection.items])
+        return lambda queries: index.rank([query.text for query in queries], MINED)
+    if job.negatives == "dual" and dual is not None:
+        items = embed(dual, list(pool[: len(collection.items)]))
+        return lambda queries: rank_dense(items, embed(dual, [tokenizer.query(query.text) for query in queries]), MINED)
+    rng = np.random.default_rng(job.settings.seed)
+    count = min(MINED, len(collection.items))
+    return lambda queries: np.stack([rng.permutation(len(collection.items))[:count] for _ in queries])
+
+
+def _fill(examples: Examples, collection: Collection, job: Job, tokenizer: Tokenizer, rank: Ranker, seed: int) -> None:
+    """One example per query and right item; which queries validate depends on the seed alone."""
+    rng = random.Random(seed)
+    positions = collection.positions
+    judged = [query for query in collection.queries if collection.gold(query.id)]
+    if len(judged) < 2:
+        raise InputError(
+            f"{len(judged)} queries of {collection.name!r} have a relevant item; training needs at least 2"
+        )
+    rng.shuffle(judged)
+    held = max(1, round(job.validation_share * len(judged)))
+    ranked = rank(judged)
+    examples.train, examples.validation = [], []
+    for number, query in enumerate(judged):
+        gold = [positions[id] for id in collection.gold(query.id)]
+        for right in gold:
+            wrong = draw(ranked[number], set(gold), job.settings.candidates - 1, rng)
+            items = (right, *wrong)
+            example = Example(
+                "validation" if number < held else "train",
+                tokenizer.query(query.text),
+                items,
+                frozenset(gold),
+            )
+            (examples.validation if number < held else examples.train).append(example)
+
+
+def _export(job: Job, *, cross: CrossModel | None = None, dual: DualModel | None = None) -> None:
+    export(
+        job.output / "model",
+        job.encoder / "tokenizer.json",
+        cross=cross,
+        dual=dual,
+        query_tokens=job.query_tokens,
+        item_tokens=job.item_tokens,
+    )

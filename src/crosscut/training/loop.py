@@ -1,0 +1,300 @@
+"""The training loop: cross-entropy over one right item and its negatives, AdamW, one cycle, best
+checkpoint kept.
+
+Everything that the next step depends on (weights, optimiser, step, best so far) is in
+`checkpoint.safetensors` and `state.json`, written to a temporary sibling and renamed: a run that was killed
+resumes where it last validated and sees the batches it would have seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from crosscut.errors import InputError
+from crosscut.training.examples import Batch, Example, Examples, batches, collate
+from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. The defaults are those of the model in the box."""
+
+    learning_rate: float = 2e-4
+    weight_decay: float = 0.01
+    warm_up: float = 0.05
+    epochs: int = 1
+    candidates: int = 8
+    tokens_per_batch: int = 4096
+    validations: int = 8
+    seed: int = 0
+
+    def check(self) -> None:
+        if self.learning_rate <= 0:
+            raise InputError(f"the learning rate must be positive, not {self.learning_rate}")
+        if self.epochs < 1 or self.validations < 1:
+            raise InputError(f"{self.epochs} epochs and {self.validations} validations; both must be at least 1")
+
+
+@dataclass
+class Outcome:
+    """What a training run did; `history` holds one record per validation."""
+
+    best: float
+    best_step: int
+    steps: int
+    seconds: float
+    history: list[dict[str, Any]]
+
+
+def one_cycle(progress: float, warm_up: float) -> float:
+    """Share of the peak learning rate at `progress` in 0 … 1: linear up, cosine down to 1 %."""
+    if progress < warm_up:
+        return max(0.04, progress / warm_up)
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
+
+
+def scores_of(model: Split, batch: Batch) -> Tensor:
+    """Scores of the pairs of a batch: (examples × candidates)."""
+    texts = pack_texts(batch.texts)
+    if isinstance(model, CrossModel):
+        return model(texts, batch.queries, batch.items).view(batch.examples, batch.candidates)  # type: ignore[no-any-return]
+    if isinstance(model, DualModel):
+        vectors = model(texts)  # (texts, D)
+        scores = (vectors[batch.queries] * vectors[batch.items]).sum(1) * model.temperature
+        table: Tensor = scores.view(batch.examples, batch.candidates)
+        return table
+    raise InputError(f"cannot train a {type(model).__name__}; pass a CrossModel or a DualModel")
+
+
+def loss_of(model: Split, batch: Batch) -> tuple[Tensor, int]:
+    """Mean cross-entropy of a batch and the number of queries whose right item came first.
+
+    A dual encoder sees all items of the batch as negatives of every query: they cost it nothing.
+    """
+    right = torch.zeros(batch.examples, dtype=torch.long)
+    if isinstance(model, DualModel):
+        vectors = model(pack_texts(batch.texts))
+        own = torch.tensor(batch.items).view(batch.examples, batch.candidates)
+        everything = vectors[: batch.examples] @ vectors[batch.examples :].T * model.temperature
+        target = own[:, 0] - batch.examples
+        # two queries of a batch may have the same right item; it is no negative of either
+        same = target[:, None] == target[None, :]
+        columns = torch.zeros_like(everything, dtype=torch.bool)
+        for row in range(batch.examples):
+            columns[row, target[same[row]]] = True
+            columns[row, target[row]] = False
+        everything = everything.masked_fill(columns, -1e4)
+        return functional.cross_entropy(everything, target), int((everything.argmax(1) == target).sum())
+    scores = scores_of(model, batch)
+    return functional.cross_entropy(scores, right), int((scores.argmax(1) == 0).sum())
+
+
+@torch.no_grad()
+def validate(model: Split, examples: Examples, settings: Settings) -> dict[str, float]:
+    """Accuracy@1 among each validation example's own candidates, per source and their mean."""
+    model.eval()
+    rng = random.Random(0)
+    hits: dict[str, list[int]] = {}
+    group: list[Example] = []
+    ordered = sorted(examples.validation, key=lambda e: (e.source, len(e.items), examples.cost(e)))
+    for position, example in enumerate(ordered):
+        group.append(example)
+        following = ordered[position + 1] if position + 1 < len(ordered) else None
+        full = sum(examples.cost(e) for e in group) > settings.tokens_per_batch
+        if (
+            full
+            or following is None
+            or (following.source, len(following.items)) != (example.source, len(example.items))
+        ):
+            scores = scores_of(model, collate(examples, group, len(example.items), rng))
+            hits.setdefault(example.source, []).extend((scores.argmax(1) == 0).int().tolist())
+            group = []
+    model.train()
+    accuracy = {source: sum(found) / len(found) for source, found in hits.items()}
+    return {**accuracy, "mean": sum(accuracy.values()) / len(accuracy)} if accuracy else {"mean": 0.0}
+
+
+def train(
+    model: Split,
+    examples: Examples,
+    settings: Settings,
+    folder: str | Path,
+    *,
+    report: Report | None = None,
+    before_epoch: Callable[[int, Examples], None] | None = None,
+) -> Outcome:
+    """Train `model` on `examples`; the best weights end up in the model and in `folder`/best.safetensors.
+
+    `before_epoch(number, examples)` may replace the training examples, as re-mining negatives with the
+    latest dual encoder does (ANNCUR A.1). `report` gets one record per step and per validation.
+    """
+    settings.check()
+    if not examples.train:
+        raise InputError("there are no training examples; give queries with judgements")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tell = report or (lambda record: None)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    optimizer = make_optimizer(trained, settings)
+    begun = time.monotonic()
+    step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
+    if (folder / "state.json").is_file():
+        step, best, best_step, history = resume(folder, trained, optimizer, settings)
+    seen = 0
+    for epoch in range(settings.epochs):
+        if before_epoch is not None:
+            before_epoch(epoch, examples)
+        order = list(
+            batches(
+                examples,
+                tokens=settings.tokens_per_batch,
+                candidates=settings.candidates,
+                seed=settings.seed + epoch,
+            )
+        )
+        total = len(order) * settings.epochs
+        every = max(1, total // settings.validations)
+        for group in order:
+            seen += 1
+            if seen <= step:
+                continue
+            rng = random.Random(settings.seed * 1_000_003 + seen)
+            batch = collate(examples, group, settings.candidates, rng)
+            rate = one_cycle(seen / total, settings.warm_up)
+            for parameters in optimizer.param_groups:
+                parameters["lr"] = parameters["peak"] * rate
+            loss, correct = loss_of(model, batch)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(list(trained.values()), 1.0)
+            optimizer.step()
+            step = seen
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                raise InputError(
+                    f"the loss is {value} at step {step}; lower the learning rate ({settings.learning_rate}) "
+                    f"and start again in an empty folder, or resume from the last checkpoint in "
+                    f"{str(folder)!r}"
+                )
+            tell(
+                {
+                    "step": step,
+                    "steps": total,
+                    "source": group[0].source,
+                    "loss": value,
+                    "accuracy": correct / batch.examples,
+                    "pairs": len(batch.items),
+                    "seconds": time.monotonic() - begun,
+                }
+            )
+            if step % every == 0 or step == total:
+                accuracy = validate(model, examples, settings)
+                record = {"step": step, "validation": accuracy, "seconds": time.monotonic() - begun}
+                history.append(record)
+                tell(record)
+                if accuracy["mean"] >= best:
+                    best, best_step = accuracy["mean"], step
+                    write_tensors(folder / "best.safetensors", dict(trained))
+                keep(folder, trained, optimizer, step, best, best_step, history, settings)
+    load_into(trained, load_file(folder / "best.safetensors"), folder)
+    return Outcome(best, best_step, step, time.monotonic() - begun, history)
+
+
+def make_optimizer(trained: dict[str, nn.Parameter], settings: Settings) -> torch.optim.AdamW:
+    """AdamW; no decay for vectors, five times the rate for the role embeddings, which start from nothing."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in trained.items():
+        decay = settings.weight_decay if parameter.ndim > 1 and not name.startswith("roles") else 0.0
+        peak = settings.learning_rate * (5.0 if name.startswith("roles") else 1.0)
+        groups.setdefault((peak, decay), []).append(parameter)
+    return torch.optim.AdamW(
+        [
+            {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay}
+            for (peak, decay), parameters in groups.items()
+        ]
+    )
+
+
+def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
+    """Write a safetensors file whole or not at all."""
+    temporary = path.with_name(path.name + ".part")
+    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
+    os.replace(temporary, path)
+
+
+def keep(
+    folder: Path,
+    trained: dict[str, nn.Parameter],
+    optimizer: torch.optim.AdamW,
+    step: int,
+    best: float,
+    best_step: int,
+    history: Sequence[dict[str, Any]],
+    settings: Settings,
+) -> None:
+    """Write a checkpoint from which `resume` continues exactly."""
+    tensors: dict[str, Any] = {f"weight/{name}": parameter for name, parameter in trained.items()}
+    for name, parameter in trained.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer/{key}/{name}"] = torch.as_tensor(value)
+    write_tensors(folder / "checkpoint.safetensors", tensors)
+    state = {
+        "step": step,
+        "best": best,
+        "best_step": best_step,
+        "history": history,
+        "settings": asdict(settings),
+    }
+    temporary = folder / "state.json.part"
+    temporary.write_text(json.dumps(state, indent=1), "utf-8")
+    os.replace(temporary, folder / "state.json")
+
+
+def resume(
+    folder: Path, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, settings: Settings
+) -> tuple[int, float, int, list[dict[str, Any]]]:
+    """Load the last checkpoint of a folder; it must come from the same settings."""
+    state = json.loads((folder / "state.json").read_text("utf-8"))
+    if state["settings"] != asdict(settings):
+        changed = {
+            k: (v, asdict(settings).get(k)) for k, v in state["settings"].items() if asdict(settings).get(k) != v
+        }
+        raise InputError(
+            f"{str(folder)!r} holds a run with other settings (then, now: {changed}); "
+            "use another folder or delete its state.json"
+        )
+    saved = load_file(folder / "checkpoint.safetensors")
+    weights = {name.removeprefix("weight/"): t for name, t in saved.items() if name.startswith("weight/")}
+    load_into(trained, weights, folder)
+    for name, tensor in saved.items():
+        if name.startswith("optimizer/"):
+            _, key, owner = name.split("/", 2)
+            optimizer.state[trained[owner]][key] = tensor
+    return state["step"], state["best"], state["best_step"], state["history"]
+
+
+def load_into(trained: dict[str, nn.Parameter], weights: dict[str, Tensor], folder: Path) -> None:
+    """Copy saved weights into parameters of the same names and shapes."""
+    if set(weights) != set(trained):
+        odd = sorted(set(weights) ^ set(trained))
+        raise InputError(
+            f"{str(folder)!r} was trained with other parameters, for example {odd[0]!r}; use another folder"
+        )
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(weights[name])

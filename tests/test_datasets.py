@@ -1,0 +1,201 @@
+"""Readers: what they yield, and how they refuse."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crosscut.datasets import (
+    Item,
+    WordNet,
+    is_test,
+    planted,
+    read_beir,
+    read_items,
+    read_queries,
+    read_world,
+)
+from crosscut.datasets.wordnet import inflections, mark, parse
+from crosscut.errors import InputError
+
+
+def write_beir(folder: Path, *, packed: bool = False) -> Path:
+    files = {
+        "corpus.jsonl": '{"_id": "a", "title": "T", "text": "one"}\n\n{"_id": "b", "text": " "}\n'
+        '{"_id": "c", "text": "🙂 שלום"}\n',
+        "queries.jsonl": '{"_id": 1, "text": "q"}\n{"_id": "2", "text": ""}\n',
+        "qrels.tsv": "query-id\tcorpus-id\tscore\n1\ta\t2\n1\tc\t1\n2\tb\t0\n",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        if packed:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (folder / name).write_text(text, "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_beir(tmp_path: Path, packed: bool) -> None:
+    collection = read_beir(write_beir(tmp_path / "set", packed=packed))
+    assert [item.id for item in collection.items] == ["a", "b", "c"]
+    assert collection.items[0].full_text == "T [ENT] one"
+    assert collection.items[2].full_text == "🙂 שלום"
+    assert collection.empty_items == ["b"]
+    assert collection.empty_queries == ["2"]
+    assert collection.gold("1") == ["a", "c"]
+    assert collection.gold("2") == []
+    assert collection.select(["1"]).queries[0].text == "q"
+    with pytest.raises(InputError, match="the first is 'x'"):
+        collection.select(["x"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("corpus.jsonl", '{"_id": "a", "text": "x"}\n{"_id": ', "line 2 is broken JSON"),
+        (
+            "corpus.jsonl",
+            '{"_id": "a", "text": "x"}\n{"_id": "a", "text": "y"}',
+            "line 2 repeats the id 'a' of line 1",
+        ),
+        ("corpus.jsonl", '["a"]', "line 1 is a JSON list"),
+        ("corpus.jsonl", '{"_id": "a"}', "line 1 has no 'text'"),
+        ("corpus.jsonl", '{"_id": "a", "text": 1.5}', "'text' is a float"),
+        ("qrels.tsv", "1\ta", "line 1 has 2 fields"),
+        ("qrels.tsv", "1\ta\tgood", "'good' is not a number"),
+        ("qrels.tsv", "1\tz\t1", "not in the collection"),
+    ],
+)
+def test_beir_refuses(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (write_beir(tmp_path) / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_beir(tmp_path)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no folder"):
+        read_beir(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"has no corpus\.jsonl"):
+        read_beir(tmp_path)
+    with pytest.raises(InputError, match="there is no file"):
+        read_items(tmp_path / "x.jsonl")
+    (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-20])
+    with pytest.raises(InputError, match="cannot be read after line"):
+        read_items(tmp_path / "bad.jsonl.gz")
+    (tmp_path / "latin.tsv").write_bytes(b"a\tcaf\xe9\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_items(tmp_path / "latin.tsv")
+    with pytest.raises(InputError, match=r"ends in '\.csv'"):
+        read_items(tmp_path / "x.csv")
+
+
+def test_plain_files(tmp_path: Path) -> None:
+    (tmp_path / "i.jsonl").write_text('{"text": "one"}\n{"id": "b", "title": "t", "text": "two"}\n')
+    assert read_items(tmp_path / "i.jsonl") == [Item("1", "", "one"), Item("b", "t", "two")]
+    (tmp_path / "i.tsv").write_text("a\tone\nb\tt\ttwo\n")
+    assert read_items(tmp_path / "i.tsv") == [Item("a", "", "one"), Item("b", "t", "two")]
+    assert [query.text for query in read_queries(tmp_path / "i.tsv")] == ["one", "t two"]
+    (tmp_path / "i.tsv").write_text("a\n")
+    with pytest.raises(InputError, match="line 1 has 1 fields"):
+        read_items(tmp_path / "i.tsv")
+    (tmp_path / "i.txt").write_text("one\ntwo\n")
+    assert [item.text for item in read_items(tmp_path / "i.txt")] == ["one", "two"]
+
+
+def test_zeshel(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "mentions").mkdir()
+    documents = [
+        {"document_id": "d1", "title": "Blue Eyes", "text": "Blue Eyes is a card played by Kaiba ."},
+        {"document_id": "d2", "title": "Kaiba", "text": "Kaiba plays cards ."},
+    ]
+    mention = {
+        "mention_id": "m1",
+        "corpus": "yugioh",
+        "context_document_id": "d1",
+        "start_index": 7,
+        "end_index": 7,
+        "label_document_id": "d2",
+    }
+    (tmp_path / "documents" / "yugioh.json").write_text("\n".join(map(json.dumps, documents)))
+    other = {**mention, "mention_id": "m2", "corpus": "lego"}
+    (tmp_path / "mentions" / "test.json").write_text("\n".join(map(json.dumps, [mention, other])))
+    world = read_world(tmp_path, "yugioh", context_words=2)
+    assert world.items[0].full_text == "Blue Eyes [ENT] is a card played by Kaiba ."
+    assert [query.text for query in world.queries] == ["played by [START] Kaiba [END] ."]
+    assert world.gold("m1") == ["d2"]
+    (tmp_path / "mentions" / "test.json").write_text(json.dumps({**mention, "end_index": 99}))
+    with pytest.raises(InputError, match="words 7 … 99 do not fit"):
+        read_world(tmp_path, "yugioh")
+    (tmp_path / "mentions" / "test.json").write_text(json.dumps({**mention, "label_document_id": "d9"}))
+    with pytest.raises(InputError, match="names document 'd9'"):
+        read_world(tmp_path, "yugioh")
+
+
+LINE = (
+    "05611302 09 n 02 mind 0 brain 0 002 @ 05611100 n 0000 ~ 05611684 n 0000 | "
+    'that which is responsible for thought; "his mind wandered"; "I couldn\'t get his words out of my head"  '
+)
+
+
+def test_wordnet_line() -> None:
+    synset = parse(LINE, "n")
+    assert synset.id == "05611302-n"
+    assert synset.world == "noun.cognition"
+    assert synset.lemmas == ("mind", "brain")
+    assert synset.item.full_text == "mind, brain [ENT] that which is responsible for thought"
+    assert synset.examples == ("his mind wandered", "I couldn't get his words out of my head")
+    assert synset.hypernyms == ("05611100-n",)
+
+
+def test_wordnet_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="install Debian's wordnet-base"):
+        WordNet(tmp_path)
+    for part in ("noun", "verb", "adj", "adv"):
+        (tmp_path / f"data.{part}").write_text("  1 licence\n" + (LINE + "\n" if part == "noun" else ""))
+    wordnet = WordNet(tmp_path)
+    world = wordnet.world("noun.cognition")
+    assert [query.text for query in world.queries] == ["his [START] mind [END] wandered"]
+    assert world.gold(world.queries[0].id) == ["05611302-n"]
+    assert wordnet.by_lemma["brain"] == ["05611302-n"]
+    with pytest.raises(InputError, match="no WordNet world 'nouns'"):
+        wordnet.world("nouns")
+    (tmp_path / "data.verb").write_text("garbage line\n")
+    with pytest.raises(InputError, match="line 1 is not a WordNet data line"):
+        _ = WordNet(tmp_path).synsets
+
+
+@pytest.mark.parametrize(
+    ("sentence", "lemma", "expected"),
+    [
+        ("She gave up smoking", "give up", "She [START] gave up [END] smoking"),
+        ("two test tubes broke", "test tube", "two [START] test tubes [END] broke"),
+        ("he stopped", "stop", "he [START] stopped [END]"),
+        ("happiest of all", "happy", "[START] happiest [END] of all"),
+        ("nothing here", "stop", None),
+        ("unstoppable", "stop", None),
+    ],
+)
+def test_marks(sentence: str, lemma: str, expected: str | None) -> None:
+    assert mark(sentence, [lemma], {"give": ["gave", "given"]}) == expected
+    assert lemma in inflections(lemma, {})
+
+
+def test_split_rule() -> None:
+    share = np.mean([is_test(f"q{n}") for n in range(2000)])
+    assert 0.17 < share < 0.23
+
+
+def test_planted() -> None:
+    data = planted(20, 50, rank=3, base=1.0, offset=-8.0, dimension=10, seed=1)
+    assert data.vectors.shape == (50, 10)
+    assert np.linalg.matrix_rank(data.scores - data.base + 8.0, tol=1e-8) == 3
+    again = planted(20, 50, rank=3, base=1.0, offset=-8.0, dimension=10, seed=1)
+    np.testing.assert_array_equal(data.scores, again.scores)
+    with pytest.raises(InputError, match="cannot be planted"):
+        planted(2, 2, rank=3, dimension=2)

@@ -1,0 +1,185 @@
+"""The ONNX cross-encoder: equal to torch, blind to batch-mates, sane on odd input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.tokens import matched
+from crosscut.errors import InputError
+from crosscut.scorers.base import BoundScorer, Scorer
+from crosscut.scorers.onnx import OnnxCrossEncoder, alike
+from tests.tiny_models import sentences, write_encoder
+
+torch = pytest.importorskip("torch")
+
+QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", ""]
+ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
+
+
+def make(folder: Path, head: str, independent: int, precision: str = "float32"):  # type: ignore[no-untyped-def]
+    from crosscut.training.bert import read_encoder
+    from crosscut.training.export import export
+    from crosscut.training.models import CrossModel, DualModel
+
+    shape, weights = read_encoder(write_encoder(folder / "encoder"))
+    torch.manual_seed(1)
+    cross, dual = CrossModel(shape, independent, head), DualModel(shape, independent)
+    for model in (cross, dual):
+        model.start_from(weights)
+        torch.nn.init.normal_(model.roles.weight, std=0.3)
+    export(
+        folder / "model",
+        folder / "encoder" / "tokenizer.json",
+        cross=cross,
+        dual=dual,
+        lower_precision=precision,
+        upper_precision=precision,
+        half_states=precision != "float32",
+        query_tokens=24,
+        item_tokens=24,
+    )
+    return cross, dual
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("onnx")
+    make(path, "emb", 1)
+    return path / "model"
+
+
+@pytest.mark.parametrize("head", ["emb", "cls"])
+@pytest.mark.parametrize("independent", [0, 1, 2])
+def test_equals_torch(tmp_path: Path, head: str, independent: int) -> None:
+    from crosscut.training.models import pack_texts
+
+    cross, dual = make(tmp_path, head, independent)
+    scorer = OnnxCrossEncoder.load(tmp_path / "model", threads=1)
+    encoder = OnnxDualEncoder.load(tmp_path / "model", threads=1)
+    tokenizer = scorer.folder.tokenizer
+    texts = pack_texts([tokenizer.query(query) for query in QUERIES] + tokenizer.items(ITEMS))
+    with torch.no_grad():
+        vectors = dual(texts).numpy()
+        for number, query in enumerate(QUERIES):
+            pairs = [number] * len(ITEMS), list(range(len(QUERIES), len(QUERIES) + len(ITEMS)))
+            expected = cross(texts, *pairs).numpy()
+            np.testing.assert_allclose(scorer.score(query, ITEMS), expected, atol=1e-4)
+    np.testing.assert_allclose(encoder.encode_queries(QUERIES), vectors[: len(QUERIES)], atol=1e-4)
+    np.testing.assert_allclose(encoder.encode_items(ITEMS), vectors[len(QUERIES) :], atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_smaller_precisions_run_and_stay_close(tmp_path: Path, precision: str) -> None:
+    make(tmp_path / "full", "emb", 1)
+    make(tmp_path / "small", "emb", 1, precision)
+    full, small = (OnnxCrossEncoder.load(tmp_path / name / "model") for name in ("full", "small"))
+    a, b = full.score(QUERIES[0], ITEMS), small.score(QUERIES[0], ITEMS)
+    assert np.corrcoef(a, b)[0, 1] > 0.99
+    assert full.fingerprint != small.fingerprint
+    size = {name: (tmp_path / name / "model" / "lower.onnx").stat().st_size for name in ("full", "small")}
+    assert size["small"] < size["full"]
+
+
+def test_scores_do_not_depend_on_batch_mates_or_order(folder: Path) -> None:
+    together = OnnxCrossEncoder.load(folder).bind(ITEMS)
+    whole = together.score(QUERIES[0], np.arange(len(ITEMS)))
+    alone = OnnxCrossEncoder.load(folder).bind(ITEMS)
+    order = np.random.default_rng(3).permutation(len(ITEMS))
+    for position in order:
+        assert abs(alone.score(QUERIES[0], np.asarray([position]))[0] - whole[position]) <= 1e-4
+    np.testing.assert_allclose(together.score(QUERIES[0], order), whole[order], atol=1e-4)
+
+
+def test_score_many_equals_score_and_protocols_hold(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    bound = scorer.bind(ITEMS)
+    assert isinstance(scorer, Scorer)
+    assert isinstance(bound, BoundScorer)
+    requests = [(query, np.asarray([3, 1, 40, 2])) for query in QUERIES]
+    for (query, positions), scores in zip(requests, bound.score_many(requests), strict=True):
+        np.testing.assert_allclose(scores, scorer.bind(ITEMS).score(query, positions), atol=1e-4)
+    assert bound.score(QUERIES[0], np.asarray([], np.int64)).shape == (0,)
+
+
+def test_a_full_cache_changes_no_score(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    everything = np.arange(len(ITEMS))
+    for cache_bytes in (0, 2000):
+        bound = scorer.bind(ITEMS, cache_bytes=cache_bytes)
+        assert bound.items.kept < len(ITEMS)
+        for _ in range(2):
+            np.testing.assert_allclose(bound.score(QUERIES[0], everything), scorer.score(QUERIES[0], ITEMS), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x" * 100_000,
+        "word " * 20_000,
+        "🙂🙃",
+        "שלום עולם",
+        "مرحبا",
+        "\x00\ufffe",
+        "[START]",
+        "[END] [START]",
+    ],
+)
+def test_odd_texts(folder: Path, text: str) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    assert np.isfinite(scorer.score(text, [text, "river"])).all()
+    assert np.isfinite(scorer.score("river", [text, "river"])).all()
+    assert np.isfinite(OnnxDualEncoder.load(folder).encode_items([text])).all()
+
+
+def test_a_far_mention_is_kept(folder: Path) -> None:
+    tokenizer = OnnxCrossEncoder.load(folder).folder.tokenizer
+    tokens = tokenizer.query("the " * 30_000 + "[START] bank [END]" + " of" * 30_000)
+    assert len(tokens.ids) == 24
+    assert (tokens.roles == 1).sum() == 1
+
+
+def test_errors_are_sentences(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no crosscut model at 'nowhere'"):
+        OnnxCrossEncoder.load("nowhere")
+    for name in folder.iterdir():
+        (tmp_path / name.name).write_bytes(name.read_bytes())
+    (tmp_path / "cross.onnx").write_bytes(b"not a model")
+    with pytest.raises(InputError, match="not a readable ONNX model"):
+        OnnxCrossEncoder.load(tmp_path)
+    (tmp_path / "cross.onnx").unlink()
+    with pytest.raises(InputError, match=r"has no cross\.onnx"):
+        OnnxCrossEncoder.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match=r"not a tokenizer\.json"):
+        OnnxCrossEncoder.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="has format 99"):
+        OnnxCrossEncoder.load(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match="not a crosscut model configuration"):
+        OnnxCrossEncoder.load(tmp_path)
+    bound = OnnxCrossEncoder.load(folder).bind(ITEMS)
+    with pytest.raises(InputError, match="do not fit a corpus of 43 items"):
+        bound.score("river", np.asarray([43]))
+
+
+def test_groups_cover_every_row_once() -> None:
+    lengths = np.random.default_rng(0).integers(1, 200, 500)
+    groups = list(alike(lengths, 10))
+    assert sorted(np.concatenate(groups).tolist()) == list(range(500))
+    for rows in groups:
+        assert len(rows) == 1 or (10 + lengths[rows].max()) * len(rows) <= 3072
+
+
+def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:
+    tokenizer = OnnxCrossEncoder.load(folder).folder.tokenizer
+    query = tokenizer.query("the [START] bank [END] of")
+    item = tokenizer.item("bank [ENT] of a river")
+    roles = matched(item.roles, item.ids, query.ids)
+    #                       [CLS] bank of a river [SEP]
+    assert roles.tolist() == [5, 7, 6, 2, 2, 2]
