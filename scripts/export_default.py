@@ -38,7 +38,7 @@ def trained(model: Split, weights: dict, folder: Path) -> Split:  # type: ignore
 def centre(model: CrossModel) -> None:
     """Take the mean score of random pairs off every score: near zero float16 is finest, and least squares happiest."""
     world = load_world()
-    tokenizer = Tokenizer(encoder_folder() / "tokenizer.json", query_tokens=64, item_tokens=192)
+    tokenizer = Tokenizer(encoder_folder() / "tokenizer.json", query_tokens=64, item_tokens=128)
     rng = random.Random(0)
     queries = [tokenizer.query(query.text) for query in rng.sample(world.queries, 32)]
     items = tokenizer.items([item.full_text for item in rng.sample(world.items, 32)])
