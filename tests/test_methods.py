@@ -7,6 +7,7 @@ import pytest
 from benchmarks.transcription import adaptive, anncur, ranking
 
 import crosscut
+from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
 from crosscut.search.estimators import FixedAnchors, GradientStep, softmax
 from crosscut.search.least_squares import LeastSquares
@@ -208,3 +209,23 @@ def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
         world.searcher("adacur", select="best")
     with pytest.raises(InputError, match="split"):
         world.searcher("anncur", split=1.5)
+
+
+@pytest.mark.parametrize("rounds", [2, 5, 10])
+@pytest.mark.parametrize("budget", [50, 100, 200])
+def test_on_the_scores_of_a_real_cross_encoder(budget: int, rounds: int) -> None:
+    """Anchor queries of the bundled world, some of them searched for with the others as anchors."""
+    scores = load_scores()
+    half = len(scores.anchor_scores) // 2
+    anchors, test = scores.anchor_scores[:half].astype(np.float64), scores.anchor_scores[half:].astype(np.float64)
+    vectors = scores.vectors.astype(np.float32)
+    scorer = crosscut.MatrixScorer(test)
+    spaces = {"adacur": (anchors.T, crosscut.CUR(anchors)), "axn": (vectors, crosscut.Vectors(vectors))}
+    for method, (array, space) in spaces.items():
+        searcher = crosscut.Searcher(scorer, space=space, method=method, first="random", rounds=rounds)
+        for query in range(6):
+            hits = searcher.search(query, 10, budget)
+            scored, _ = adaptive(
+                array.astype(np.float64), lambda p, q=query: test[q, p], hits.trace[0].positions, budget, rounds
+            )
+            assert hits.scored.tolist() == scored.tolist()
