@@ -173,7 +173,7 @@ def main() -> None:
         full, untrimmed = Path(place) / "full", Path(place) / "untrimmed"
         tokenizer = encoder_folder() / "tokenizer.json"
         for folder, trim in ((full, True), (untrimmed, False)):
-            export(folder, tokenizer, cross=cross, query_tokens=64, item_tokens=192)
+            export(folder, tokenizer, cross=cross, query_tokens=64, item_tokens=128)
             graph = cross_graph(
                 numpy_weights(cross),
                 2,

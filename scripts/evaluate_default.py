@@ -120,7 +120,7 @@ def embed_states(encoder: OnnxDualEncoder, bound: BoundOnnxCrossEncoder) -> np.n
 def scifact(folder: Path, queries: int, depth: int) -> dict[str, object]:
     split = {record["_id"]: record["split"] for _, record in records(find(folder, "queries.jsonl"))}
     collection: Collection = read_beir(folder)
-    tests = [query for query in collection.queries if split[query.id] == "test"][:queries]
+    tests = [query for query in collection.queries if split[query.id] != "train"][:queries]
     positions = collection.positions
     items = [item.full_text for item in collection.items]
     encoder, cross = OnnxDualEncoder.load(), OnnxCrossEncoder.load()

@@ -1,0 +1,95 @@
+"""What ships: the world, its notice, its scores, and the models."""
+
+from __future__ import annotations
+
+import io
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crosscut.datasets.bundled import load_scores, load_world, world_folder
+from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.folder import default_folder
+from crosscut.errors import InputError
+from crosscut.scorers.onnx import OnnxCrossEncoder
+
+
+def test_world_and_notice() -> None:
+    world = load_world()
+    assert len(world.items) == 2964
+    assert len(world.queries) == 1002
+    assert all("[START]" in query.text and "[END]" in query.text for query in world.queries)
+    assert all(len(world.gold(query.id)) == 1 for query in world.queries)
+    notice = files("crosscut").joinpath("data/WORDNET-LICENSE").read_text("utf-8")
+    assert "WordNet 3.0 Copyright 2006 by Princeton University" in notice
+    with pytest.raises(InputError, match="there is wordnet-cognition"):
+        world_folder("atlantis")
+
+
+def test_scores_belong_to_world_and_model() -> None:
+    world, scores = load_world(), load_scores()
+    queries = {query.id for query in world.queries}
+    assert scores.anchor_scores.shape == (len(scores.anchor_ids), len(world.items))
+    assert len(scores.vectors) == len(world.items)
+    assert set(scores.anchor_ids) | set(scores.test_ids) <= queries
+    assert not set(scores.anchor_ids) & set(scores.test_ids)
+    assert np.isfinite(scores.anchor_scores).all()
+    model = OnnxCrossEncoder.load()
+    assert model.fingerprint == scores.fingerprint
+    texts = {query.id: query.text for query in world.queries}
+    some = np.asarray([5, 100, 2000, 2963])
+    bound = model.bind([item.full_text for item in world.items])
+    again = bound.score(texts[scores.anchor_ids[0]], some)
+    np.testing.assert_allclose(again, scores.anchor_scores[0, some], rtol=2e-3)
+    vectors = OnnxDualEncoder.load().encode_items([world.items[5].full_text])
+    np.testing.assert_allclose(vectors[0], scores.vectors[5], atol=2e-3)
+
+
+def test_models_fit_in_forty_megabytes() -> None:
+    assert sum(path.stat().st_size for path in default_folder().iterdir()) <= 40e6
+
+
+def test_the_default_model_is_blind_to_batch_mates() -> None:
+    world = load_world()
+    items = [item.full_text for item in world.items[:60]]
+    query = world.queries[0].text
+    together = OnnxCrossEncoder.load().bind(items).score(query, np.arange(60))
+    bound = OnnxCrossEncoder.load(threads=1).bind(items)
+    alone = np.concatenate([bound.score(query, np.asarray([position])) for position in range(60)])
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+
+
+def test_the_default_model_tells_meanings_apart() -> None:
+    meanings = [
+        "bank [ENT] sloping land, especially the slope beside a body of water",
+        "bank, banking concern [ENT] a financial institution that accepts deposits",
+        "penguin [ENT] short-legged flightless birds of cold southern regions",
+    ]
+    scorer = OnnxCrossEncoder.load()
+    assert np.argmax(scorer.score("they pulled the canoe up on the [START] bank [END] of the stream", meanings)) == 0
+    assert np.argmax(scorer.score("he cashed a check at the [START] bank [END]", meanings)) == 1
+
+
+def test_demo(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    from crosscut.demo import BUDGETS, METHODS, run
+    from crosscut.demo_report import write
+
+    console = Console(record=True, width=120, file=io.StringIO())
+    result = run("that is a strange [START] idea [END]", queries=1, report=tmp_path / "r.html", console=console)
+    assert set(result.recalls) == set(METHODS)
+    assert all(len(values) == 2 for by in result.recalls.values() for values in by.values())
+    assert set(result.recalls["rnr"]) == set(BUDGETS)
+    assert result.found[0].crosscut.calls == 100
+    text = console.export_text()
+    assert "retrieve and rerank" in text
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "<mark>idea</mark>" in page
+    assert "http" not in page
+    with pytest.raises(InputError, match="the query is empty"):
+        run("  ", console=console)
+    with pytest.raises(InputError, match="cannot be written"):
+        write(result, load_world(), tmp_path / "no" / "r.html")
