@@ -240,8 +240,8 @@ class _Triangle:
     def _coefficients(self) -> Floats:
         """T⁺ c (r), at the cut-off."""
         cut = EPS * max(self.m, self.d) if self.rcond is None else self.rcond
-        diagonal = np.abs(np.diagonal(self._triangle))
-        if cut < SAFE**1.5 and diagonal.min() > SAFE * diagonal.max():
+        # far above the cut-off nothing is cut off, and a triangular solve is the pseudo-inverse
+        if cut < SAFE**1.5 and lapack.dtrcon(self._triangle)[0] > 100 * cut:
             return np.asarray(lapack.dtrtrs(self._triangle, self._rotated)[0])
         left, singular, right = np.linalg.svd(self._triangle)
         kept = singular > cut * singular[0]
