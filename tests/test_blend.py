@@ -121,3 +121,24 @@ def test_half_precision_and_memory_maps_search_alike(tmp_path: Any) -> None:
             vector = world.query_vectors[query]
             a, b = (s.search(query, 10, 60, query_vector=vector) for s in (mapped, wide))
             assert a.scored.tolist() == b.scored.tolist()
+
+
+def test_factors_and_encoder_are_stacked_and_a_given_rank_is_kept() -> None:
+    world = planted(n=300, queries=10)
+    scorer = crosscut.MatrixScorer(world.test)
+    factors = Vectors(world.vectors[:, :5])
+    both = crosscut.Searcher(scorer, vectors=world.vectors, space=factors)
+    assert both.plan.space is not None
+    assert both.plan.space.d == 5 + world.vectors.shape[1] + 1
+    found = mean_recall(world.test, both.search_many(range(10), 10, 60, query_vectors=world.query_vectors))
+    assert found > 0.8
+    ranked = crosscut.Searcher(scorer, space=crosscut.CUR(world.anchors, rank=2))
+    assert ranked.plan.space is not None
+    assert ranked.plan.space.d == 3
+
+
+def test_a_query_without_a_vector_starts_from_the_base() -> None:
+    world = planted()
+    hits = world.searcher("crosscut").search(0, 5, 40)
+    base = world.anchors.mean(axis=0)
+    assert hits.trace[0].positions.tolist() == np.argsort(-base, kind="stable")[:4].tolist()

@@ -200,3 +200,94 @@ def test_bad_scorers_and_matrices_are_refused() -> None:
         MatrixScorer(np.zeros(3))
     with pytest.raises(InputError, match="query 7 is not a row"):
         MatrixScorer(np.zeros((2, 3))).score(7, np.arange(2))
+
+
+def test_a_failure_in_a_batch_loses_nothing_and_counts_what_was_handed_out() -> None:
+    asked: list[Any] = []
+
+    def score(query: str, positions: np.ndarray) -> np.ndarray:
+        asked.append(query)
+        if query == "b":
+            raise OSError("line is down")
+        return positions.astype(float)
+
+    accounts = [Account(name, 10) for name in "abc"]
+    meter = Meter(CallableScorer(score))
+    with pytest.raises(ScorerError, match="OSError: line is down"):
+        meter.buy(accounts, [np.arange(4)] * 3)
+    assert asked == ["a", "b"]
+    assert [account.calls for account in accounts] == [4, 4, 0]
+    assert meter.calls == 8
+    assert accounts[0].scores.tolist() == [0, 1, 2, 3]
+
+
+def test_an_async_failure_keeps_the_others() -> None:
+    async def score(query: str, positions: np.ndarray) -> np.ndarray:
+        if query == "b":
+            raise OSError("line is down")
+        return positions.astype(float)
+
+    accounts = [Account(name, 10) for name in "abc"]
+    with pytest.raises(ScorerError, match="line is down"):
+        Meter(CallableScorer(score)).buy(accounts, [np.arange(4)] * 3)
+    assert [len(account.scores) for account in accounts] == [4, 0, 4]
+
+
+def test_async_clients_live_through_all_rounds() -> None:
+    """A semaphore, like an HTTP client, belongs to the event loop that first ran it."""
+    world = planted()
+    gate: list[asyncio.Semaphore] = []
+
+    async def score(query: int, positions: np.ndarray) -> np.ndarray:
+        gate[:] = gate or [asyncio.Semaphore(2)]
+        async with gate[0]:
+            await asyncio.sleep(0)
+            return world.test[query, positions]
+
+    hits = world.searcher("axn", scorer=score).search_many(range(6), 5, 50, query_vectors=world.query_vectors)
+    assert [found.calls for found in hits] == [50] * 6
+
+
+def test_bound_scorers_that_answer_nonsense_are_scorer_errors() -> None:
+    class Odd:
+        def score(self, query: Any, positions: Any) -> Any: ...
+
+        def score_many(self, requests: Any) -> Any:
+            return [[[1.0], [2.0, 3.0]] for _ in requests]
+
+    with pytest.raises(ScorerError, match="ValueError"):
+        Meter(Odd()).buy([Account(0, 5)], [np.arange(2)])
+    with pytest.raises(ScorerError, match="not a row"):
+        crosscut.Searcher(MatrixScorer(np.ones((1, 5))), vectors=np.ones((5, 2)), method="axn").search(7, 1, 2)
+
+
+def test_a_deadline_cuts_a_round_into_batches() -> None:
+    sizes: list[int] = []
+
+    def score(query: Any, positions: np.ndarray) -> np.ndarray:
+        sizes.append(len(positions))
+        return positions.astype(float)
+
+    meter = Meter(CallableScorer(score), deadline=30.0, batch_size=32)
+    meter.buy([Account("a", 100), Account("b", 100)], [np.arange(100), np.arange(10)])
+    assert sum(sizes) == 110
+    assert max(sizes) <= 32
+    hits = crosscut.Searcher(CallableScorer(score), n=50, method="exact").search("q", 3, deadline=float("inf"))
+    assert hits.calls == 50
+
+
+def test_cached_pairs_never_reach_the_scorer() -> None:
+    handed: list[int] = []
+
+    def score(query: Any, positions: np.ndarray) -> np.ndarray:
+        handed.extend(positions.tolist())
+        return positions.astype(float)
+
+    cache = MemoryCache()
+    query = np.ones(3)  # any object may be a query
+    cache.put(query, np.array([1, 2]), np.array([1.0, 2.0]))
+    account = Account(query, 10)
+    Meter(CallableScorer(score), cache=cache).buy([account], [np.arange(4)])
+    assert handed == [0, 3]
+    assert (account.calls, account.cached) == (2, 2)
+    assert sorted(account.positions.tolist()) == [0, 1, 2, 3]

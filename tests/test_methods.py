@@ -7,8 +7,10 @@ import pytest
 from benchmarks.transcription import adaptive, anncur, ranking
 
 import crosscut
+from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
-from crosscut.search.estimators import GradientStep, softmax
+from crosscut.search.estimators import FixedAnchors, GradientStep, softmax
+from crosscut.search.least_squares import LeastSquares
 from crosscut.spaces import Vectors
 from tests.worlds import Planted, planted
 
@@ -84,6 +86,12 @@ def test_lambda_mixes_in_the_query_vector(world: Planted) -> None:
     mixed = world.searcher("axn", mix=1.0).search(0, 5, 50, query_vector=vector)
     plain = world.searcher("rnr").search(0, 5, 50, query_vector=vector)
     assert set(mixed.scored) == set(plain.scored)
+    squares = LeastSquares(world.vectors.shape[1])
+    half = world.searcher("axn", mix=0.5, rounds=2).search(0, 5, 50, query_vector=vector, keep_predictions=True)
+    start = half.trace[0]
+    squares.add(world.vectors[start.positions], start.scores)
+    expected = world.vectors @ (0.5 * squares.solve() + 0.5 * vector)  # eq. 7
+    assert np.allclose(half.trace[1].predictions, expected, atol=1e-4)
     with pytest.raises(InputError, match="no query vector was given"):
         world.searcher("axn", mix=0.5).search(0, 5, 50)
     with pytest.raises(InputError, match="does not live in the space"):
@@ -143,9 +151,45 @@ def test_fixed_item_multiplies_scores_with_the_anchor_items(world: Planted) -> N
     assert np.allclose(hits.trace[1].predictions, expected, rtol=1e-4)
 
 
-def test_item_cur_scores_the_query_with_other_items(world: Planted) -> None:
-    hits = world.searcher("item-cur").search(0, 5, 50)
-    assert not np.isin(hits.trace[0].positions, world.item_anchors).any()
+def test_item_cur_is_anncur_on_item_scores_with_other_items(world: Planted) -> None:
+    for query in range(3):
+        hits = world.searcher("item-cur").search(query, 5, 50)
+        anchors = hits.trace[0].positions
+        assert not np.isin(anchors, world.item_anchors).any()
+        scored, _ = anncur(world.item_scores, lambda p, q=query: world.test[q, p], anchors, 50)
+        assert hits.scored.tolist() == scored.tolist()
+
+
+def test_the_inverse_of_fixed_anchors_is_computed_once(world: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    inverse = FixedAnchors.inverse
+    monkeypatch.setattr(FixedAnchors, "inverse", lambda self, space, a: sizes.append(len(a)) or inverse(self, space, a))
+    computed: list[int] = []
+    pinv = np.linalg.pinv
+    monkeypatch.setattr(np.linalg, "pinv", lambda *a, **k: computed.append(1) or pinv(*a, **k))
+    world.searcher("anncur").search_many(range(6), 5, 40)
+    assert sizes == [20] * 6
+    assert len(computed) == 1
+
+
+def test_nearly_dependent_rows_follow_the_transcription_too() -> None:
+    """A direction of 3·10⁻⁸ of the largest, and more rows than dimensions."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(400, 30)) * np.r_[np.ones(29), 3e-8]
+    scores = rng.normal(size=(4, 400))
+    queries = rng.normal(size=(4, 30))
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(scores), vectors=vectors, method="axn")
+    for query in range(4):
+        first = ranking(vectors @ queries[query])
+        scored, _ = adaptive(vectors, lambda p, q=query: scores[q, p], first, 150, 5)
+        assert searcher.search(query, 5, 150, query_vector=queries[query]).scored.tolist() == scored.tolist()
+
+
+def test_rnr_needs_something_to_retrieve_by(world: Planted) -> None:
+    bare = crosscut.Searcher(crosscut.MatrixScorer(world.test), method="rnr")
+    with pytest.raises(InputError, match="nothing to retrieve by"):
+        bare.search(0, 5, 20)
+    assert bare.search(0, 5, 3, first_ids=[4, 2, 9]).scored.tolist() == [4, 2, 9]
 
 
 def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
@@ -165,3 +209,23 @@ def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
         world.searcher("adacur", select="best")
     with pytest.raises(InputError, match="split"):
         world.searcher("anncur", split=1.5)
+
+
+@pytest.mark.parametrize("rounds", [2, 5, 10])
+@pytest.mark.parametrize("budget", [50, 100, 200])
+def test_on_the_scores_of_a_real_cross_encoder(budget: int, rounds: int) -> None:
+    """Anchor queries of the bundled world, some of them searched for with the others as anchors."""
+    scores = load_scores()
+    half = len(scores.anchor_scores) // 2
+    anchors, test = scores.anchor_scores[:half].astype(np.float64), scores.anchor_scores[half:].astype(np.float64)
+    vectors = scores.vectors.astype(np.float32)
+    scorer = crosscut.MatrixScorer(test)
+    spaces = {"adacur": (anchors.T, crosscut.CUR(anchors)), "axn": (vectors, crosscut.Vectors(vectors))}
+    for method, (array, space) in spaces.items():
+        searcher = crosscut.Searcher(scorer, space=space, method=method, first="random", rounds=rounds)
+        for query in range(6):
+            hits = searcher.search(query, 10, budget)
+            scored, _ = adaptive(
+                array.astype(np.float64), lambda p, q=query: test[q, p], hits.trace[0].positions, budget, rounds
+            )
+            assert hits.scored.tolist() == scored.tolist()

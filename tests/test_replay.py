@@ -182,43 +182,30 @@ def test_masking_the_best_items_hurts(world: Planted) -> None:
 def test_command_line(world: Planted, tmp_path: Path) -> None:
     data = tmp_path / "world.npz"
     np.savez(data, test=world.test, train=world.anchors, vectors=world.vectors, query_vectors=world.query_vectors)
-    run = CliRunner().invoke(
-        cli.app,
-        [
-            "replay",
-            "--data",
-            str(data),
-            "--budgets",
-            "20,60",
-            "-k",
-            "1,5",
-            "--seeds",
-            "2",
-            "--studies",
-            "--methods",
-            "rnr,adacur,axn@rounds=3+mix=0.1,crosscut",
-            "--json",
-            str(tmp_path / "out.json"),
-            "--plots",
-            str(tmp_path / "plots"),
-        ],
-    )
+    options = {
+        "--data": data,
+        "--budgets": "20,60",
+        "-k": "1,5",
+        "--seeds": 2,
+        "--methods": "rnr,adacur,axn@mix=0.1+select=softmax,crosscut",
+        "--rounds": "2,4",
+        "--json": tmp_path / "out.json",
+        "--studies": tmp_path / "studies.json",
+        "--plots": tmp_path / "plots",
+    }
+    command = ["replay", *(str(part) for pair in options.items() for part in pair)]
+    run = CliRunner().invoke(cli.app, command)
     assert run.exit_code == 0, run.output
     assert "crosscut" in run.output
     assert "Top-k-Recall" in run.output
-    results = json.loads((tmp_path / "out.json").read_text())
-    assert len(results["records"]) == 4 * 2 * 2
-    assert {"method", "k", "budget", "recall", "low", "high", "calls", "seconds"} <= set(results["records"][0])
-    assert {"spectrum", "approximation", "oracle"} <= set(results)
+    records = json.loads((tmp_path / "out.json").read_text())
+    assert len(records) == 2 * 4 * 2 * 2
+    assert {"method", "k", "budget", "recall", "low", "high", "calls", "seconds"} <= set(records[0])
+    assert {record["settings"].get("rounds") for record in records if record["method"] == "adacur"} == {2, 4}
+    assert set(json.loads((tmp_path / "studies.json").read_text())) == {"spectrum", "approximation", "oracle"}
     drawn = {path.name for path in (tmp_path / "plots").iterdir()}
-    assert drawn == {
-        "recall.png",
-        "spectrum.png",
-        "time.png",
-        "rounds-adacur.png",
-        "rounds-axn.png",
-        "rounds-crosscut.png",
-    }
+    wanted = {"recall.png", "rounds.png", "spectrum.png", "time.png", "one-query-adacur.png", "one-query-crosscut.png"}
+    assert drawn == wanted | {"one-query-axn-mix-0.1-select-softmax.png"}
     assert all(path.stat().st_size > 5_000 for path in (tmp_path / "plots").iterdir())
 
 
@@ -228,6 +215,9 @@ def test_command_line(world: Planted, tmp_path: Path) -> None:
         (["replay"], "needs the scores of test queries"),
         (["replay", "--test", "nowhere.npy"], "there is no file nowhere.npy"),
         (["replay", "--data", "README.md"], "is not a readable numpy file"),
+        (["replay", "--data", "{test}"], "holds one array"),
+        (["replay", "--test", "[/x].npy"], "there is no file [/x].npy"),
+        (["replay", "--test", "{test}", "--first", "best"], "--first takes auto, dense or random"),
         (["replay", "--test", "{test}", "--budgets", "few"], "--budgets takes whole numbers"),
         (["replay", "--test", "{test}", "--budgets", "0"], "at least 1"),
         (["replay", "--test", "{test}", "--methods", "magic", "-k", "1"], "unknown method 'magic'"),

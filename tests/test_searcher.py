@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +12,12 @@ import pytest
 
 import crosscut
 from crosscut.errors import BudgetError, InputError
+from crosscut.search.estimators import Regression
+from crosscut.search.first import Drawn
+from crosscut.search.loop import Offset, Plan
+from crosscut.search.stopping import Schedule
+from crosscut.spaces import Constant, Stacked, Vectors
+from crosscut.vectors.products import LARGE
 from tests.worlds import Planted
 
 
@@ -121,3 +130,90 @@ def test_wrong_arguments_are_sentences(world: Planted) -> None:
         crosscut.Searcher(scorer, method="exact").search(0, 5, query_vector=[1.0])
     with pytest.raises(InputError, match="this query has none"):
         world.searcher("axn", first="dense").search(0, 5, 10)
+
+
+def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
+    searcher = world.searcher("adacur")
+    assert searcher.search(0, 5, 300, allow=[True] * world.n).calls == world.n
+    with pytest.raises(InputError, match=r"1\.7"):
+        searcher.search(0, 5, 20, first_ids=[1.7])
+    with pytest.raises(InputError, match="pass ids= to name them"):
+        searcher.search(0, 5, 20, first_ids=["a"])
+    for wrong in ({"k": 5.0}, {"budget": 20.0}, {"budget": True}):
+        with pytest.raises(InputError, match="whole number"):
+            searcher.search(0, **{"k": 5, "budget": 20, **wrong})
+    with pytest.raises(InputError, match="seed"):
+        world.searcher("adacur", seed=-1)
+    with pytest.raises(InputError, match="Patience"):
+        searcher.search(0, 5, 20, stop=2)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="deadline"):
+        searcher.search(0, 5, 20, deadline=float("nan"))
+    for settings in ({"mix": 7.0}, {"rcond": 2.0}, {"alpha": float("nan")}):
+        with pytest.raises(InputError, match="got"):
+            world.searcher("axn", **settings).search(0, 5, 20, query_vector=world.query_vectors[0])
+    with pytest.raises(InputError, match="'kl' or 'mse'"):
+        world.searcher("tour", loss="huber")
+    with pytest.raises(InputError, match="split"):
+        world.searcher("fixed-item", split=1.5)
+    with pytest.raises(InputError, match="stretch"):
+        world.searcher("crosscut", stretch=0.5)
+
+
+def test_vectors_that_are_not_numbers_are_named(world: Planted) -> None:
+    vectors = world.vectors.copy()
+    vectors[17, 3] = np.nan
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=vectors, method="axn")
+    with pytest.raises(InputError, match="the vector of item 17 contains NaN"):
+        searcher.search(0, 5, 50, query_vector=world.query_vectors[0])
+
+
+def test_mixed_first_ids_do_not_disturb_the_draws_of_others(world: Planted) -> None:
+    searcher = world.searcher("adacur", select="softmax")
+    alone = searcher.search(0, 5, 100, first_ids=range(20))
+    among = searcher.search_many([0, 1], 5, 100, first_ids=[range(20), None])[0]
+    assert alone.scored.tolist() == among.scored.tolist()
+
+
+def test_several_threads_may_share_a_searcher(world: Planted) -> None:
+    searcher = world.searcher("crosscut")
+    alone = [searcher.search(q, 5, 60, query_vector=world.query_vectors[q]).scored.tolist() for q in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        together = list(
+            pool.map(
+                lambda q: searcher.search(q % 6, 5, 60, query_vector=world.query_vectors[q % 6]).scored.tolist(),
+                range(36),
+            )
+        )
+    assert together == alone * 6
+
+
+def test_parts_of_your_own(world: Planted) -> None:
+    """Any combination of parts is a plan: here ridge with a background level and a constant coordinate."""
+    space = Stacked([Vectors(world.vectors), Constant(world.n)])
+    plan = Plan(world.n, Drawn(), Schedule(4), space, Regression(ridge=0.1), offset=Offset(world.anchors.mean()))
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), plan=plan)
+    hits = searcher.search(0, 5, 80)
+    assert (hits.calls, hits.rounds) == (80, 4)
+    with pytest.raises(InputError, match="plan of your own"):
+        crosscut.Searcher(crosscut.MatrixScorer(world.test), plan=plan, rounds=3)
+
+
+def test_a_space_of_vectors_alone_takes_query_vectors(world: Planted) -> None:
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), space=Vectors(world.vectors), method="axn", mix=0.3)
+    assert searcher.search(0, 5, 40, query_vector=world.query_vectors[0]).calls == 40
+
+
+def test_a_search_after_a_fork() -> None:
+    """Threads do not survive a fork: the child must make its own."""
+    code = f"""
+import os, sys, numpy as np, crosscut
+vectors = np.random.default_rng(0).standard_normal(({LARGE // 64 + 1}, 64), dtype=np.float32)
+searcher = crosscut.Searcher(lambda q, p: vectors[p, 0].tolist(), vectors=vectors, method="axn")
+search = lambda: searcher.search("q", 3, 20, query_vector=vectors[0]).calls
+assert search() == 20
+child = os.fork()
+if not child:
+    os._exit(0 if search() == 20 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from crosscut import cli_train
 from crosscut.errors import CrosscutError, InputError
@@ -88,7 +91,9 @@ def replay(
     ] = "rnr,anncur,adacur,axn,crosscut",
     budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200,500",
     k: Annotated[str, typer.Option("-k", help="How many neighbours, comma-separated.")] = "1,10,100",
-    rounds: Annotated[int | None, typer.Option(help="Rounds of the adaptive methods (default: their own).")] = None,
+    rounds: Annotated[
+        str | None, typer.Option(help="Rounds of the adaptive methods (default: their own); several make a comparison.")
+    ] = None,
     first: Annotated[str, typer.Option(help="Round one: auto, dense (query vectors) or random.")] = "auto",
     seeds: Annotated[int, typer.Option(help="Seeds of random draws.")] = 3,
     split: Annotated[
@@ -96,7 +101,10 @@ def replay(
         typer.Option(help="ANNCUR's share for anchor items: tuned on held-out anchor queries, oracle, or a number."),
     ] = "tuned",
     tune_axn: Annotated[bool, typer.Option(help="Choose λ, α, β of axn on the anchor queries.")] = False,
-    studies: Annotated[bool, typer.Option(help="Also rank, spectrum, approximation error and oracle anchors.")] = False,
+    studies: Annotated[
+        Path | None,
+        typer.Option(help="Also study rank, spectrum, approximation error, oracle anchors; JSON goes here."),
+    ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the records here.")] = None,
     plots: Annotated[Path | None, typer.Option(help="Write plots (PNG) into this folder.")] = None,
 ) -> None:
@@ -110,7 +118,7 @@ def replay(
     """
     from rich.progress import Progress
 
-    from crosscut.evaluation.replay import make_world
+    from crosscut.evaluation.replay import Report, make_world
     from crosscut.evaluation.replay import replay as run_replay
     from crosscut.evaluation.report import recall_table, write_json
 
@@ -126,31 +134,41 @@ def replay(
     arrays = {**_archive(data), **{name: _array(path) for name, path in given.items() if path is not None}}
     if "test" not in arrays:
         raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
-    errors = Console(stderr=True)
+    errors, out = Console(stderr=True), Console()
     labels = [label.replace("+", ",") for label in methods.split(",") if label]
-    with Progress(console=errors, transient=True) as bar:
-        task = bar.add_task("replay", total=len(labels))
-        report = run_replay(
-            **arrays,
-            methods=labels,
-            budgets=_numbers("--budgets", budgets),
-            k=_numbers("-k", k),
-            rounds=rounds,
-            first=first,
-            seeds=seeds,
-            split=split if split in ("tuned", "oracle") else _fraction("--split", split),
-            tune_axn=tune_axn,
-            progress=lambda label, step, total: bar.update(task, completed=step, total=total, description=label),
-        )
-    Console().print(recall_table(report))
-    results: dict[str, Any] = {}
-    if studies:
-        results = _studies(make_world(**arrays), _numbers("--budgets", budgets), _numbers("-k", k), errors)
+    sizes, ks = _numbers("--budgets", budgets), _numbers("-k", k)
+    if first not in ("auto", "dense", "random"):
+        raise InputError(f"--first takes auto, dense or random; got {first!r}")
+    reports: dict[int | None, Report] = {}
+    for each in _numbers("--rounds", rounds) if rounds else [None]:
+        with Progress(console=errors, transient=True) as bar:
+            reports[each] = run_replay(
+                **arrays,
+                methods=labels,
+                budgets=sizes,
+                k=ks,
+                rounds=each,
+                first=first,
+                seeds=seeds,
+                split=split if split in ("tuned", "oracle") else _fraction("--split", split),
+                tune_axn=tune_axn,
+                progress=partial(_advance, bar, bar.add_task("replay", total=len(labels))),
+            )
+        if each is not None:
+            out.print(f"[bold]{each} rounds[/bold]")
+        out.print(recall_table(reports[each]))
     if json_path is not None:
-        write_json(json_path, report.json() if not studies else {"records": report.json(), **results})
+        write_json(json_path, [record for report in reports.values() for record in report.json()])
         errors.print(f"wrote {json_path}")
+    if studies is not None:
+        write_json(studies, _studies(make_world(**arrays), sizes, ks, errors))
+        errors.print(f"wrote {studies}")
     if plots is not None:
-        _plots(make_world(**arrays), report, plots, labels, _numbers("--budgets", budgets), errors)
+        _plots(make_world(**arrays), reports, plots, labels, sizes, errors)
+
+
+def _advance(bar: Any, task: Any, label: str, step: int, total: int) -> None:
+    bar.update(task, completed=step, total=total, description=label)
 
 
 def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> dict[str, Any]:
@@ -197,13 +215,18 @@ def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> d
     return results
 
 
-def _plots(world: Any, report: Any, folder: Path, labels: list[str], budgets: list[int], errors: Console) -> None:
+def _plots(
+    world: Any, reports: dict[Any, Any], folder: Path, labels: list[str], budgets: list[int], errors: Console
+) -> None:
     from crosscut.evaluation import plots as draw
     from crosscut.evaluation.replay import parse_method
     from crosscut.evaluation.studies import spectrum
 
     folder.mkdir(parents=True, exist_ok=True)
+    rounds, report = next(reversed(reports.items()))
     draw.recall_against_budget(report, folder / "recall.png")
+    if len(reports) > 1:
+        draw.recall_against_rounds(reports, folder / "rounds.png")
     draw.spectrum_plot({"test queries": spectrum(world.test).singular_values}, folder / "spectrum.png")
     largest = max(budgets)
     rows = [
@@ -215,7 +238,8 @@ def _plots(world: Any, report: Any, folder: Path, labels: list[str], budgets: li
     for label in labels:
         name, settings = parse_method(label)
         if name in ("adacur", "axn", "crosscut"):
-            target = folder / f"rounds-{name}.png"
+            target = folder / f"one-query-{label.replace('@', '-').replace('=', '-').replace(',', '-')}.png"
+            settings = settings if rounds is None else {"rounds": rounds, **settings}
             draw.rounds_of_one_query(world, name, 0, min(budgets, key=lambda b: abs(b - 100)), target, **settings)
     errors.print(f"wrote plots to {folder}")
 
@@ -234,12 +258,20 @@ def _archive(path: Path | None) -> dict[str, Any]:
         "item_scores",
         "item_anchors",
     )
-    with _load(path) as archive:
+    archive = _load(path)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputError(
+            f"{path} holds one array: --data takes an .npz of several, one array goes with --test or --anchors"
+        )
+    with archive:
         return {names.get(name, name): archive[name] for name in archive.files if name in wanted}
 
 
 def _array(path: Path) -> Any:
-    return _load(path, memory_map=True)
+    array = _load(path, memory_map=True)
+    if isinstance(array, np.lib.npyio.NpzFile):
+        raise InputError(f"{path} holds several arrays: pass it with --data")
+    return array
 
 
 def _load(path: Path, memory_map: bool = False) -> Any:
@@ -247,7 +279,7 @@ def _load(path: Path, memory_map: bool = False) -> Any:
         return np.load(path, mmap_mode="r" if memory_map else None, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is not a readable numpy file: {error}") from None
 
 
@@ -275,5 +307,5 @@ def main() -> None:
     except CrosscutError as error:
         if state["debug"]:
             raise
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, markup=True)
+        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
         sys.exit(2)

@@ -8,7 +8,7 @@ the papers did, and says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -110,24 +110,28 @@ class World:
         vectors = self.query_vectors if self.vectors is not None else None
         return searcher.search_many(queries, k, budget, query_vectors=vectors, **how)
 
-    def held_out(self, share: float = 0.25, most: int = 100, seed: int = 0) -> World:
-        """A world whose test queries are anchor queries, held out of the anchors: for tuning."""
-        if self.anchors is None or len(self.anchors) < 4:
-            count = 0 if self.anchors is None else len(self.anchors)
-            raise InputError(f"tuning needs at least 4 anchor queries to hold some out; got {count}")
-        order = np.random.default_rng(seed).permutation(len(self.anchors))
-        cut = min(most, max(2, round(share * len(order))))
-        held, rest = np.sort(order[:cut]), np.sort(order[cut:])
+    def held_out(self, folds: int = 4, share: float = 0.1, seed: int = 0) -> list[World]:
+        """Worlds whose test queries are a tenth of the anchor queries, held out of the anchors: for tuning."""
+        count = 0 if self.anchors is None else len(self.anchors)
+        if self.anchors is None or count < 2 * folds:
+            raise InputError(f"tuning holds anchor queries out and needs at least {2 * folds} of them; got {count}")
+        order = np.random.default_rng(seed).permutation(count)
+        size = max(1, round(share * count))
         vectors = self.anchor_query_vectors
-        return World(
-            test=self.anchors[held],
-            anchors=self.anchors[rest],
-            vectors=self.vectors,
-            query_vectors=None if vectors is None else vectors[held],
-            anchor_query_vectors=None if vectors is None else vectors[rest],
-            item_scores=self.item_scores,
-            item_anchors=self.item_anchors,
-        )
+        worlds = []
+        for fold in range(folds):
+            held = np.sort(order[fold * size : (fold + 1) * size])
+            rest = np.setdiff1d(order, held)
+            worlds.append(
+                replace(
+                    self,
+                    test=self.anchors[held],
+                    anchors=self.anchors[rest],
+                    query_vectors=None if vectors is None else vectors[held],
+                    anchor_query_vectors=None if vectors is None else vectors[rest],
+                )
+            )
+        return worlds
 
 
 def replay(
@@ -195,11 +199,18 @@ def replay(
             records += _with_split(world, label, name, own, ks, sizes, seeds, split)
             continue
         if name == "axn" and tune_axn:
-            own = {**tuned_axn(world, own, ks, sizes), **own}
-        searchers = Seeds(world, name, own, seeds)
+            chosen = {size: {**tuned_axn(world, own, size, sizes), **own} for size in ks}
+        else:
+            chosen = dict.fromkeys(ks, own)
+        searchers: dict[str, Seeds] = {}
         for budget in sizes:
-            runs = searchers.run(max(ks), budget)
-            records += [_record(world, label, size, budget, runs, own) for size in ks]
+            found: dict[str, list[list[Hits]]] = {}
+            for size, with_these in chosen.items():
+                key = repr(with_these)
+                searchers.setdefault(key, Seeds(world, name, with_these, seeds))
+                if key not in found:
+                    found[key] = searchers[key].run(max(ks), budget)
+                records.append(_record(world, label, size, budget, found[key], with_these))
     return Report(records)
 
 
@@ -344,34 +355,41 @@ def _with_split(
     if split not in ("tuned", "oracle") and not isinstance(split, float):
         raise InputError(f"split must be a number between 0 and 1, 'tuned' or 'oracle'; got {split!r}")
     records = []
-    tuning = world.held_out() if split == "tuned" and name == "anncur" else None
-    for budget in budgets:
-        candidates: Iterable[float] = SPLITS if isinstance(split, str) else [split]
-        if isinstance(split, str) and tuning is None and split == "tuned":
+    candidates: Iterable[float] = SPLITS if isinstance(split, str) else [split]
+    judges = [world]
+    if split == "tuned":
+        if name == "anncur":
+            judges = world.held_out()
+        else:
             candidates = [0.5]  # item–item scores have no queries to hold out
-        judge = tuning if tuning is not None else world
-        trials = {s: Seeds(judge, name, {**settings, "split": s}, seeds).run(max(ks), budget) for s in candidates}
-        final: dict[float, list[list[Hits]]] = {} if tuning is not None else trials
+    for budget in budgets:
+        trials = {
+            s: [Seeds(judge, name, {**settings, "split": s}, seeds).run(max(ks), budget) for judge in judges]
+            for s in candidates
+        }
+        final = {s: runs[0] for s, runs in trials.items()} if judges[0] is world else {}
         for k in ks:
-            best = max(trials, key=lambda s: float(per_query_recall(judge, trials[s], k).mean()))
+
+            def quality(s: float, k: int = k, trials: dict[float, list[list[list[Hits]]]] = trials) -> float:
+                pairs = zip(judges, trials[s], strict=True)
+                return float(np.mean([per_query_recall(judge, runs, k).mean() for judge, runs in pairs]))
+
+            best = max(trials, key=quality)
             if best not in final:
                 final[best] = Seeds(world, name, {**settings, "split": best}, seeds).run(max(ks), budget)
-            chosen = {
-                **settings,
-                "split": best,
-                "split_chosen_by": split if isinstance(split, str) else "user",
-            }
+            chosen = {**settings, "split": best, "split_chosen_by": split if isinstance(split, str) else "user"}
             records.append(_record(world, label, k, budget, final[best], chosen))
     return records
 
 
-def tuned_axn(world: World, settings: dict[str, Any], ks: Sequence[int], budgets: Sequence[int]) -> dict[str, Any]:
-    """α, β that bring the scorer's scores to the encoder's range, and λ, all from anchor queries."""
+def tuned_axn(world: World, settings: dict[str, Any], k: int, budgets: Sequence[int]) -> dict[str, Any]:
+    """α, β that bring the scorer's scores to the encoder's range, and λ for this k, all from anchor queries."""
     if world.anchors is None or world.anchor_query_vectors is None or world.vectors is None:
         raise InputError("tuning axn needs anchors, anchor_query_vectors and vectors")
     alpha, beta = normalisation(world.anchors, world.vectors, world.anchor_query_vectors)
-    tuning = world.held_out()
-    k, budget = sorted(ks)[len(ks) // 2], sorted(budgets)[len(budgets) // 2]
+    # the encoder's space learns nothing from anchors: all of them are test queries here
+    tuning = replace(world, test=world.anchors, query_vectors=world.anchor_query_vectors, anchors=None)
+    budget = sorted(budgets)[len(budgets) // 2]
 
     def value(mix: float) -> float:
         trial = {**settings, "alpha": alpha, "beta": beta, "mix": mix}

@@ -39,7 +39,7 @@ def spectrum(matrix: Array) -> Spectrum:
     values = np.asarray(matrix, dtype=np.float64)
     singular = np.linalg.svd(values, compute_uv=False)
     # scores stored in half precision have rank only down to its rounding
-    eps = float(np.finfo(matrix.dtype if matrix.dtype != np.float64 else np.float64).eps)
+    eps = float(np.finfo(matrix.dtype if np.issubdtype(matrix.dtype, np.floating) else np.float64).eps)
     rank = int(np.sum(singular > singular[0] * max(values.shape) * eps)) if singular[0] > 0 else 0
     without = np.linalg.svd(values - values.mean(axis=0), compute_uv=False)
     return Spectrum([float(s) for s in singular], rank, _directions(singular), _directions(without))

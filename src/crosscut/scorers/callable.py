@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Floats, Positions, Request
-from crosscut.scorers.threads import in_thread
-
-T = TypeVar("T")
+from crosscut.scorers.threads import run_async
 
 
 class CallableScorer:
@@ -30,13 +28,25 @@ class CallableScorer:
         self.fn = fn
 
     def score(self, query: Any, positions: Positions) -> Floats:
-        return self.score_many([(query, positions)])[0]
+        return _as_floats(_resolve(self.fn(query, positions)))
 
     def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        answers = [self.fn(query, positions) for query, positions in requests]
+        """The scores of every request.
+
+        What fails does so in its place: an exception stands where its scores would, None where a request was not
+        made because an earlier one failed. The meter tells them apart, and keeps what was paid for.
+        """
+        answers: list[Any] = []
+        for query, positions in requests:
+            try:
+                answers.append(self.fn(query, positions))
+            except Exception as error:
+                answers.append(error)
+                break
         if any(inspect.isawaitable(answer) for answer in answers):
-            answers = _run(_gather(answers))
-        return [_as_floats(answer) for answer in answers]
+            answers = run_async(_gather(answers))
+        answers += [None] * (len(requests) - len(answers))
+        return [_converted(answer) for answer in answers]
 
 
 class TextScorer:
@@ -79,28 +89,32 @@ def as_bound(scorer: BoundScorer | Callable[[Any, Positions], Any]) -> BoundScor
 
 
 def _as_floats(answer: Any) -> Floats:
-    """What a scorer returned as a flat float64 array: a list, an array, a tensor on the CPU, one number."""
+    """What a scorer returned as a flat float64 array: a list, an array, a tensor, one number."""
     if hasattr(answer, "detach"):
         answer = answer.detach().cpu().numpy()
     return np.asarray(answer, dtype=np.float64).reshape(-1)
+
+
+def _converted(answer: Any) -> Any:
+    if answer is None or isinstance(answer, Exception):
+        return answer
+    try:
+        return _as_floats(answer)
+    except (TypeError, ValueError) as error:
+        return error
 
 
 async def _gather(answers: Sequence[Any]) -> list[Any]:
     async def value(answer: Any) -> Any:
         return await answer if inspect.isawaitable(answer) else answer
 
-    return list(await asyncio.gather(*(value(answer) for answer in answers)))
+    return list(await asyncio.gather(*(value(answer) for answer in answers), return_exceptions=True))
 
 
 def _resolve(answer: Any) -> Any:
-    return _run(_gather([answer]))[0] if inspect.isawaitable(answer) else answer
-
-
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also when this thread already runs an event loop (a notebook, a server)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    result: T = in_thread(lambda: asyncio.run(coroutine))
+    if not inspect.isawaitable(answer):
+        return answer
+    (result,) = run_async(_gather([answer]))
+    if isinstance(result, Exception):
+        raise result
     return result

@@ -15,7 +15,6 @@ import numpy as np
 
 from crosscut.errors import (
     BudgetError,
-    CrosscutError,
     ScoreCountError,
     ScorerError,
     ScorerTimeout,
@@ -46,12 +45,16 @@ class MemoryCache:
     def __init__(self) -> None:
         self._scores: dict[Any, dict[int, float]] = {}
 
+    @staticmethod
+    def _key(query: Any) -> Any:
+        return query.tobytes() if isinstance(query, np.ndarray) else query
+
     def get(self, query: Any, positions: Positions) -> Floats:
-        known = self._scores.get(query, {})
+        known = self._scores.get(self._key(query), {})
         return np.array([known.get(int(position), np.nan) for position in positions], dtype=np.float64)
 
     def put(self, query: Any, positions: Positions, scores: Floats) -> None:
-        self._scores.setdefault(query, {}).update(zip(positions.tolist(), scores.tolist(), strict=True))
+        self._scores.setdefault(self._key(query), {}).update(zip(positions.tolist(), scores.tolist(), strict=True))
 
 
 @dataclass(slots=True)
@@ -86,9 +89,9 @@ class Meter:
     cache
         Known scores; a pair found there is free.
     deadline
-        Seconds from now at which no further batch is handed out. With a deadline, calls go out in batches of
-        `batch_size` pairs from a helper thread; a batch that has not come back after twice the deadline (and
-        one second at least) raises `ScorerTimeout`.
+        Seconds from now at which no further batch is handed out, for all queries of the search. With a deadline, calls
+        go out in batches of `batch_size` pairs from a helper thread; a batch that has not come back after twice the
+        deadline (and one second at least) raises `ScorerTimeout`.
     """
 
     def __init__(
@@ -162,8 +165,12 @@ class Meter:
         answers = self._ask([(account.query, positions) for account, positions in orders])
         if len(answers) != len(orders):
             raise ScoreCountError(f"the scorer answered {len(answers)} of {len(orders)} queries in a batch")
-        fault: ScorerError | None = None
+        fault: Exception | None = None
         for (account, positions), answer in zip(orders, answers, strict=True):
+            if answer is None:  # never handed out, because another request failed first
+                account.calls -= len(positions)
+                self.calls -= len(positions)
+                continue
             scores, error = _checked(account.query, positions, answer)
             fault = fault or error  # raised below: the good scores of the same batch are kept
             good = np.isfinite(scores)
@@ -186,7 +193,7 @@ class Meter:
                     f"the scorer did not answer within {limit:.3g} s of a search whose deadline is "
                     f"{self.deadline:.3g} s"
                 ) from error
-        except CrosscutError:
+        except ScorerError:
             raise
         except Exception as error:
             pairs = sum(len(positions) for _, positions in requests)
@@ -197,10 +204,23 @@ class Meter:
 
 def _checked(query: Any, positions: Positions, answer: Any) -> tuple[Floats, ScorerError | None]:
     """One score per position (NaN where there is no usable one), and what was wrong with the answer."""
-    scores = np.asarray(answer, dtype=np.float64)
+    nothing = np.full(positions.shape, np.nan)
+    if isinstance(answer, ScorerError):
+        return nothing, answer
+    if not isinstance(answer, Exception):
+        try:
+            scores = np.asarray(answer, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            answer = error
+    if isinstance(answer, Exception):
+        wrapped = ScorerError(
+            f"the scorer failed on {len(positions)} items of query {_brief(query)}: {type(answer).__name__}: {answer}"
+        )
+        wrapped.__cause__ = answer
+        return nothing, wrapped
     if scores.shape != positions.shape:
         shape = f"{scores.size} scores" if scores.ndim == 1 else f"an array of shape {scores.shape}"
-        return np.full(positions.shape, np.nan), ScoreCountError(
+        return nothing, ScoreCountError(
             f"the scorer returned {shape} for {len(positions)} items of query {_brief(query)}; "
             "it must return one score per item, in order"
         )

@@ -47,7 +47,7 @@ def _limits() -> tuple[_Limit, _Limit]:
     """Limits on numpy's BLAS and on the others'."""
     everything = ThreadpoolController()
     paths = [library.filepath for library in everything.lib_controllers]
-    numpys = [path for path in paths if "numpy" in path]
+    numpys = [path for path in paths if "numpy.libs" in path or "/numpy/" in path]
     others = [path for path in paths if path not in numpys]
     return _Limit(everything.select(filepath=numpys)), _Limit(everything.select(filepath=others))
 

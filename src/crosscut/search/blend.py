@@ -24,9 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crosscut.errors import InputError
 from crosscut.scorers.base import Floats
 from crosscut.search.estimators import Stretched
-from crosscut.search.first import Drawn
+from crosscut.search.first import Dense, Drawn, Fixed
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.methods import FirstName, Materials, first_stage
 from crosscut.search.selection import Selection, as_selection
@@ -55,27 +56,35 @@ def crosscut(
     first_share: float | None = None,
 ) -> Plan:
     """The default: stacked spaces, a base per item, ridge, ten rounds."""
+    if not stretch >= 1:
+        raise InputError(
+            f"stretch is how much easier the ridge is on the encoder's direction, 1 or more; got {stretch}"
+        )
     schedule = Schedule(rounds, first_share)
     chooser = as_selection(select, epsilon)
     constant = Constant(m.n)
     if isinstance(m.space, CUR) and not isinstance(m.space, ItemScores):
         scores = m.space.anchor_scores
         base = background(scores)
+        rank = rank if m.space.rank is None else min(rank, m.space.rank)
         weights = choose_weights(scores, m.encoder, rank, m.seed)
         blocks: list[Space] = [Vectors(reduced(scores, rank, base))]
         if m.encoder is not None:
             blocks.append(m.encoder)
         space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
         estimator = Stretched(weights.noise, stretch if m.encoder is not None else 1.0, blocks[0].d)
-        # without an encoder the plan has no first stage: round one follows the base
-        stage = None if m.encoder is None and first == "auto" else first_stage(m, first)
+        stage = first_stage(m, first)
+        if first == "auto":  # by query vector; without one, the items of highest base
+            popular = Fixed(np.lexsort((np.arange(m.n), -base)))
+            stage = popular if m.encoder is None else Dense(m.encoder, otherwise=popular)
         return Plan(m.n, stage, schedule, space, estimator, chooser, Offset(base))
-    block = m.space if m.space is not None else m.encoder
-    if block is None:
+    blocks = [block for block in dict.fromkeys((m.space, m.encoder)) if block is not None]
+    if not blocks:
         return Plan(m.n, Drawn(), Schedule(1))
-    spread = _spread(block, m.seed)
-    space = Stacked([block, constant], [1.0, 10 * FREE * spread])
-    estimator = Stretched(ALONE * spread**2, stretch if block is m.encoder else 1.0)
+    spreads = [_spread(block, m.seed) for block in blocks]  # every block gets the same variance
+    space = Stacked([*blocks, constant], [*(1 / spread for spread in spreads), 10 * FREE])
+    at = sum(block.d for block in blocks) - blocks[-1].d
+    estimator = Stretched(ALONE * len(blocks), stretch if m.encoder is not None else 1.0, at)
     return Plan(m.n, first_stage(m, first), schedule, space, estimator, chooser)
 
 

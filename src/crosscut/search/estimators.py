@@ -118,7 +118,7 @@ class _StretchedFit:
         self._squares = LeastSquares(space.d, ridge=how.ridge)
         self._direction = np.zeros(space.d)  # q̂, zero for a plain ridge
         self._more = how.stretch - 1
-        if query_vector is not None and (length := np.linalg.norm(query_vector)):
+        if self._more and query_vector is not None and (length := np.linalg.norm(query_vector)):
             self._direction[how.at : how.at + len(query_vector)] = query_vector / length
 
     def add(self, positions: Positions, targets: Floats) -> None:
@@ -186,6 +186,10 @@ class GradientStep:
 
     loss: Literal["kl", "mse"] = "kl"
     rate: float | None = None  # 0.1 for KL, 1e-3 for MSE
+
+    def __post_init__(self) -> None:
+        if self.loss not in ("kl", "mse"):
+            raise InputError(f"the loss of a gradient step is 'kl' or 'mse'; got {self.loss!r}")
 
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
         if query_vector is None or len(query_vector) != space.d:

@@ -33,6 +33,8 @@ class Drawn:
 
 
 def _draw(walk: Walk, count: int, taken: Positions, n: int) -> Positions:
+    if not count:  # nothing drawn, nothing taken from the generator: batch-mates must not matter
+        return NO_POSITIONS
     closed = np.concatenate([taken, walk.account.positions])
     if walk.allowed is None and count + len(closed) < n // 4:
         # a few out of many: draw with room to spare, instead of a permutation of all
@@ -40,6 +42,16 @@ def _draw(walk: Walk, count: int, taken: Positions, n: int) -> Positions:
         return np.asarray(drawn[~np.isin(drawn, closed)][:count], dtype=np.int64)
     pool = np.setdiff1d(np.arange(n) if walk.allowed is None else walk.allowed, closed)
     return np.asarray(walk.rng.permutation(pool)[:count], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Listed(Drawn):
+    """The caller's `first_ids`, which there must be; chance fills up what they leave."""
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        if any(not len(walk.given) for walk in walks):
+            raise InputError("there is nothing to retrieve by: pass first_ids, or vectors and a query_vector")
+        return super().pick(walks, counts, taken, n)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Round:
     predictions: npt.NDArray[np.float32] | None = None  # of every item, when the search was told to keep them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hits(Sequence[Hit]):
     """The best k of what was scored, by exact score, best first; the cost is part of the result."""
 

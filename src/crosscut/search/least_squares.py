@@ -18,7 +18,8 @@ k new rows cost O(k (m + k) d).
 **Rank.** Without a ridge, rows must be independent for that. When they are not (duplicates, zero vectors, m > d), the
 fit goes on as V_A = L Q with L = O T, T triangular and O never formed: new rows are rotated into T by LAPACK's
 triangular–pentagonal QR, at the same cost. The singular values of T are those of V_A, so that a relative cut-off on
-them means what it means in `numpy.linalg.pinv`. Everything is float64.
+them means what it means in `numpy.linalg.pinv`; where the cut-off bites, they are computed anew each round, O(r³).
+Everything is float64.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class LeastSquares:
     def __init__(self, d: int, *, ridge: float = 0.0, rcond: float | None = None) -> None:
         if not ridge >= 0:
             raise InputError(f"a ridge must be 0 or more; got {ridge}")
+        if rcond is not None and not 0 <= rcond < 1:
+            raise InputError(f"a relative cut-off lies in 0 … 1 (1 excluded); got {rcond}")
         self._fit: _Innovations | _Triangle = _Innovations(d, ridge)
         self._rcond = rcond
         if rcond is not None and rcond > SAFE**1.5 and not ridge:
@@ -85,7 +88,7 @@ class _Innovations:
         self._factors: list[tuple[Floats, Floats]] = []  # (W, D) of every block: the rows of L
 
     def add(self, rows: Floats, targets: Floats) -> bool:
-        """Take in rows; False, and nothing is changed, if they are not independent enough."""
+        """Take in rows; False, and the fit is as before, if they are not independent enough."""
         if not self.ridge and self.m + len(rows) > self.d:
             return False
         basis = self._basis[: self.m]
@@ -202,7 +205,11 @@ class _Triangle:
         directions, triangle, _ = qr(rest.T, mode="economic", pivoting=True, check_finite=False)
         tolerance = 4 * EPS * max(self.m, self.d) * self._scale
         p = min(int(np.sum(np.abs(np.diagonal(triangle)) > tolerance)), self.d - len(self._basis))
-        return np.ascontiguousarray(directions[:, :p].T)
+        new: Floats = np.ascontiguousarray(directions[:, :p].T, dtype=np.float64)
+        if p and len(self._basis):  # a direction of little length is orthogonal to Q only roughly: once more
+            new -= (new @ self._basis.T) @ self._basis
+            new = np.ascontiguousarray(qr(new.T, mode="economic", check_finite=False)[0].T, dtype=np.float64)
+        return new
 
     def _extend(self, new: Floats) -> None:
         r = len(self._basis)

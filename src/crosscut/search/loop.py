@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
-from crosscut.scorers.meter import NO_POSITIONS, Meter
+from crosscut.scorers.meter import Meter
 from crosscut.search.blas import few_threads
 from crosscut.search.estimators import Estimator
 from crosscut.search.first import Drawn, FirstStage
@@ -51,17 +52,20 @@ class Offset:
 class Plan:
     """The parts of a method.
 
-    Without a `first` stage, round one is selected like the others, by what the estimator predicts before it has seen
-    a score. Without an `estimator`, there is one round.
+    Without an `estimator` and its `space`, there is one round.
     """
 
     n: int
-    first: FirstStage | None
+    first: FirstStage
     schedule: Schedule
     space: Space | None = None
     estimator: Estimator | None = None
     selection: Selection = field(default_factory=Top)
     offset: Offset = field(default_factory=Offset)
+
+    def __post_init__(self) -> None:
+        if self.schedule.rounds > 1 and (self.space is None or self.estimator is None):
+            raise InputError(f"{self.schedule.rounds} rounds need a space and an estimator; without them there is 1")
 
 
 def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool = False) -> None:
@@ -78,10 +82,7 @@ def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool =
             return
         last = number == len(sizes) - 1
         counts = [walk.account.left if last else min(size, walk.account.left) for walk in active]
-        if number == 0 and plan.first is not None:
-            choices = _first_round(plan, active, counts, last)
-        else:
-            choices = _later_round(plan, active, counts, keep)
+        choices = _later_round(plan, active, counts, keep) if number else _first_round(plan, active, counts, last)
         _score(meter, active, choices)
         for walk in active:
             walk.stop = _why_stop(plan, walk, meter, k, last)
@@ -98,7 +99,6 @@ class _Choice:
 
 
 def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], last: bool) -> list[_Choice]:
-    assert plan.first is not None
     started = time.perf_counter()
     picks = [walk.given[:count] for walk, count in zip(walks, counts, strict=True)]
     # a stage may run out (fixed anchors that a filter excludes): if no round follows, chance fills up
@@ -123,15 +123,12 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
         if isinstance(base, np.ndarray) or base:
             row += base  # (n), in place
         kept = row.astype(np.float32) if keep else None
-        taken = NO_POSITIONS if walk.rounds else walk.given[:count]
-        values = walk.mask(row, taken)
+        values = walk.mask(row)
 
         def exact(places: Positions, number: int, u: Floats = u) -> tuple[Positions, Floats]:
             return rerank(space, u, places, base, number)
 
-        positions, estimates = plan.selection.pick(values, count - len(taken), walk.rng, exact)
-        positions = np.concatenate([taken, positions])
-        estimates = np.concatenate([np.full(len(taken), np.nan), estimates])
+        positions, estimates = plan.selection.pick(values, count, walk.rng, exact)
         choices.append(_Choice(positions, estimates, Seconds(), kept))
     share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
     for choice in choices:

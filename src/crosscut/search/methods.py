@@ -27,7 +27,7 @@ import numpy as np
 from crosscut.errors import InputError
 from crosscut.scorers.base import Positions
 from crosscut.search.estimators import FixedAnchors, GradientStep, OwnScores, Regression
-from crosscut.search.first import Dense, Drawn, FirstStage, Fixed
+from crosscut.search.first import Dense, Drawn, FirstStage, Fixed, Listed
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.selection import Selection, as_selection
 from crosscut.search.stopping import Schedule
@@ -55,7 +55,9 @@ def exact(m: Materials) -> Plan:
 
 
 def rnr(m: Materials, *, first: FirstName = "auto") -> Plan:
-    """Retrieve and rerank: the first stage's best B, scored."""
+    """Retrieve and rerank: the best B by query vector, or the caller's `first_ids`, scored."""
+    if first == "auto":
+        return Plan(m.n, Listed() if m.encoder is None else Dense(m.encoder, otherwise=Listed()), Schedule(1))
     return Plan(m.n, first_stage(m, first), Schedule(1))
 
 
@@ -69,7 +71,8 @@ def anncur(
     """ANNCUR (§2.3–2.4): a share `split` of the budget on anchor items, the rest on the best predictions.
 
     Anchor items are drawn once, from the seed, and their pseudo-inverse is computed once; with another first stage
-    (ANNCUR_DE) each query is solved online.
+    (ANNCUR_DE) each query is solved online. The cut-off is ε · max(k_q, k_i): numpy's own for `pinv`, 1e-15, is below
+    the rounding of a matrix of this size.
     """
     return _anncur(m, _cur(m, "anncur"), _shuffled(m), split, first, rcond)
 
@@ -82,8 +85,7 @@ def _anncur(
     first: FirstName | Literal["fixed"],
     rcond: float | None,
 ) -> Plan:
-    if not 0 < split < 1:
-        raise InputError(f"split is the share of the budget spent on anchor items, between 0 and 1; got {split}")
+    _check_split(split)
     stage = Fixed(order) if first == "fixed" else first_stage(m, first)
     return Plan(m.n, stage, Schedule(2, first=split), space, FixedAnchors(order, rcond))
 
@@ -131,6 +133,10 @@ def axn(
             f"λ = {mix} mixes in the encoder's query vector, which does not live in the space that is searched "
             f"({type(space).__name__}): use mix=0, or search the encoder's vectors"
         )
+    if not 0 <= mix <= 1:
+        raise InputError(f"λ (mix) is a share of the encoder's query vector, 0 … 1; got {mix}")
+    if not np.isfinite(alpha):
+        raise InputError(f"α of the score normalisation must be a real number; got {alpha}")
     if not beta > 0:
         raise InputError(f"β of the score normalisation must be above 0, or the ranking turns round; got {beta}")
     return Plan(
@@ -163,6 +169,7 @@ def tour(
 def fixed_item(m: Materials, *, split: float = 0.5) -> Plan:
     """FIXEDITEM (ANNCUR §4.3): query and items are their scores with the same anchor items."""
     space = _items(m, "fixed-item")
+    _check_split(split)
     return Plan(m.n, Fixed(space.anchors), Schedule(2, first=split), space, OwnScores(space.anchors))
 
 
@@ -184,6 +191,11 @@ def first_stage(m: Materials, first: FirstName) -> FirstStage:
     if first == "random" or m.encoder is None:
         return Drawn()
     return Dense(m.encoder, otherwise=None if first == "dense" else Drawn())
+
+
+def _check_split(split: float) -> None:
+    if not 0 < split < 1:
+        raise InputError(f"split is the share of the budget spent on anchor items, between 0 and 1; got {split}")
 
 
 def _shuffled(m: Materials) -> Positions:

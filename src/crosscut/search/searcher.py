@@ -17,7 +17,8 @@ from crosscut.search.loop import Plan, run
 from crosscut.search.methods import Materials, plan_for
 from crosscut.search.stopping import Patience
 from crosscut.search.walk import Walk, generator
-from crosscut.spaces.base import Space, as_space
+from crosscut.spaces.base import Space, Vectors, as_space
+from crosscut.spaces.cur import CUR
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any]
 """Items a search may score: ids, a boolean mask over all items, or a predicate on ids."""
@@ -46,6 +47,8 @@ class Searcher:
         Known scores: found there, a pair is free.
     seed
         Of all random draws.
+    plan
+        Parts of your own (`crosscut.search.loop.Plan`) instead of a named method.
     settings
         The method's own: `rounds`, `mix`, `split`, `first`, …
 
@@ -67,6 +70,7 @@ class Searcher:
         n: int | None = None,
         cache: ScoreCache | None = None,
         seed: int = 0,
+        plan: Plan | None = None,
         **settings: Any,
     ) -> None:
         self.scorer = as_bound(scorer)
@@ -76,6 +80,8 @@ class Searcher:
         self.texts = texts
         encoder = None if vectors is None else as_space(vectors)
         other = None if space is None else as_space(space)
+        if encoder is None and isinstance(other, Vectors) and not isinstance(other, CUR):
+            encoder = other  # the only vectors there are: query vectors live among them
         self.n = _count(
             {
                 "n": n,
@@ -91,7 +97,13 @@ class Searcher:
         if self._place is not None and len(self._place) != self.n:
             raise InputError(f"ids must be distinct: {self.n} ids name {len(self._place)} items")
         self._width = None if encoder is None else encoder.d
-        self.plan: Plan = plan_for(method, Materials(self.n, encoder, other, seed), settings)
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise InputError(f"a seed is a whole number of 0 or more; got {seed!r}")
+        if plan is not None and (plan.n != self.n or settings):
+            told = f"settings {', '.join(settings)}" if settings else f"{plan.n} items, the searcher has {self.n}"
+            raise InputError(f"a plan of your own is searched as it is; got {told}")
+        made = plan or plan_for(method, Materials(self.n, encoder, other, int(seed)), settings)
+        self.plan: Plan = made
 
     def search(
         self,
@@ -119,7 +131,8 @@ class Searcher:
         stop
             `Patience(rounds)` ends the search once the top k has stopped changing.
         deadline
-            Seconds after which no further batch of calls is made.
+            Seconds after which no further batch of calls is made. In `search_many` all queries run side by side, and
+            the clock is the same for all.
         keep_predictions
             Keep every round's predictions of all items in `hits.trace`, for plots.
         """
@@ -148,14 +161,19 @@ class Searcher:
         deadline: float | None = None,
         keep_predictions: bool = False,
     ) -> list[Hits]:
-        """What `search` returns, for every query; each round of all queries is one batch of calls."""
+        """What `search` returns, for every query; each round of all queries is one batch of calls.
+
+        A query that stands twice in the list is searched, and paid for, twice; a `cache` makes the second free.
+        """
         allowed = None if allow is None else self._allowed(allow)
         size = self.n if allowed is None else len(allowed)
         budget = self._budget(budget, k, size)
         _same_length("query vectors", query_vectors, queries)
         _same_length("lists of first ids", first_ids, queries)
-        if deadline is not None and deadline <= 0:
+        if deadline is not None and not deadline > 0:
             raise InputError(f"a deadline is a number of seconds above 0; got {deadline}")
+        if stop is not None and not isinstance(stop, Patience):
+            raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
         walks = [
             Walk(
                 Account(query, budget),
@@ -167,7 +185,7 @@ class Searcher:
             )
             for j, query in enumerate(queries)
         ]
-        meter = Meter(self.scorer, cache=self.cache, deadline=deadline)
+        meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
             run(self.plan, walks, meter, k, keep=keep_predictions)
         except ScorerError as error:
@@ -179,6 +197,9 @@ class Searcher:
         return [walk.hits(k, self.ids, self.texts) for walk in walks]
 
     def _budget(self, budget: int | None, k: int, size: int) -> int:
+        for name, number in (("k", k), ("budget", budget)):
+            if not isinstance(number, int | np.integer | None) or isinstance(number, bool):
+                raise InputError(f"{name} must be a whole number; got {number!r}")
         if k < 1:
             raise InputError(f"k must be at least 1; got {k}")
         if self.method == "exact":
@@ -217,15 +238,21 @@ class Searcher:
         if callable(allow):
             names = range(self.n) if self.ids is None else self.ids
             return np.array([j for j, name in enumerate(names) if allow(name)], dtype=np.int64)
-        if isinstance(allow, np.ndarray) and allow.dtype == np.bool_:
-            if len(allow) != self.n:
-                raise InputError(f"the allow mask has {len(allow)} entries for {self.n} items")
-            return np.flatnonzero(allow)
-        return np.unique(self._positions(list(allow)))
+        names = list(allow)
+        if names and all(isinstance(name, bool | np.bool_) for name in names):
+            if len(names) != self.n:
+                raise InputError(f"the allow mask has {len(names)} entries for {self.n} items")
+            return np.flatnonzero(names)
+        return np.unique(self._positions(names))
 
     def _positions(self, names: Sequence[Any]) -> Positions:
         if self._place is None:
-            positions = np.asarray(names, dtype=np.int64).reshape(-1)
+            given = np.asarray(names).reshape(-1)
+            if len(given) and not np.issubdtype(given.dtype, np.integer):
+                raise InputError(
+                    f"items are named by position, 0 … {self.n - 1}; got {given[0]!r} (pass ids= to name them)"
+                )
+            positions = given.astype(np.int64)
             if len(positions) and not (positions.min() >= 0 and positions.max() < self.n):
                 wrong = positions.min() if positions.min() < 0 else positions.max()
                 raise InputError(f"item {wrong} is not one of the {self.n} items (0 … {self.n - 1})")

@@ -21,8 +21,8 @@ class Patience:
     tolerance: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise InputError(f"patience needs at least 1 round; got {self.rounds}")
+        if not isinstance(self.rounds, int) or self.rounds < 1:
+            raise InputError(f"patience needs at least 1 round, a whole number; got {self.rounds}")
         if not 0 <= self.tolerance < 1:
             raise InputError(f"the tolerance of patience must lie in 0 … 1 (1 excluded); got {self.tolerance}")
 
@@ -61,9 +61,9 @@ class Schedule:
     first: float | None = None
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise InputError(f"a search needs at least 1 round; got {self.rounds}")
-        if self.first is not None and self.first <= 0:
+        if not isinstance(self.rounds, int) or self.rounds < 1:
+            raise InputError(f"a search needs at least 1 round, a whole number; got {self.rounds}")
+        if self.first is not None and not self.first > 0:
             raise InputError(f"the first round must be above 0 (a share or a number of calls); got {self.first}")
 
     def sizes(self, budget: int) -> list[int]:

@@ -79,12 +79,15 @@ class Walk:
 
 
 def generator(seed: int, query: Any) -> np.random.Generator:
-    """Random draws that depend on the seed and the query alone, not on its place in a batch."""
+    """Random draws that depend on the seed and the query alone, not on its place in a batch.
+
+    A query is its text, number or array; of any other object, its `repr`.
+    """
     if isinstance(query, np.ndarray):
         text = query.tobytes()
     elif isinstance(query, int | np.integer):
         text = str(int(query)).encode()
     else:
-        text = (query if isinstance(query, str) else repr(query)).encode()
+        text = (query if isinstance(query, str) else repr(query)).encode(errors="surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return np.random.default_rng([seed, int.from_bytes(digest, "little")])

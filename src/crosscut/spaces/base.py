@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
-from crosscut.vectors.products import product
+from crosscut.vectors.products import prepare, product
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -40,8 +40,8 @@ class Space(Protocol):
         """V[positions] (m × d) in float64, for fitting."""
         ...
 
-    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
-        """Vu for every query vector: (q × d) → (q × n), or (q × m) at `positions`, in the space's precision."""
+    def predict(self, queries: Floats) -> Array:
+        """V u for every query vector: (q × d) → (q × n), in the space's precision."""
         ...
 
 
@@ -55,6 +55,7 @@ class Vectors:
         if not np.issubdtype(values.dtype, np.floating):
             raise InputError(f"item vectors must be floats; got {values.dtype}: convert with .astype(np.float32)")
         self.array: Array = values
+        prepare(values)
 
     @property
     def n(self) -> int:
@@ -65,10 +66,16 @@ class Vectors:
         return int(self.array.shape[1])
 
     def rows(self, positions: Positions) -> Floats:
-        return np.asarray(self.array[positions], dtype=np.float64)
+        rows = np.asarray(self.array[positions], dtype=np.float64)
+        if not np.isfinite(rows).all():
+            wrong = positions[~np.isfinite(rows).all(axis=1)]
+            raise InputError(
+                f"the vector of item {int(wrong[0])} contains NaN or infinities: encode it again, or drop it"
+            )
+        return rows
 
-    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
-        return product(self.array if positions is None else self.array[positions], queries)
+    def predict(self, queries: Floats) -> Array:
+        return product(self.array, queries)
 
 
 class Stacked:
@@ -102,11 +109,11 @@ class Stacked:
         parts = [weight * block.rows(positions) for block, weight in zip(self.blocks, self.weights, strict=True)]
         return np.concatenate(parts, axis=1)
 
-    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
+    def predict(self, queries: Floats) -> Array:
         total: Array | None = None
         start = 0
         for block, weight in zip(self.blocks, self.weights, strict=True):
-            part = block.predict(weight * queries[:, start : start + block.d], positions)
+            part = block.predict(weight * queries[:, start : start + block.d])
             start += block.d
             total = part if total is None else np.add(total, part)
         assert total is not None
@@ -130,9 +137,8 @@ class Constant:
     def rows(self, positions: Positions) -> Floats:
         return np.ones((len(positions), 1))
 
-    def predict(self, queries: Floats, positions: Positions | None = None) -> Array:
-        size = self._n if positions is None else len(positions)
-        return np.broadcast_to(queries.astype(np.float32), (len(queries), size))
+    def predict(self, queries: Floats) -> Array:
+        return np.broadcast_to(queries.astype(np.float32), (len(queries), self._n))
 
 
 def as_space(space: Space | npt.ArrayLike) -> Space:

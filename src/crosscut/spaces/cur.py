@@ -44,6 +44,7 @@ class CUR(Vectors):
         if not all(np.isfinite(row).all() for row in scores):
             raise InputError("anchor scores contain NaN or infinities: score those pairs again, or drop the query")
         self.anchor_scores: Array = scores
+        self.rank = rank
         super().__init__(scores.T if rank is None else reduced(scores, rank))
 
 

@@ -28,7 +28,10 @@ def best(values: npt.NDArray[Any], count: int, slack: int = 0) -> Positions:
     wanted = min(count + slack, len(values))
     if wanted <= 0:
         return np.empty(0, dtype=np.int64)
-    threshold = np.partition(values, len(values) - wanted)[len(values) - wanted]
+    top = np.partition(values, len(values) - wanted)[len(values) - wanted :]  # NaN counts as the largest
+    if np.isnan(top).any():
+        return np.flatnonzero(np.isnan(values))  # whoever looks at these items will name them
+    threshold = top[0]
     if threshold == -np.inf:
         return np.flatnonzero(values > -np.inf)
     places = np.flatnonzero(values >= threshold)
@@ -60,9 +63,9 @@ def predictions(space: Space, vectors: Sequence[Floats]) -> Iterator[npt.NDArray
     for start in range(0, len(vectors), step):
         chunk = np.stack(vectors[start : start + step])  # (q × d)
         # a wild u must not overflow the space's precision
-        largest = float(np.abs(chunk).max(initial=0.0))
-        scale = largest if largest > WILD else 1.0
-        for row in space.predict(chunk / scale):  # (q × n)
+        largest = np.abs(chunk).max(axis=1, initial=0.0)
+        scales = np.where(largest > WILD, largest, 1.0)
+        for row, scale in zip(space.predict(chunk / scales[:, None]), scales, strict=True):  # (q × n)
             row = row if row.flags.writeable else row.copy()
             if scale != 1.0:
                 row *= row.dtype.type(scale)

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
 import numba
 import numpy as np
 import numpy.typing as npt
 
+F = TypeVar("F", bound=Callable[..., None])
 REBIAS = np.float32(2.0**112)  # between the exponents of float16 and float32
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)
+def _compiled(**how: Any) -> Callable[[F], Any]:
+    """Compile without the interpreter lock, and keep the result on disk where there is a place for it."""
+
+    def compile(function: F) -> Any:
+        try:
+            return numba.njit(cache=True, nogil=True, **how)(function)
+        except RuntimeError:  # no writable place for a cache
+            return numba.njit(nogil=True, **how)(function)
+
+    return compile
+
+
+@_compiled(fastmath=True)
 def dot(array: npt.NDArray[np.float32], vector: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
     """out[i] = array[i] · vector."""
     for i in range(array.shape[0]):
@@ -19,7 +36,7 @@ def dot(array: npt.NDArray[np.float32], vector: npt.NDArray[np.float32], out: np
         out[i] = total
 
 
-@numba.njit(cache=True, nogil=True)
+@_compiled()
 def widen(bits: npt.NDArray[np.uint16], out_bits: npt.NDArray[np.uint32], out: npt.NDArray[np.float32]) -> None:
     """float16 bits → float32: shift into place, then × 2¹¹²; exact for every finite half, subnormals included.
 
@@ -32,7 +49,7 @@ def widen(bits: npt.NDArray[np.uint16], out_bits: npt.NDArray[np.uint32], out: n
         out[i] *= REBIAS
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)
+@_compiled(fastmath=True)
 def dot_half(bits: npt.NDArray[np.uint16], vector: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
     """out[i] = row i of float16 bits · vector."""
     d = bits.shape[1]
@@ -47,3 +64,12 @@ def dot_half(bits: npt.NDArray[np.uint16], vector: npt.NDArray[np.float32], out:
         for j in range(d):
             total += row[j] * vector[j]
         out[i] = total * REBIAS
+
+
+@cache
+def warm() -> None:
+    """Compile, or load from the cache, every loop."""
+    out = np.zeros(1, dtype=np.float32)
+    dot(np.zeros((1, 1), dtype=np.float32), out, out)
+    dot_half(np.zeros((1, 1), dtype=np.uint16), out, out)
+    widen(np.zeros(1, dtype=np.uint16), out.view(np.uint32), out)

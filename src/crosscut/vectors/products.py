@@ -54,6 +54,18 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="crosscut-product")
 
 
+# threads do not survive a fork: a child makes its own
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def prepare(array: npt.NDArray[Any]) -> None:
+    """Load the compiled loops that products with this array will need, before a search is being timed."""
+    if array.dtype == np.float16 or (array.size >= LARGE and array.dtype == np.float32):
+        from crosscut.vectors import kernels
+
+        kernels.warm()
+
+
 def widen(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     """A float16 array as float32, exactly."""
     from crosscut.vectors import kernels
