@@ -58,8 +58,8 @@ def setting(n: int, d: int, queries: int) -> tuple[npt.NDArray[np.float32], npt.
 @numba.njit(nogil=True, fastmath=True, cache=True)
 def total(values: npt.NDArray[np.float32]) -> np.float32:
     result = np.float32(0)
-    for value in values:
-        result += value
+    for j in range(values.size):
+        result += values[j]
     return result
 
 
@@ -138,7 +138,7 @@ def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, riv
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--items", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--dimensions", type=int, nargs="+", default=[128, 384, 500])
     parser.add_argument("--budgets", type=int, nargs="+", default=[100, 500])
@@ -153,7 +153,7 @@ def main() -> None:
         if (large and (batch > 1 or rounds > 10)) or (batch > 1 and rounds > 10 and n > 10_000):
             continue  # minutes each, and they say nothing that the smaller cases do not
         rival = batch == 1
-        repeats = 3 if large or batch > 1 else options.repeats
+        repeats = options.repeats
         rows = case(n, d, budget, rounds, batch, repeats, rival)
         for row in rows:
             share = row["share_of_scorer_time"]

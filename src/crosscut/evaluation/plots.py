@@ -117,9 +117,10 @@ def time_split(rows: Sequence[dict[str, Any]], path: str | Path) -> None:
         outside = row["seconds"]["fit"] + row["seconds"]["select"]
         if bottom[j]:
             axis.text(j, bottom[j], f"{100 * outside / bottom[j]:.1f} %", ha="center", va="bottom", fontsize=8)
+    axis.set_ylim(0, 1.12 * max(bottom.max(), 1e-12))
     axis.set_xticks(range(len(rows)), [row["label"] for row in rows], rotation=30, ha="right", fontsize=8)
     axis.set(ylabel="seconds per query", title="time per query; the figure is the share outside the scorer")
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=140)
 
 
