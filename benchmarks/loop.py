@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -145,7 +146,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, nargs="+", default=[5, 10, 100])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
     options = parser.parse_args()
-    results = []
+    results: list[dict[str, Any]] = []
+    if options.json and options.json.exists():  # cases that are run again replace the old ones
+        results = json.loads(options.json.read_text())["cases"]
     for n, d, budget, rounds, batch in itertools.product(
         options.items, options.dimensions, options.budgets, options.rounds, options.batches
     ):
@@ -164,7 +167,8 @@ def main() -> None:
                 f"{row['against_reading_V_once_a_round']:>5.2f}× reads",
                 flush=True,
             )
-        results += rows
+        same = {"n": n, "d": d, "budget": budget, "rounds": rounds, "batch": batch}
+        results = [old for old in results if {name: old[name] for name in same} != same] + rows
         if options.json:
             write_json(
                 options.json,

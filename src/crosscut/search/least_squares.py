@@ -24,6 +24,8 @@ Everything is float64.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 from scipy.linalg import lapack, qr
 
@@ -64,6 +66,11 @@ class LeastSquares:
         if not len(rows):
             return
         if isinstance(self._fit, _Innovations):
+            room = self._fit.room()
+            if 0 < room < len(rows):  # fill the dimensions first: with a complete basis the rest is cheaper
+                self.add(rows[:room], targets[:room])
+                self.add(rows[room:], targets[room:])
+                return
             if self._fit.add(rows, targets):
                 return
             self._fit = self._fit.triangle(self._rcond)
@@ -89,7 +96,7 @@ class _Innovations:
 
     def add(self, rows: Floats, targets: Floats) -> bool:
         """Take in rows; False, and the fit is as before, if they are not independent enough."""
-        if not self.ridge and self.m + len(rows) > self.d:
+        if len(rows) > self.room():
             return False
         basis = self._basis[: self.m]
         inside = rows @ basis.T  # W (k × m)
@@ -114,6 +121,10 @@ class _Innovations:
         if not self.ridge:
             self._factors.append((inside, np.asarray(triangle, dtype=np.float64)))
         return True
+
+    def room(self) -> int:
+        """How many more rows can be independent; with a ridge, any number."""
+        return sys.maxsize if self.ridge else self.d - self.m
 
     def solve(self) -> Floats:
         return self._u.copy()
