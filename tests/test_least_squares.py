@@ -88,4 +88,6 @@ def test_cost_of_a_round_does_not_grow_with_a_pseudo_inverse(monkeypatch: pytest
 
     monkeypatch.setattr(np.linalg, "svd", forbidden)
     rng = np.random.default_rng(4)
-    grow(rng.normal(size=(300, 100)), rng.normal(size=300), list(range(10, 300, 10)))
+    rows, targets = rng.normal(size=(300, 100)), rng.normal(size=300)
+    u = grow(rows, targets, list(range(10, 300, 10)))
+    assert np.allclose(u, np.linalg.solve(rows.T @ rows, rows.T @ targets))

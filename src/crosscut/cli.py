@@ -118,9 +118,10 @@ def replay(
     """
     from rich.progress import Progress
 
-    from crosscut.evaluation.replay import Report, make_world
+    from crosscut.evaluation.replay import Report
     from crosscut.evaluation.replay import replay as run_replay
     from crosscut.evaluation.report import recall_table, write_json
+    from crosscut.evaluation.world import make_world
 
     given: dict[str, Any] = {
         "test": test,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import MissingDependency
-from crosscut.evaluation.replay import Report, World
+from crosscut.evaluation.replay import Report
+from crosscut.evaluation.world import World
 from crosscut.search.hits import Hits
 
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d5a97", "#2e4057", "#00798c", "#b5651d", "#777777")

@@ -16,19 +16,15 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.evaluation.measures import interval, recall
+from crosscut.evaluation.world import World, make_world
 from crosscut.scorers.base import Floats
-from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.hits import Hits
 from crosscut.search.methods import recipes
 from crosscut.search.searcher import Searcher
-from crosscut.spaces.base import Array, Space, as_space
-from crosscut.spaces.cur import CUR
-from crosscut.spaces.items import ItemScores
+from crosscut.spaces.base import Array, Space
 
 SPLITS = tuple(round(0.1 * i, 1) for i in range(1, 10))
 MIXES = (0.0, 0.2, 0.4, 0.6, 0.8)
-NEEDS_ANCHORS = ("anncur", "adacur")
-NEEDS_ITEMS = ("fixed-item", "item-cur")
 
 Progress = Callable[[str, int, int], None]
 
@@ -72,66 +68,6 @@ class Report:
 
     def json(self) -> list[dict[str, Any]]:
         return [record.json() for record in self.records]
-
-
-@dataclass(frozen=True)
-class World:
-    """Matrices and vectors of one experiment."""
-
-    test: Array  # (q × n)
-    anchors: Array | None = None  # (k_q × n)
-    vectors: Space | None = None  # (n × d)
-    query_vectors: Array | None = None  # (q × d)
-    anchor_query_vectors: Array | None = None  # (k_q × d)
-    item_scores: Array | None = None  # (k_ind × n)
-    item_anchors: Array | None = None  # (k_ind)
-
-    def searcher(self, method: str, seed: int = 0, **settings: Any) -> Searcher:
-        """A searcher of this world's test queries."""
-        space: Space | None = None
-        if method in NEEDS_ITEMS:
-            if self.item_scores is None or self.item_anchors is None:
-                raise InputError(f"{method} needs item_scores (k_ind × n) and item_anchors (k_ind)")
-            space = ItemScores(self.item_scores, self.item_anchors)
-        elif method in NEEDS_ANCHORS or method == "crosscut":
-            if self.anchors is not None:
-                space = CUR(self.anchors)
-            elif method in NEEDS_ANCHORS:
-                raise InputError(f"{method} needs anchors: scores of anchor queries with every item (k_q × n)")
-        if method == "axn" and self.vectors is None and self.anchors is not None:
-            space = CUR(self.anchors)
-        return Searcher(
-            MatrixScorer(self.test), vectors=self.vectors, space=space, method=method, seed=seed, **settings
-        )
-
-    def search(self, searcher: Searcher, k: int, budget: int, **how: Any) -> list[Hits]:
-        """Search every test query."""
-        queries = range(len(self.test))
-        vectors = self.query_vectors if self.vectors is not None else None
-        return searcher.search_many(queries, k, budget, query_vectors=vectors, **how)
-
-    def held_out(self, folds: int = 4, share: float = 0.1, seed: int = 0) -> list[World]:
-        """Worlds whose test queries are a tenth of the anchor queries, held out of the anchors: for tuning."""
-        count = 0 if self.anchors is None else len(self.anchors)
-        if self.anchors is None or count < 2 * folds:
-            raise InputError(f"tuning holds anchor queries out and needs at least {2 * folds} of them; got {count}")
-        order = np.random.default_rng(seed).permutation(count)
-        size = max(1, round(share * count))
-        vectors = self.anchor_query_vectors
-        worlds = []
-        for fold in range(folds):
-            held = np.sort(order[fold * size : (fold + 1) * size])
-            rest = np.setdiff1d(order, held)
-            worlds.append(
-                replace(
-                    self,
-                    test=self.anchors[held],
-                    anchors=self.anchors[rest],
-                    query_vectors=None if vectors is None else vectors[held],
-                    anchor_query_vectors=None if vectors is None else vectors[rest],
-                )
-            )
-        return worlds
 
 
 def replay(
@@ -212,51 +148,6 @@ def replay(
                     found[key] = searchers[key].run(max(ks), budget)
                 records.append(_record(world, label, size, budget, found[key], with_these))
     return Report(records)
-
-
-def make_world(
-    test: npt.ArrayLike,
-    anchors: npt.ArrayLike | None = None,
-    vectors: npt.ArrayLike | Space | None = None,
-    query_vectors: npt.ArrayLike | None = None,
-    anchor_query_vectors: npt.ArrayLike | None = None,
-    item_scores: npt.ArrayLike | None = None,
-    item_anchors: npt.ArrayLike | None = None,
-) -> World:
-    """A world whose parts fit together, or an error that says which do not."""
-
-    def array(values: npt.ArrayLike | None) -> Array | None:
-        return None if values is None else np.asanyarray(values)
-
-    matrix = np.asanyarray(test)
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise InputError(f"the test matrix must be (queries × items) and not empty; got shape {matrix.shape}")
-    world = World(
-        matrix,
-        array(anchors),
-        None if vectors is None else as_space(vectors),
-        array(query_vectors),
-        array(anchor_query_vectors),
-        array(item_scores),
-        array(item_anchors),
-    )
-    queries, items = matrix.shape
-    for name, part, axis, size in (
-        ("anchors", world.anchors, 1, items),
-        ("query vectors", world.query_vectors, 0, queries),
-        ("item scores", world.item_scores, 1, items),
-    ):
-        if part is not None and part.shape[axis] != size:
-            what = "items" if axis or name == "item scores" else "queries"
-            raise InputError(f"the {name} have shape {part.shape}, and the test matrix has {size} {what}")
-    if world.vectors is not None and world.vectors.n != items:
-        raise InputError(f"{world.vectors.n} item vectors for {items} items of the test matrix")
-    if world.anchor_query_vectors is not None and (
-        world.anchors is None or len(world.anchor_query_vectors) != len(world.anchors)
-    ):
-        count = 0 if world.anchors is None else len(world.anchors)
-        raise InputError(f"{len(world.anchor_query_vectors)} anchor query vectors for {count} anchor queries")
-    return world
 
 
 def parse_method(label: str) -> tuple[str, dict[str, Any]]:
