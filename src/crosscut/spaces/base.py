@@ -115,7 +115,12 @@ class Stacked:
         for block, weight in zip(self.blocks, self.weights, strict=True):
             part = block.predict(weight * queries[:, start : start + block.d])
             start += block.d
-            total = part if total is None else np.add(total, part)
+            if total is None:
+                total = part
+            elif total.flags.writeable and total.dtype == np.result_type(total, part):
+                total += part  # a batch of predictions is large: no second one beside it
+            else:
+                total = total + part
         assert total is not None
         return total
 
