@@ -196,7 +196,7 @@ def test_refusals(encoder: Path, tmp_path: Path) -> None:
 
 
 def test_command_line(encoder: Path, tmp_path: Path) -> None:
-    from crosscut.cli_train import app
+    from crosscut.cli.train import app
 
     data = tmp_path / "data"
     data.mkdir()

@@ -1,8 +1,7 @@
-"""The command line."""
+"""`crosscut replay`: the papers' experiments on a known score matrix."""
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -11,69 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from crosscut import cli_train
-from crosscut.errors import CrosscutError, InputError
-
-app = typer.Typer(
-    name="crosscut",
-    help="k-nearest-neighbour search when the similarity is expensive.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-state: dict[str, bool] = {"debug": False}
+from crosscut.errors import InputError
 
 
-def _version(value: bool) -> None:
-    if value:
-        from crosscut import __version__
-
-        typer.echo(f"crosscut {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    state["debug"] = debug
-
-
-app.add_typer(cli_train.app, name="train")
-
-
-@app.command()
-def demo(
-    query: Annotated[
-        str | None,
-        typer.Option(help="Your own sentence; mark the word that is meant: 'a [START] thought [END] of mine'."),
-    ] = None,
-    k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
-    budget: Annotated[int, typer.Option(help="Calls of the cross-encoder per query in the live search.")] = 100,
-    queries: Annotated[int, typer.Option(help="Test queries that are scored with every item, as truth.")] = 6,
-    report: Annotated[Path | None, typer.Option(help="Where the HTML report goes.")] = Path("crosscut-demo.html"),
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
-) -> None:
-    """Watch a real cross-encoder being searched: no hub, no GPU, no key.
-
-    Examples:
-
-        crosscut demo
-
-        crosscut demo --query "she could not follow his [START] reasoning [END]"
-    """
-    from crosscut.demo import run
-
-    run(query, k=k, budget=budget, queries=queries, report=None if no_report else report)
-
-
-@app.command()
 def replay(
     test: Annotated[Path | None, typer.Option(help="Scores of test queries (queries × items), .npy.")] = None,
     anchors: Annotated[Path | None, typer.Option(help="Scores of anchor queries (queries × items), .npy.")] = None,
@@ -299,14 +239,3 @@ def _fraction(option: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise InputError(f"{option} takes tuned, oracle or a number between 0 and 1; got {text!r}") from None
-
-
-def main() -> None:
-    """Run the command line: errors are one sentence and exit code 2, tracebacks only with --debug."""
-    try:
-        app()
-    except CrosscutError as error:
-        if state["debug"]:
-            raise
-        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
-        sys.exit(2)

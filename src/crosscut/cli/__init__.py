@@ -1,0 +1,57 @@
+"""The command line: one file a command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from crosscut.cli import demo, replay, train
+from crosscut.errors import CrosscutError
+
+app = typer.Typer(
+    name="crosscut",
+    help="k-nearest-neighbour search when the similarity is expensive.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+state: dict[str, bool] = {"debug": False}
+
+
+def _version(value: bool) -> None:
+    if value:
+        from crosscut import __version__
+
+        typer.echo(f"crosscut {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    state["debug"] = debug
+
+
+app.command()(demo.demo)
+app.command()(replay.replay)
+app.add_typer(train.app, name="train")
+
+
+def main() -> None:
+    """Run the command line: errors are one sentence and exit code 2, tracebacks only with --debug."""
+    try:
+        app()
+    except CrosscutError as error:
+        if state["debug"]:
+            raise
+        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
+        sys.exit(2)
