@@ -3,9 +3,8 @@
     score(q, i) = Σ_{t ∈ q}  idf(t) · tf / (tf + k₁ (1 − b + b · |i| / mean |i|))
     idf(t)      = ln(1 + (n − df(t) + ½) / (df(t) + ½))
 
-Items come and go: counts are kept by item, and the weights, which depend on all items, are computed anew in one pass
-when they are next asked for. A query's marked mention, `… [START] bank [END] …`, counts twice: in entity linking it is
-the word that is meant.
+Counts are kept by item; the weights, which depend on all items, are computed in one pass when they are first asked
+for. A query's marked mention, `… [START] bank [END] …`, counts twice: in entity linking it is the word that is meant.
 """
 
 from __future__ import annotations
@@ -25,10 +24,43 @@ from crosscut.errors import InputError
 Scores = npt.NDArray[np.float32]
 
 WORD = re.compile(r"\w\w+")
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
-    "this to was will with".split()
-)  # Lucene's
+STOP_WORDS = frozenset(  # Lucene's
+    {
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "but",
+        "by",
+        "for",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "such",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "was",
+        "will",
+        "with",
+    }
+)
 
 
 class BM25:
@@ -40,18 +72,22 @@ class BM25:
         self.k1, self.b = k1, b
         self._stemmer = Stemmer("english")
         self._terms: dict[str, int] = {}  # stem → column
-        self._counts = sparse.csr_matrix((0, 0), dtype=np.float32)  # (n × terms)
+        self._counts = sparse.csr_matrix(np.zeros((0, 0), np.float32))  # (n × terms)
         self._weights: sparse.csc_matrix | None = None
-        self.add(texts)
+        self._add(texts)
 
     @property
     def n(self) -> int:
         return int(self._counts.shape[0])
 
-    def add(self, texts: Sequence[str]) -> None:
-        """More items, at the end."""
-        if not len(texts):
-            return
+    def extended(self, texts: Sequence[str]) -> BM25:
+        """A retriever of these items and more, at the end; this one stays as it is."""
+        made = BM25(k1=self.k1, b=self.b)
+        made._terms, made._counts = dict(self._terms), self._counts
+        made._add(texts)
+        return made
+
+    def _add(self, texts: Sequence[str]) -> None:
         columns: list[int] = []
         starts = [0]
         for text in texts:
@@ -60,8 +96,9 @@ class BM25:
         shape = (len(texts), len(self._terms))
         new = sparse.csr_matrix((np.ones(len(columns), np.float32), columns, starts), shape=shape)
         new.sum_duplicates()
-        self._counts.resize((self.n, len(self._terms)))
-        self._counts = sparse.vstack([self._counts, new], format="csr")
+        old = self._counts
+        widened = sparse.csr_matrix((old.data, old.indices, old.indptr), shape=(old.shape[0], len(self._terms)))
+        self._counts = sparse.vstack([widened, new], format="csr")
         self._weights = None
 
     def scores(self, query: str) -> Scores:
