@@ -65,7 +65,7 @@ def test_every_shape(shape: str, answer: Any, fields: set[str]) -> None:
         assert isinstance(bound, BoundScorer)
         np.testing.assert_allclose(bound.score(QUERY, np.array([3, 1])), [TRUTH[3], TRUTH[1]])
     assert set(endpoint.bodies[0]) == fields
-    assert [len(body.get("documents") or body["texts"]) for body in endpoint.bodies] == [4, 4, 3, 2]
+    assert sorted(len(body.get("documents") or body["texts"]) for body in endpoint.bodies) == [2, 3, 4, 4]
     assert (scorer.sent.requests, scorer.sent.pairs, scorer.sent.retries) == (4, 13, 0)
 
 
