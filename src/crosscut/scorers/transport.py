@@ -256,7 +256,11 @@ class Transport:
 
         loop = asyncio.get_running_loop()
         if self._line is None or self._line.loop is not loop:
-            client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=self.concurrency))
+            client = httpx.AsyncClient(
+                timeout=None,
+                limits=httpx.Limits(max_connections=self.concurrency),
+                verify=self.url.startswith("https"),  # plain http needs no certificates, which are slow to load
+            )
             self._line = _Line(loop, client, asyncio.Condition(), float(self.concurrency))
         return self._line
 
