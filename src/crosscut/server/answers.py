@@ -35,13 +35,15 @@ def hit_models(index: Index, hits: Sequence[Hit]) -> list[HitModel]:
 
 
 def comparison(index: Index, hits: Hits, reranked: Hits) -> Comparison:
-    """What retrieve-and-rerank returned, and what it missed."""
+    """What retrieve-and-rerank returned, and which of the best k of both together either of them lacks."""
+    together = {hit.id: hit.score for hit in [*reranked, *hits]}
+    best = sorted(together, key=lambda id: -together[id])[: max(len(hits), len(reranked))]
     own, other = set(hits.ids), set(reranked.ids)
     return Comparison(
         hits=hit_models(index, reranked),
         calls=reranked.calls,
-        missed=[id for id in hits.ids if id not in other],
-        extra=[id for id in reranked.ids if id not in own],
+        missed=[id for id in best if id not in other],
+        extra=[id for id in best if id not in own],
     )
 
 

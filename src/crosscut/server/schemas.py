@@ -148,8 +148,8 @@ class Comparison(BaseModel):
 
     hits: list[HitModel]
     calls: int
-    missed: list[str] = Field(description="Ids of hits that retrieve-and-rerank did not return.")
-    extra: list[str] = Field(description="Ids that only retrieve-and-rerank returned.")
+    missed: list[str] = Field(description="Of the best k of both lists together, those that reranking did not find.")
+    extra: list[str] = Field(description="Of the best k of both lists together, those that only reranking found.")
 
 
 class SearchResponse(BaseModel):
