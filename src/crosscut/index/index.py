@@ -337,6 +337,11 @@ class Index:
         """`search_many`, beside other work of an event loop."""
         return await asyncio.to_thread(self.search_many, queries, k, budget, **how)
 
+    def preload(self) -> None:
+        """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
+        if self._state.scorer is not None:
+            self._state.scorer.preload()
+
     # -- items ---------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
