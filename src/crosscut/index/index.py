@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,19 @@ from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import folder as on_disk
 from crosscut.index.items import Filter, Source, as_items, passing
+from crosscut.index.kept import read_state, same_model, write_state
+from crosscut.index.making import Progress, distinct, encoded, exhaustive
 from crosscut.index.state import FirstChoice, State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.meter import Account, Meter, ScoreCache
+from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.segments import Segments
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
 
 ANCHORS = 200
 
@@ -120,7 +119,7 @@ class Index:
             Called as `progress(what, done, total)`.
         """
         items = as_items(source)
-        _distinct(items)
+        distinct(items)
         model = load_scorer(scorer)
         dual = None if encoder is None else load_encoder(encoder)
         asked = list(queries or ())[:anchors]
@@ -131,7 +130,7 @@ class Index:
             items,
             np.ones(len(items), np.bool_),
             Segments(model, texts),
-            vectors=None if dual is None else _encoded(dual, texts, dtype, progress),
+            vectors=None if dual is None else encoded(dual, texts, dtype, progress),
             bm25=BM25(texts) if bm25 else None,
             cache=cache,
             seed=seed,
@@ -146,33 +145,10 @@ class Index:
             method=method,
         )
         if asked and items:
-            scores = index._exhaustive(asked, np.arange(len(items)), progress)
+            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
         index._state.searcher(method, "auto", {})  # a method that cannot work here says so now
         return index
-
-    def _exhaustive(
-        self, queries: Sequence[str], positions: npt.NDArray[np.int64], progress: Progress | None
-    ) -> npt.NDArray[np.float32]:
-        """Scores (q × m) of queries with items, every call through the meter."""
-        scorer = self._state.scorer
-        if scorer is None:
-            raise InputError("this index has no scorer: load it with scorer=…")
-        meter = Meter(scorer, cache=self._state.cache)
-        scores = np.empty((len(queries), len(positions)), np.float32)
-        done = 0
-        for row, query in enumerate(queries):
-            account = Account(query, len(positions))
-            for start in range(0, len(positions), 512):
-                part = positions[start : start + 512]
-                meter.buy([account], [part])
-                done += len(part)
-                if progress is not None:
-                    progress("scoring train queries with every item", done, scores.size)
-            order = np.argsort(account.positions)
-            scores[row] = account.scores[order[np.searchsorted(account.positions, positions, sorter=order)]]
-        self.build_calls += meter.calls
-        return scores
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -307,13 +283,13 @@ class Index:
         if max_calls is not None and calls > max_calls:
             raise InputError(f"tuning would make {calls} calls and may make {max_calls}; give fewer queries")
         asked = list(dict.fromkeys(queries))[:MOST] if queries is not None else list(self.anchor_queries)
-        before = self.build_calls
+        spent = 0
         if queries is None:
             truth = np.asarray(state.anchors, np.float32)
         else:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
-            truth[:, there] = self._exhaustive(asked, there, progress)
+            truth[:, there], spent = exhaustive(state, asked, there, progress)
         vectors = None
         if self.encoder is not None and state.vectors is not None:
             vectors = self.encoder.encode_queries(asked)
@@ -321,7 +297,7 @@ class Index:
         def folds(count: int) -> list[Fold]:
             return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
 
-        report = choose(folds, k, budget, self.build_calls - before, progress)
+        report = choose(folds, k, budget, spent, progress)
         self.method, self.first, self.settings = report.chosen.method, report.chosen.first, report.chosen.settings
         self.stop = None if report.patience is None else Patience(report.patience)
         self.recall_model, self.tuned = report.model, report.json()
@@ -366,7 +342,7 @@ class Index:
             self._claim()
             state = self._state
             items = as_items(source, taken=len(state.items))
-            _distinct(items)
+            distinct(items)
             there = state.places
             known = [item.id for item in items if item.id in there]
             if known:
@@ -380,7 +356,7 @@ class Index:
                 texts = [item.full_text for item in items]
                 vectors = None
                 if self.encoder is not None and state.vectors is not None:
-                    vectors = _encoded(self.encoder, texts, state.vectors.dtype, progress)
+                    vectors = encoded(self.encoder, texts, state.vectors.dtype, progress)
                 self._state = state.extended(items, vectors)
             return len(items)
 
@@ -403,14 +379,15 @@ class Index:
                 raise InputError("this index has no anchor queries: build it with queries=… to have them")
             self._claim()
             missing = np.flatnonzero(~state.measured & state.alive)
-            before = self.build_calls
+            calls = 0
             if len(missing):
                 anchors = np.array(state.anchors)
-                anchors[:, missing] = self._exhaustive(self.anchor_queries, missing, progress)
+                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
                 self._state = state.changed(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
-            return self.build_calls - before
+                self.build_calls += calls
+            return calls
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
@@ -425,28 +402,15 @@ class Index:
             try:
                 if same:
                     self._unchanged()
-                self._generation = on_disk.write(target, self._manifest(), self._fill)
+                self._generation = on_disk.write(
+                    target, self._manifest(), partial(write_state, self._state, self.anchor_queries)
+                )
                 self.path = target
             finally:
                 lock.release()
                 if same:
                     self._lock = None
             return target
-
-    def _fill(self, home: Path) -> None:
-        state = self._state
-        with (home / "items.jsonl").open("w", encoding="utf-8") as file:
-            for item in state.items:
-                record = {"id": item.id, "title": item.title, "text": item.text, "metadata": dict(item.metadata)}
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        with (home / "queries.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(query, ensure_ascii=False) + "\n" for query in self.anchor_queries)
-        for name in ("alive", "vectors", "anchors", "measured"):
-            array = getattr(state, name)
-            if array is not None:
-                np.save(home / f"{name}.npy", np.ascontiguousarray(array))
-        if state.bm25 is not None:
-            state.bm25.save(home)
 
     def _manifest(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
@@ -490,30 +454,10 @@ class Index:
         """
         target = Path(path)
         manifest, home = on_disk.read(target, verify=verify)
-        model = _again("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
-        dual = _again("encoder", encoder, manifest["encoder"], load_encoder, target, False)
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
+        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
 
-        def array(name: str) -> Any:
-            file = home / f"{name}.npy"
-            if file.name not in manifest["files"]:
-                return None
-            return np.load(file, mmap_mode="r" if name in ("vectors", "anchors") else None, allow_pickle=False)
-
-        with (home / "items.jsonl").open(encoding="utf-8") as file:
-            items = [Item(**json.loads(line)) for line in file]
-        with (home / "queries.jsonl").open(encoding="utf-8") as file:
-            queries = [json.loads(line) for line in file]
-        state = State(
-            items,
-            array("alive"),
-            None if model is None else Segments(model, [item.full_text for item in items]),
-            vectors=array("vectors"),
-            bm25=BM25.load(home) if "bm25.json" in manifest["files"] else None,
-            anchors=array("anchors"),
-            measured=array("measured"),
-            cache=cache,
-            seed=manifest["seed"],
-        )
+        state, queries = read_state(home, manifest, model, cache)
         index = cls(
             state,
             scorer=model,
@@ -563,58 +507,8 @@ class Index:
         return f"Index({len(self)} items, scorer={self.scorer!r}, method={self.method!r}{anchors})"
 
 
-def _encoded(
-    encoder: DualEncoder, texts: Sequence[str], dtype: npt.DTypeLike, progress: Progress | None
-) -> npt.NDArray[Any]:
-    if np.dtype(dtype) not in (np.dtype(np.float16), np.dtype(np.float32)):
-        raise InputError(f"vectors are kept as float16 or float32; got {np.dtype(dtype)}")
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress("encoding items", done, len(texts))
-
-    return encoder.encode_items(texts, progress=advance).astype(dtype)
-
-
-def _again(
-    what: str,
-    given: Any,
-    saved: dict[str, Any] | None,
-    load: Callable[[Any], Any],
-    path: Path,
-    any_fingerprint: bool,
-) -> Any:
-    """The scorer or encoder of a saved index, checked against what the index was built with."""
-    if saved is None:
-        return None if given is None else load(given)
-    if given is None and saved["name"] is None:
-        if what == "scorer":
-            raise InputError(
-                f"the index at {str(path)!r} was built with a scorer that has no name: pass it, Index.load(…, scorer=…)"
-            )
-        return None  # searches go without query vectors, or with the caller's
-    model = load(saved["name"] if given is None else given)
-    if model.fingerprint != saved["fingerprint"] and not any_fingerprint:
-        way = "; pass any_scorer=True to use it all the same" if what == "scorer" else ""
-        raise InputError(
-            f"the index at {str(path)!r} was built with {what} {saved['fingerprint']}, and this one is "
-            f"{model.fingerprint}{way}"
-        )
-    return model
-
-
 def _name(model: Any) -> str | None:
     return str(model) if isinstance(model, str | Path) else None
-
-
-def _distinct(items: Sequence[Item]) -> None:
-    if len({item.id for item in items}) != len(items):
-        seen: set[str] = set()
-        twice = next(item.id for item in items if item.id in seen or seen.add(item.id))  # type: ignore[func-returns-value]
-        raise InputError(f"the id {twice!r} stands twice among {len(items)} items; ids must be unique")
 
 
 def _place(places: dict[str, int], id: str) -> int:

@@ -64,6 +64,14 @@ class State:
         """Id → position, of items that are there."""
         return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
 
+    @cached_property
+    def encoder_space(self) -> Vectors | None:
+        return None if self.vectors is None else Vectors(self.vectors)
+
+    @cached_property
+    def anchor_space(self) -> CUR | None:
+        return None if self.anchors is None else CUR(self.anchors)
+
     def changed(self, **parts: Any) -> State:
         """Another state with these parts replaced; nothing that was derived is kept."""
         return replace(self, **parts, _searchers={}, _lock=threading.Lock())
@@ -95,11 +103,10 @@ class State:
             if key not in self._searchers:
                 if method in TAKES_FIRST:
                     settings = {"first": self.first_stage(first), **settings}
-                needs_space = self.anchors is not None and method in (*NEEDS_ANCHORS, "crosscut")
                 self._searchers[key] = Searcher(
                     self.scorer,
-                    vectors=self.vectors,
-                    space=CUR(self.anchors) if needs_space and self.anchors is not None else None,
+                    vectors=self.encoder_space,
+                    space=self.anchor_space if method in (*NEEDS_ANCHORS, "crosscut") else None,
                     method=method,
                     texts=Texts(self.items),
                     n=len(self.items),
@@ -111,7 +118,7 @@ class State:
 
     def first_stage(self, first: FirstChoice) -> FirstStage:
         """Round one: by query vector, by words, by both in turn, or by chance."""
-        dense = None if self.vectors is None else Dense(Vectors(self.vectors))
+        dense = None if self.encoder_space is None else Dense(self.encoder_space)
         lexical = None if self.bm25 is None else Lexical(self.bm25)
         if first not in ("auto", "dense", "lexical", "union", "random"):
             raise InputError(f"first takes auto, dense, lexical, union or random; got {first!r}")
