@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut.errors import BudgetError, CrosscutError, InputError, MissingDependency, ScorerError
+    from crosscut.errors import BudgetError, CrosscutError, InputError, LockedError, MissingDependency, ScorerError
     from crosscut.evaluation.replay import Report, replay
+    from crosscut.index import Index
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.search.hits import Hit, Hits
     from crosscut.search.searcher import Searcher
@@ -25,8 +26,10 @@ __all__ = [
     "CrosscutError",
     "Hit",
     "Hits",
+    "Index",
     "InputError",
     "ItemScores",
+    "LockedError",
     "MatrixScorer",
     "MemoryCache",
     "MissingDependency",
@@ -41,8 +44,9 @@ __all__ = [
 ]
 
 _HOME = {
-    "errors": ("BudgetError", "CrosscutError", "InputError", "MissingDependency", "ScorerError"),
+    "errors": ("BudgetError", "CrosscutError", "InputError", "LockedError", "MissingDependency", "ScorerError"),
     "evaluation.replay": ("Report", "replay"),
+    "index": ("Index",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "search.hits": ("Hit", "Hits"),
     "search.searcher": ("Searcher",),

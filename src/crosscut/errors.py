@@ -2,6 +2,7 @@
 
     CrosscutError
     ├── InputError              an argument or a file that cannot be used (also a ValueError)
+    ├── LockedError             another process is changing the same folder
     ├── BudgetError             more calls asked for than the budget allows
     ├── MissingDependency       an optional package is not installed (also an ImportError)
     ├── StoreError              a score store that cannot be written or read
@@ -27,6 +28,10 @@ class CrosscutError(Exception):
 
 class InputError(CrosscutError, ValueError):
     """An argument, an array or a file that cannot be used."""
+
+
+class LockedError(CrosscutError):
+    """Another process is changing the same folder."""
 
 
 class BudgetError(CrosscutError):

@@ -238,6 +238,8 @@ class Searcher:
         if callable(allow):
             names = range(self.n) if self.ids is None else self.ids
             return np.array([j for j, name in enumerate(names) if allow(name)], dtype=np.int64)
+        if isinstance(allow, np.ndarray) and allow.dtype == np.bool_ and allow.shape == (self.n,):
+            return np.flatnonzero(allow)
         names = list(allow)
         if names and all(isinstance(name, bool | np.bool_) for name in names):
             if len(names) != self.n:
