@@ -59,7 +59,7 @@ class StoreCache:
         with self._lock:
             waiting = self._waiting.setdefault(query, {})
             before = len(waiting)
-            waiting.update(zip(positions.tolist(), np.float32(scores).tolist(), strict=True))
+            waiting.update(zip(positions.tolist(), np.asarray(scores, np.float32).tolist(), strict=True))
             self._count += len(waiting) - before
             late = time.monotonic() - self._written > self.flush_seconds
             if self._count >= self.flush_pairs or late:

@@ -13,65 +13,59 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from crosscut.errors import InputError, StoreError
 from crosscut.scorers.base import Positions
+from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.keys import Hashes, Keys, split_hashes
 from crosscut.scores.records import SUFFIX, TEMPORARY, DamagedRecord, explained, write_atomically, write_record
-from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
-
-if TYPE_CHECKING:
-    from crosscut.scores.store import ScoreStore, Texts
+from crosscut.scores.sources import DenseBlock, PairBlock, Scores, Source
 
 MERGED_PAIR_BLOCKS = 8
 STALE_SECONDS = 3600.0
 """A temporary file older than this belongs to a writer that was killed."""
 
 
-def consolidate(store: ScoreStore, queries: Texts | None, items: Texts | None) -> Scores | None:
+def consolidate(catalogue: Catalogue, queries: Keys | None, items: Keys | None) -> None:
     """See `ScoreStore.consolidate`."""
-    if (queries is None) != (items is None):
-        raise InputError("consolidate takes queries and items, or neither")
-    store._prepare()
-    with _exclusive(store.folder / "consolidate.lock"), store._lock:
-        store.refresh()
-        _sweep(store.folder)
+    with _exclusive(catalogue.folder / "consolidate.lock"), catalogue.lock:
+        catalogue.refresh()
+        _sweep(catalogue.folder)
         if queries is not None and items is not None:
-            queries, items = Keys.of(queries), Keys.of(items)
-            if store._mapped(queries, items) is None:
-                _make_matrix(store, queries, items)
-            return store.matrix(queries, items)
-        for digest in sorted({source.items_id for source in store._sources.values() if isinstance(source, DenseBlock)}):
-            _consolidate_list(store, digest)
-        _merge_pairs(store)
-    return None
+            if catalogue.mapped(queries, items) is None:
+                _make_matrix(catalogue, queries, items)
+            return
+        lists = {source.items_id for source in catalogue.sources.values() if isinstance(source, DenseBlock)}
+        for digest in sorted(lists):
+            _consolidate_list(catalogue, digest)
+        _merge_pairs(catalogue)
 
 
-def _consolidate_list(store: ScoreStore, digest: str) -> None:
+def _consolidate_list(catalogue: Catalogue, digest: str) -> None:
     """A matrix of all queries that have been scored with every item of one list."""
-    sources = [source for source in store._sources.values() if source.items_id == digest]
+    sources = [source for source in catalogue.sources.values() if source.items_id == digest]
     try:
-        hashes = store._list(sources[0])
+        hashes = catalogue.list_of(sources[0])
     except DamagedRecord as error:
-        store._distrust(sources[0], 0, error)
+        catalogue.distrust(sources[0], 0, error)
         return
     items = Keys(digest, len(hashes), hashes=hashes)
     asked = dict.fromkeys(query for source in sources for query in source.queries)
-    whole = [query for query in asked if not np.isnan(store._row(query, items)).any()]
+    whole = [query for query in asked if not np.isnan(catalogue.row(query, items)).any()]
     if whole:
-        _make_matrix(store, Keys("", len(whole), hashes=_stacked(whole)), items)
+        _make_matrix(catalogue, Keys("", len(whole), hashes=_stacked(whole)), items)
 
 
-def _make_matrix(store: ScoreStore, queries: Keys, items: Keys) -> None:
+def _make_matrix(catalogue: Catalogue, queries: Keys, items: Keys) -> None:
     """Write and commit a matrix, then delete the sources that it covers."""
-    before = list(store._sources.values())
-    store._keep_list(items)
+    before = list(catalogue.sources.values())
+    catalogue.keep_list(items)
     name = f"{time.time_ns():020d}-{uuid4().hex[:12]}"
-    path = store.folder / "matrices" / f"{name}.npy"
+    path = catalogue.folder / "matrices" / f"{name}.npy"
     heading = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         heading, {"descr": "<f4", "fortran_order": False, "shape": (len(queries), len(items))}
@@ -81,11 +75,11 @@ def _make_matrix(store: ScoreStore, queries: Keys, items: Keys) -> None:
     def chunks() -> Iterator[bytes]:
         yield heading.getvalue()
         for number, query in enumerate(queries.names):
-            row = store._row(query, items)
+            row = catalogue.row(query, items)
             if np.isnan(row).any():
                 raise InputError(
                     f"query {number} has {int(np.isnan(row).sum())} of {len(items)} scores missing in "
-                    f"{str(store.path)!r}; score them first, then consolidate"
+                    f"{str(catalogue.folder)!r}; score them first, then consolidate"
                 )
             data = row.tobytes()
             checksums.append(zlib.crc32(data))
@@ -99,7 +93,7 @@ def _make_matrix(store: ScoreStore, queries: Keys, items: Keys) -> None:
         "columns": len(items),
         "offset": len(heading.getvalue()),
         "stamp": [status.st_size, status.st_mtime_ns],
-        "scorer": store.scorer_fingerprint,
+        "scorer": catalogue.scorer,
         "pairs": len(queries) * len(items),
         "written": time.time(),
         "seconds": 0.0,
@@ -108,25 +102,25 @@ def _make_matrix(store: ScoreStore, queries: Keys, items: Keys) -> None:
     write_record(path.with_suffix(SUFFIX), header, arrays)
     rows = set(queries.names)
     for source in before:
-        if rows.issuperset(source.queries) and _covers(store, items, source):
+        if rows.issuperset(source.queries) and _covers(catalogue, items, source):
             _delete(source)
-    store.refresh()
+    catalogue.refresh()
 
 
-def _covers(store: ScoreStore, items: Keys, source: Source) -> bool:
+def _covers(catalogue: Catalogue, items: Keys, source: Source) -> bool:
     """Whether every item that a source has scores of is among `items`."""
     if source.items_id == items.digest:
         return True
     try:
-        target = store._target(source, items)
+        target = catalogue.target(source, items)
     except DamagedRecord:
         return False
     return bool((target[source.span if isinstance(source, DenseBlock) else slice(None)] >= 0).all())
 
 
-def _merge_pairs(store: ScoreStore) -> None:
+def _merge_pairs(catalogue: Catalogue) -> None:
     """All blocks of scattered pairs as one; a text that many blocks name is then named once."""
-    blocks = [source for source in store._sources.values() if isinstance(source, PairBlock)]
+    blocks = [source for source in catalogue.sources.values() if isinstance(source, PairBlock)]
     if len(blocks) < MERGED_PAIR_BLOCKS:
         return
     queries: dict[bytes, int] = {}
@@ -137,7 +131,7 @@ def _merge_pairs(store: ScoreStore) -> None:
         try:
             loaded, names = block.load(), split_hashes(block.hashes())
         except DamagedRecord as error:
-            store._distrust(block, 0, error)
+            catalogue.distrust(block, 0, error)
             continue
         rows = np.asarray([queries.setdefault(query, len(queries)) for query in block.queries], np.int64)
         columns = np.asarray([items.setdefault(name, len(items)) for name in names], np.int64)
@@ -148,10 +142,10 @@ def _merge_pairs(store: ScoreStore) -> None:
     _, last = np.unique((rows * len(items) + columns)[::-1], return_index=True)  # the latest of each pair
     last = len(rows) - 1 - last
     hashes = _stacked(list(queries)), _stacked(list(items))
-    store._commit_pairs(*hashes, rows[last], columns[last], scores[last], 0.0)
+    catalogue.commit_pairs(*hashes, rows[last], columns[last], scores[last], 0.0)
     for block in merged:
         _delete(block)
-    store.refresh()
+    catalogue.refresh()
 
 
 def _stacked(names: list[bytes]) -> Hashes:

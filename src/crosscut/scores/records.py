@@ -17,12 +17,12 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -71,7 +71,7 @@ class Record:
     @classmethod
     def open(cls, path: Path) -> Record:
         """Read and check the header and the length of the file; the arrays stay on disk."""
-        with path.open("rb") as file:
+        with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             start = file.read(_FIRST_READ)
             if len(start) < PREFIX.size:
@@ -102,12 +102,24 @@ class Record:
     def read(self, name: str) -> npt.NDArray[Any]:
         """One array, checked."""
         offset, dtype, shape, checksum = self.layout[name]
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             file.seek(offset)
             data = file.read(dtype.itemsize * prod(shape))
         if len(data) != dtype.itemsize * prod(shape) or zlib.crc32(data) != checksum:
             raise DamagedRecord(self.path, f"the checksum of its {name} does not fit")
         return np.frombuffer(data, dtype).reshape(shape)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read; what the system cannot read is damaged, what is not there is not there."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedRecord(path, f"it cannot be read ({error.strerror or error})") from error
 
 
 def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.scores.keys import Hashes, split_hashes
-from crosscut.scores.records import DamagedRecord, Record
+from crosscut.scores.records import DamagedRecord, Record, opened
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = slice | npt.NDArray[Any]
@@ -120,9 +120,14 @@ class Matrix(Source):
 
     def row(self, row: int, loaded: None = None) -> tuple[Places, Scores]:
         length = self.shape[1] * 4
-        with self.path.open("rb") as file:
-            file.seek(self.offset + row * length)
-            data = file.read(length)
+        try:
+            with opened(self.path) as file:
+                file.seek(self.offset + row * length)
+                data = file.read(length)
+        except FileNotFoundError:
+            if self.record.path.exists():  # a consolidation deletes the record first
+                raise DamagedRecord(self.record.path, "its .npy is gone") from None
+            raise
         if row not in self._good:
             if len(data) != length:
                 raise DamagedRecord(self.path, f"it ends before row {row}")
@@ -135,7 +140,7 @@ class Matrix(Source):
     def untouched(self) -> bool:
         """Whether the file has the size and the time with which it was written."""
         status = os.stat(self.path)
-        return [status.st_size, status.st_mtime_ns] == self.record.header["stamp"]
+        return bool([status.st_size, status.st_mtime_ns] == self.record.header["stamp"])
 
     @property
     def trusted(self) -> bool:

@@ -14,19 +14,13 @@ takes a lock, against others of its kind. docs/scores.md has the format to the b
 from __future__ import annotations
 
 import json
-import logging
-import os
 import re
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -34,22 +28,13 @@ import numpy.typing as npt
 from crosscut.errors import InputError, StoreError
 from crosscut.scorers.base import Positions
 from crosscut.scores.cache import StoreCache
-from crosscut.scores.keys import Hashes, Keys
-from crosscut.scores.records import (
-    FORMAT,
-    SUFFIX,
-    Damage,
-    DamagedRecord,
-    Record,
-    explained,
-    write_atomically,
-    write_record,
-)
-from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
+from crosscut.scores.catalogue import Catalogue
+from crosscut.scores.consolidate import consolidate
+from crosscut.scores.keys import Keys
+from crosscut.scores.records import FORMAT, Damage, explained, write_atomically
+from crosscut.scores.sources import Matrix, Scores, Source
 
 Texts = Sequence[str] | Keys
-logger = logging.getLogger("crosscut.scores")
-KEPT_LOADED = 64
 
 
 class Pairs(NamedTuple):
@@ -99,14 +84,7 @@ class ScoreStore:
         self.path = Path(path)
         self.scorer_fingerprint = scorer_fingerprint
         self.folder = self.path / folder_name(scorer_fingerprint)
-        self.damaged: list[Damage] = []
-        self._sources: dict[str, Source] = {}
-        self._by_query: dict[bytes, list[tuple[Source, int]]] = {}
-        self._refused: dict[str, Damage] = {}
-        self._lists: dict[str, Hashes] = {}
-        self._loaded = Recent(KEPT_LOADED)
-        self._targets = Recent(KEPT_LOADED)
-        self._lock = threading.RLock()
+        self._catalogue = Catalogue(self.folder, scorer_fingerprint)
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"{str(self.path)!r} is a file; a score store is a folder")
         self._check_format()
@@ -156,9 +134,9 @@ class ScoreStore:
         if not block.size:
             return
         self._prepare()
-        self._keep_list(items)
+        self._catalogue.keep_list(items)
         header = {"kind": "dense", "items": items.digest, "start": start, "stop": stop}
-        self._commit(header, {"queries": queries.hashes, "scores": block}, block.size, seconds)
+        self._catalogue.commit(header, {"queries": queries.hashes, "scores": block}, block.size, seconds)
 
     def put_pairs(
         self,
@@ -182,28 +160,7 @@ class ScoreStore:
         if len(values):
             self._prepare()
             used, columns = np.unique(columns, return_inverse=True)
-            self._commit_pairs(queries.hashes, items.hashes[used], rows, columns, values, seconds)
-
-    def _commit_pairs(
-        self, queries: Hashes, items: Hashes, rows: Positions, columns: Positions, scores: Scores, seconds: float
-    ) -> None:
-        order = np.argsort(rows, kind="stable")
-        asked, counts = np.unique(rows, return_counts=True)
-        arrays = {
-            "queries": queries[asked],
-            "items": items,
-            "ends": np.cumsum(counts).astype("<i8"),
-            "columns": columns[order].astype("<u4"),
-            "scores": scores[order],
-        }
-        self._commit({"kind": "pairs", "items": ""}, arrays, len(scores), seconds)
-
-    def _commit(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], pairs: int, seconds: float) -> None:
-        path = self.folder / "blocks" / f"{time.time_ns():020d}-{uuid4().hex[:12]}{SUFFIX}"
-        written = {"scorer": self.scorer_fingerprint, "pairs": pairs, "written": time.time(), "seconds": seconds}
-        write_record(path, {**header, **written}, arrays)
-        with self._lock:
-            self._add(path)
+            self._catalogue.commit_pairs(queries.hashes, items.hashes[used], rows, columns, values, seconds)
 
     def _prepare(self) -> None:
         if not (self.folder / "store.json").exists():
@@ -215,129 +172,21 @@ class ScoreStore:
         except OSError as error:
             raise explained(error, self.folder) from error
 
-    def _keep_list(self, items: Keys) -> None:
-        """Make sure that the item list is on disk, undamaged, before a block refers to it."""
-        if items.digest in self._lists:
-            return
-        path = self.folder / "items" / f"{items.digest}{SUFFIX}"
-        try:
-            Record.open(path).read("items")
-        except (FileNotFoundError, DamagedRecord):
-            write_record(path, {"kind": "items"}, {"items": items.hashes})
-        self._lists[items.digest] = items.hashes
+    @property
+    def damaged(self) -> list[Damage]:
+        """What was found damaged since this store was opened."""
+        return self._catalogue.damaged
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """See what other writers have committed and what a consolidation has replaced."""
-        with self._lock:
-            found = self._snapshot()
-            gone = [source for name, source in self._sources.items() if name not in found]
-            if gone:
-                for source in gone:
-                    del self._sources[source.name]
-                    self._loaded.pop(source.name)
-                self._index()
-            for name, path in found.items():
-                if name not in self._sources and name not in self._refused:
-                    self._add(path)
-
-    def _snapshot(self) -> dict[str, Path]:
-        """Blocks first: what a consolidation deletes after this is found again in the matrices listed next."""
-        found: dict[str, Path] = {}
-        for part in ("blocks", "matrices"):
-            names: set[str] | None = None
-            while (listed := _names(self.folder / part)) != names:  # until it stands still
-                names = listed
-            found.update((name.removesuffix(SUFFIX), self.folder / part / name) for name in sorted(listed))
-        return found
-
-    def _add(self, path: Path) -> None:
-        try:
-            source = open_source(path)
-            if source.record.header["scorer"] != self.scorer_fingerprint:
-                raise DamagedRecord(path, f"it holds scores of {source.record.header['scorer']!r}")
-        except FileNotFoundError:
-            return  # consolidated since it was listed
-        except DamagedRecord as error:
-            if path.exists():
-                self._refuse(path.stem, error)
-            return
-        self._sources[source.name] = source
-        for row, query in enumerate(source.queries):
-            self._by_query.setdefault(query, []).append((source, row))
-
-    def _index(self) -> None:
-        self._by_query = {}
-        for source in self._sources.values():
-            spoilt = source.spoilt if isinstance(source, Matrix) else ()
-            for row, query in enumerate(source.queries):
-                if row not in spoilt:
-                    self._by_query.setdefault(query, []).append((source, row))
-
-    def _report(self, error: DamagedRecord) -> None:
-        self.damaged.append(error.damage)
-        logger.warning("%s; its scores are not used and count as missing", error)
-
-    def _refuse(self, name: str, error: DamagedRecord) -> None:
-        self._report(error)
-        self._refused[name] = error.damage
-        self._sources.pop(name, None)
-
-    def _distrust(self, source: Source, row: int, error: DamagedRecord) -> None:
-        """Take a damaged row of a matrix, or a whole damaged block, out of use."""
-        if isinstance(source, Matrix) and error.damage.path == source.path:
-            self._report(error)
-            source.spoilt.add(row)
-        else:
-            self._refuse(source.name, error)
-        self._index()
-
-    def _list(self, source: Source) -> Hashes:
-        if isinstance(source, PairBlock):
-            return source.hashes()
-        if source.items_id not in self._lists:
-            path = self.folder / "items" / f"{source.items_id}{SUFFIX}"
-            try:
-                self._lists[source.items_id] = Record.open(path).read("items")
-            except FileNotFoundError as error:
-                raise DamagedRecord(path, "the item list is gone") from error
-        return self._lists[source.items_id]
-
-    def _target(self, source: Source, items: Keys) -> Positions:
-        """For every place in the item list of a source, its position among `items`, or −1."""
-        target: Positions = self._targets.get((source.items_id, items.digest), lambda: items.find(self._list(source)))
-        return target
-
-    def _row(self, query: bytes, items: Keys) -> Scores:
-        """The scores (n,) of a query with all items, NaN where there is none."""
-        with self._lock:
-            while True:
-                row = np.full(len(items), np.nan, np.float32)
-                for source, number in self._by_query.get(query, ()):
-                    try:
-                        loaded = self._loaded.get(source.name, source.load)
-                        places, scores = source.row(number, loaded)
-                        if source.items_id == items.digest:
-                            row[places] = scores
-                        else:
-                            target = self._target(source, items)[places]
-                            row[target[target >= 0]] = scores[target >= 0]
-                    except FileNotFoundError:
-                        self.refresh()
-                        break
-                    except DamagedRecord as error:
-                        self._distrust(source, number, error)
-                        break
-                else:
-                    if items.first is not None:  # a repeated text has the score of its first place
-                        row = np.where(np.isnan(row), row[items.first], row)
-                    return row
+        """See what other writers have committed since."""
+        self._catalogue.refresh()
 
     def get(self, query: str | bytes, items: Texts, positions: npt.ArrayLike | None = None) -> Scores:
         """Known scores of one query with the items at `positions` (all, if left out); NaN where there is none."""
         name = query if isinstance(query, bytes) else Keys.of([query]).names[0]
-        row = self._row(name, Keys.of(items))
+        row = self._catalogue.row(name, Keys.of(items))
         return row if positions is None else row[np.asarray(positions, np.int64)]
 
     def missing(self, queries: Texts, items: Texts) -> Iterator[tuple[int, Positions]]:
@@ -347,7 +196,7 @@ class ScoreStore:
         """
         queries, items = Keys.of(queries), Keys.of(items)
         for number, name in enumerate(queries.names):
-            lacking = np.flatnonzero(np.isnan(self._row(name, items)))
+            lacking = np.flatnonzero(np.isnan(self._catalogue.row(name, items)))
             if len(lacking):
                 yield number, lacking
 
@@ -358,7 +207,7 @@ class ScoreStore:
         columns: list[Positions] = []
         scores: list[Scores] = []
         for number, name in enumerate(queries.names):
-            row = self._row(name, items)
+            row = self._catalogue.row(name, items)
             known = np.flatnonzero(~np.isnan(row))
             rows.append(np.full(len(known), number, np.int64))
             columns.append(known)
@@ -374,46 +223,19 @@ class ScoreStore:
         memory otherwise. Missing pairs are an error, or with `partial` NaN.
         """
         queries, items = Keys.of(queries), Keys.of(items)
-        mapped = self._mapped(queries, items)
+        mapped = self._catalogue.mapped(queries, items)
         if mapped is not None:
             return mapped
         scores = np.empty((len(queries), len(items)), np.float32)
         for number, name in enumerate(queries.names):
-            scores[number] = self._row(name, items)
+            scores[number] = self._catalogue.row(name, items)
         lacking = int(np.isnan(scores).sum())
         if lacking and not partial:
             raise InputError(
-                f"{lacking} of {scores.size} scores are not in {str(self.path)!r}; score them first (`crosscut score`), "
-                "or ask for partial=True to have NaN there"
+                f"{lacking} of {scores.size} scores are not in {str(self.path)!r}: "
+                "score them first with `crosscut score`, or ask for partial=True to have NaN there"
             )
         return scores
-
-    def _mapped(self, queries: Keys, items: Keys) -> Scores | None:
-        with self._lock:
-            for source in self._sources.values():
-                if not isinstance(source, Matrix) or source.items_id != items.digest or not len(queries):
-                    continue
-                wanted = queries.names
-                start = source.queries.index(wanted[0]) if wanted[0] in source.queries else -1
-                if start < 0 or source.queries[start : start + len(wanted)] != wanted:
-                    continue
-                try:
-                    if not source.untouched:  # copied, restored or meddled with: read it all once
-                        self._check_rows(source)
-                    if source.trusted:
-                        return source.map()[start : start + len(wanted)]
-                except FileNotFoundError:
-                    self.refresh()
-                    return self._mapped(queries, items)
-        return None
-
-    def _check_rows(self, source: Matrix) -> None:
-        for row in range(source.shape[0]):
-            if row not in source.spoilt:
-                try:
-                    source.row(row)
-                except DamagedRecord as error:
-                    self._distrust(source, row, error)
 
     def cache(self, items: Texts, **options: Any) -> StoreCache:
         """This store as the cache of a search over `items`: known scores are free, bought ones are kept."""
@@ -423,20 +245,12 @@ class ScoreStore:
 
     def verify(self) -> list[Damage]:
         """Read everything and compare every checksum; what is damaged is taken out of use and returned."""
-        with self._lock:
-            self.refresh()
-            for source in list(self._sources.values()):
-                try:
-                    if isinstance(source, Matrix):
-                        self._check_rows(source)
-                    else:
-                        source.load()
-                    self._list(source)
-                except FileNotFoundError:
-                    continue
-                except DamagedRecord as error:
-                    self._distrust(source, 0, error)
-            return list(self.damaged)
+        self._catalogue.verify()
+        return self.damaged
+
+    def set_aside_damaged(self) -> int:
+        """Move damaged blocks to `damaged/`, so that they are reported once; returns their number."""
+        return self._catalogue.set_aside_damaged()
 
     def coverage(self, queries: Texts | None = None, items: Texts | None = None) -> Coverage:
         """What the store holds and, given queries and items, how many of their pairs."""
@@ -446,12 +260,12 @@ class ScoreStore:
             queries, items = Keys.of(queries), Keys.of(items)
             pairs = len(queries) * len(items)
             known = pairs - sum(len(positions) for _, positions in self.missing(queries, items))
-        with self._lock:
-            sources = list(self._sources.values())
+        with self._catalogue.lock:
+            sources = list(self._catalogue.sources.values())
             return Coverage(
                 scorer=self.scorer_fingerprint,
                 scores=sum(source.pairs for source in sources),
-                queries=len(self._by_query),
+                queries=len(self._catalogue.by_query),
                 blocks=sum(not isinstance(source, Matrix) for source in sources),
                 matrices=sum(isinstance(source, Matrix) for source in sources),
                 bytes=_bytes(self.folder),
@@ -467,23 +281,15 @@ class ScoreStore:
         With queries and items: exactly that matrix, which must be complete; it is returned. Without: every item list
         gets a matrix of the queries that are complete for it, and scattered pairs are merged into one block.
         """
-        from crosscut.scores.consolidate import consolidate
-
-        return consolidate(self, queries, items)
-
-    def set_aside_damaged(self) -> int:
-        """Move damaged blocks to `damaged/`, so that they are reported once; returns their number."""
-        moved = 0
-        with self._lock:
-            for damage in self._refused.values():
-                if damage.path.parent.name == "blocks" and damage.path.exists():
-                    try:
-                        (self.folder / "damaged").mkdir(exist_ok=True)
-                        os.replace(damage.path, self.folder / "damaged" / damage.path.name)
-                    except OSError as error:
-                        raise explained(error, self.folder) from error
-                    moved += 1
-        return moved
+        self._prepare()
+        if queries is None and items is None:
+            consolidate(self._catalogue, None, None)
+            return None
+        if queries is None or items is None:
+            raise InputError("consolidate takes queries and items, or neither")
+        queries, items = Keys.of(queries), Keys.of(items)
+        consolidate(self._catalogue, queries, items)
+        return self.matrix(queries, items)
 
     def _check_format(self) -> None:
         path = self.folder / "store.json"
@@ -504,26 +310,6 @@ class ScoreStore:
 
     def __repr__(self) -> str:
         return f"ScoreStore({str(self.path)!r}, scorer_fingerprint={self.scorer_fingerprint!r})"
-
-
-class Recent:
-    """The latest values, made when asked for; the oldest go first."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._values: OrderedDict[Any, Any] = OrderedDict()
-
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key in self._values:
-            self._values.move_to_end(key)
-            return self._values[key]
-        value = self._values[key] = make()
-        if len(self._values) > self.size:
-            self._values.popitem(last=False)
-        return value
-
-    def pop(self, key: Any) -> None:
-        self._values.pop(key, None)
 
 
 def folder_name(fingerprint: str) -> str:
@@ -556,13 +342,6 @@ def checked(scores: npt.ArrayLike) -> Scores:
         bad = int((~np.isfinite(array)).sum())
         raise InputError(f"{bad} of {array.size} scores are not finite as float32; only real scores are stored")
     return array
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        return {entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX)}
-    except FileNotFoundError:
-        return set()
 
 
 def _bytes(folder: Path) -> int:
