@@ -58,6 +58,9 @@ class DamagedRecord(StoreError):
         super().__init__(f"{str(path)!r} is damaged: {reason}")
         self.damage = Damage(path, reason)
 
+    def __reduce__(self) -> tuple[type[DamagedRecord], tuple[Path, str]]:
+        return type(self), (self.damage.path, self.damage.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
