@@ -196,14 +196,15 @@ class Catalogue:
                     self.distrust(source, 0, error)
 
     def set_aside_damaged(self) -> int:
-        """Move damaged blocks to `damaged/`, so that they are reported once; returns their number."""
+        """Move damaged files to `damaged/`, so that they are reported once; returns their number."""
         moved = 0
         with self.lock:
-            for damage in self._refused.values():
-                if damage.path.parent.name == "blocks" and damage.path.exists():
+            for name, damage in self._refused.items():
+                files = list(damage.path.parent.glob(f"{name}.*")) if damage.path.stem == name else []
+                for path in files:
                     try:
                         (self.folder / "damaged").mkdir(exist_ok=True)
-                        os.replace(damage.path, self.folder / "damaged" / damage.path.name)
+                        os.replace(path, self.folder / "damaged" / path.name)
                     except OSError as error:
                         raise explained(error, self.folder) from error
                     moved += 1

@@ -249,7 +249,7 @@ class ScoreStore:
         return self.damaged
 
     def set_aside_damaged(self) -> int:
-        """Move damaged blocks to `damaged/`, so that they are reported once; returns their number."""
+        """Move damaged files to `damaged/`, so that they are reported once; returns their number."""
         return self._catalogue.set_aside_damaged()
 
     def coverage(self, queries: Texts | None = None, items: Texts | None = None) -> Coverage:
