@@ -218,9 +218,7 @@ def test_processes(store: ScoreStore) -> None:
 def test_a_process_that_dies_is_replaced(store: ScoreStore, tmp_path: Path) -> None:
     load = partial(hash_scorer.make_mortal, str(tmp_path))
     engine = LocalEngine(2, "processes")
-    score_dense(
-        store, hash_scorer.make(), QUERIES, ITEMS, engine=engine, load=load, block_pairs=100, probe=False
-    )
+    score_dense(store, hash_scorer.make(), QUERIES, ITEMS, engine=engine, load=load, block_pairs=100, probe=False)
     assert (tmp_path / "died").exists()
     np.testing.assert_array_equal(matrix(store), TRUTH)
 
@@ -236,8 +234,8 @@ def test_engines_that_cannot_work_say_so(store: ScoreStore) -> None:
     scorer = hash_scorer.make()
     with pytest.raises(InputError, match="load the scorer themselves"):
         score_dense(store, scorer, QUERIES, ITEMS, engine=LocalEngine(2, "processes"))
+    engine = LocalEngine(1, "processes")
     with pytest.raises(ScorerError, match="every worker must load the same model"):
-        engine = LocalEngine(1, "processes")
         score_dense(store, scorer, QUERIES, ITEMS, engine=engine, load=partial(hash_scorer.make, "other"))
     with pytest.raises(StoreError, match="never mixed"):
         score_dense(store, hash_scorer.make("other"), QUERIES, ITEMS)

@@ -96,14 +96,14 @@ def _make_matrix(catalogue: Catalogue, queries: Keys, items: Keys) -> None:
         "scorer": catalogue.scorer,
         "pairs": len(queries) * len(items),
         "written": time.time(),
-        "seconds": 0.0,
     }
+    rows = set(queries.names)
+    covered = [source for source in before if rows.issuperset(source.queries) and _covers(catalogue, items, source)]
+    header["seconds"] = sum(source.seconds for source in covered)
     arrays = {"queries": queries.hashes, "checksums": np.asarray(checksums, "<u4")}
     write_record(path.with_suffix(SUFFIX), header, arrays)
-    rows = set(queries.names)
-    for source in before:
-        if rows.issuperset(source.queries) and _covers(catalogue, items, source):
-            _delete(source)
+    for source in covered:
+        _delete(source)
     catalogue.refresh()
 
 
