@@ -23,7 +23,7 @@ from crosscut.scorers.base import Positions
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.keys import Hashes, Keys, split_hashes
 from crosscut.scores.records import SUFFIX, TEMPORARY, DamagedRecord, explained, write_atomically, write_record
-from crosscut.scores.sources import DenseBlock, PairBlock, Scores, Source
+from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
 
 MERGED_PAIR_BLOCKS = 8
 STALE_SECONDS = 3600.0
@@ -56,7 +56,8 @@ def _consolidate_list(catalogue: Catalogue, digest: str) -> None:
     items = Keys(digest, len(hashes), hashes=hashes)
     asked = dict.fromkeys(query for source in sources for query in source.queries)
     whole = [query for query in asked if not np.isnan(catalogue.row(query, items)).any()]
-    if whole:
+    held = [source for source in sources if isinstance(source, Matrix) and not source.spoilt]
+    if whole and not any(set(source.queries).issuperset(whole) for source in held):
         _make_matrix(catalogue, Keys("", len(whole), hashes=_stacked(whole)), items)
 
 
