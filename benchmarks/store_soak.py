@@ -121,7 +121,7 @@ def soak(kind: str, kills: int, writers: int, folder: Path, rng: random.Random) 
         for process in running:
             process.wait()
         counts["kills"] += 1
-        counts["temporary_files_left"] += len(list(path.rglob("*.tmp")))
+        counts["temporary_files_left"] = len(list(folder.rglob("*.tmp")))  # swept after an hour
         store = ScoreStore(path / "store", scorer_fingerprint=scorer.fingerprint)
         counts["damaged_files"] += len(store.verify())
         found = store.matrix(query_keys, item_keys, partial=True)

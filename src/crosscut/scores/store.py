@@ -352,11 +352,16 @@ def _bytes(folder: Path) -> int:
     return total
 
 
-def _pace(sources: Sequence[Source], window: float = 300.0) -> float | None:
-    """Pairs a second over the last minutes in which blocks were written."""
-    blocks = sorted((source for source in sources if source.seconds > 0), key=lambda source: source.written)
+def _pace(sources: Sequence[Source], window: float = 300.0, pause: float = 10.0) -> float | None:
+    """Pairs a second over the last minutes, back to the last pause."""
+    blocks = sorted((source for source in sources if source.seconds > 0), key=lambda source: -source.written)
     if not blocks:
         return None
-    recent = [block for block in blocks if block.written >= blocks[-1].written - window]
-    begun = min(block.written - block.seconds for block in recent)
-    return sum(block.pairs for block in recent) / max(blocks[-1].written - begun, 1e-9)
+    ended = begun = blocks[0].written
+    pairs = 0
+    for block in blocks:
+        if block.written < max(begun - pause, ended - window):
+            break
+        begun = min(begun, block.written - block.seconds)
+        pairs += block.pairs
+    return pairs / max(ended - begun, 1e-9)
