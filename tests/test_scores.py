@@ -6,6 +6,7 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -356,6 +357,50 @@ print(store.coverage().scores)
     assert "make room and run the same again" in done.stdout
     assert done.stdout.endswith("400\n")
     assert not list(store.path.rglob("*.tmp"))
+
+
+DISK = """
+mount -t tmpfs -o size=40k tmpfs {disk} || exit 77
+{python} -c '{code}'
+mount -o remount,size=4m {disk} && {python} -c '{code}'
+mount -o remount,ro {disk} && {python} -c '{code}'
+"""
+ON_DISK = """
+import numpy as np
+from crosscut.errors import StoreError
+from crosscut.scores import ScoreStore
+store = ScoreStore("DISK/store", scorer_fingerprint="hash")
+items = [str(n) for n in range(1000)]
+before = store.coverage().scores
+try:
+    for row in range(before // 1000, before // 1000 + 10):
+        store.put_block([f"query {row}"], items, np.full((1, 1000), row))
+except StoreError as error:
+    print(error)
+again = ScoreStore("DISK/store", scorer_fingerprint="hash")
+rows = again.coverage().scores // 1000
+assert not again.verify()
+assert (again.matrix([f"query {row}" for row in range(rows)], items) == np.arange(rows)[:, None]).all()
+print("rows", rows)
+"""
+
+
+def test_a_disk_that_is_full_and_a_disk_that_is_read_only(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("a disk of its own needs unshare")
+    (tmp_path / "disk").mkdir()
+    code = ON_DISK.replace("DISK", str(tmp_path / "disk"))
+    script = DISK.format(disk=tmp_path / "disk", python=sys.executable, code=code)
+    done = subprocess.run([unshare, "-rm", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode in (1, 77) and "rows" not in done.stdout:
+        pytest.skip(f"no disk can be mounted here: {done.stderr}")
+    full, rows, more, forbidden, same = done.stdout.splitlines()
+    assert "no room to write" in full
+    assert 0 < int(rows.split()[1]) < 10
+    assert int(more.split()[1]) == int(rows.split()[1]) + 10
+    assert "cannot be written to" in forbidden
+    assert same == more
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -281,14 +281,16 @@ class ScoreStore:
         With queries and items: exactly that matrix, which must be complete; it is returned. Without: every item list
         gets a matrix of the queries that are complete for it, and scattered pairs are merged into one block.
         """
-        self._prepare()
         if queries is None and items is None:
+            self._prepare()
             consolidate(self._catalogue, None, None)
             return None
         if queries is None or items is None:
             raise InputError("consolidate takes queries and items, or neither")
         queries, items = Keys.of(queries), Keys.of(items)
-        consolidate(self._catalogue, queries, items)
+        if self._catalogue.mapped(queries, items) is None:
+            self._prepare()
+            consolidate(self._catalogue, queries, items)
         return self.matrix(queries, items)
 
     def _check_format(self) -> None:
