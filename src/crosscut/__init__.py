@@ -9,13 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut.errors import BudgetError, CrosscutError, InputError, MissingDependency, ScorerError
+    from crosscut.errors import BudgetError, CrosscutError, DivergedError, InputError, MissingDependency, ScorerError
     from crosscut.evaluation.replay import Report, replay
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.search.hits import Hit, Hits
     from crosscut.search.searcher import Searcher
     from crosscut.search.stopping import Patience
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
+    from crosscut.spaces.factorization import Factors, factorize
+    from crosscut.spaces.sparse import SparseScores
 
 __version__ = "0.1.0"
 
@@ -23,6 +25,8 @@ __all__ = [
     "CUR",
     "BudgetError",
     "CrosscutError",
+    "DivergedError",
+    "Factors",
     "Hit",
     "Hits",
     "InputError",
@@ -34,20 +38,24 @@ __all__ = [
     "Report",
     "ScorerError",
     "Searcher",
+    "SparseScores",
     "Stacked",
     "TextScorer",
     "Vectors",
+    "factorize",
     "replay",
 ]
 
 _HOME = {
-    "errors": ("BudgetError", "CrosscutError", "InputError", "MissingDependency", "ScorerError"),
+    "errors": ("BudgetError", "CrosscutError", "DivergedError", "InputError", "MissingDependency", "ScorerError"),
     "evaluation.replay": ("Report", "replay"),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "search.hits": ("Hit", "Hits"),
     "search.searcher": ("Searcher",),
     "search.stopping": ("Patience",),
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
+    "spaces.factorization": ("Factors", "factorize"),
+    "spaces.sparse": ("SparseScores",),
 }
 
 

@@ -3,6 +3,7 @@
     CrosscutError
     ├── InputError              an argument or a file that cannot be used (also a ValueError)
     ├── BudgetError             more calls asked for than the budget allows
+    ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
@@ -30,6 +31,10 @@ class InputError(CrosscutError, ValueError):
 
 class BudgetError(CrosscutError):
     """A search asked for more calls than its budget allows."""
+
+
+class DivergedError(CrosscutError):
+    """A loss became NaN or infinite; the message says what to lower or raise."""
 
 
 class MissingDependency(CrosscutError, ImportError):

@@ -33,7 +33,9 @@ from crosscut.search.selection import Selection, as_selection
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
+from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.items import ItemScores
+from crosscut.spaces.sparse import Normalisation
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,14 @@ def axn(
     select: str | Selection = "top",
     epsilon: float = 0.0,
     rcond: float | None = None,
-    alpha: float = 0.0,
-    beta: float = 1.0,
+    alpha: float | None = None,
+    beta: float | None = None,
     first_share: float | None = None,
 ) -> Plan:
-    """AXN (alg. 1): the same in any space of item vectors; `mix` is λ of eq. 7, scores enter as β(s − α)."""
+    """AXN (alg. 1): the same in any space of item vectors; `mix` is λ of eq. 7, scores enter as β(s − α).
+
+    Factors bring the α and β that their scores were normalised by; without them raw scores are regressed.
+    """
     space = m.space if m.space is not None else m.encoder
     if space is None:
         raise InputError("axn searches in a space of item vectors and has none: pass vectors= or space=")
@@ -135,6 +140,9 @@ def axn(
         )
     if not 0 <= mix <= 1:
         raise InputError(f"λ (mix) is a share of the encoder's query vector, 0 … 1; got {mix}")
+    usual = space.normalisation if isinstance(space, Factors) else Normalisation()
+    alpha = usual.alpha if alpha is None else alpha
+    beta = usual.beta if beta is None else beta
     if not np.isfinite(alpha):
         raise InputError(f"α of the score normalisation must be a real number; got {alpha}")
     if not beta > 0:
