@@ -9,8 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut.errors import BudgetError, CrosscutError, DivergedError, InputError, MissingDependency, ScorerError
+    from crosscut.errors import (
+        BudgetError,
+        CrosscutError,
+        DivergedError,
+        InputError,
+        LockedError,
+        MissingDependency,
+        ScorerError,
+    )
     from crosscut.evaluation.replay import Report, replay
+    from crosscut.index import Index
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.search.hits import Hit, Hits
     from crosscut.search.searcher import Searcher
@@ -29,8 +38,10 @@ __all__ = [
     "Factors",
     "Hit",
     "Hits",
+    "Index",
     "InputError",
     "ItemScores",
+    "LockedError",
     "MatrixScorer",
     "MemoryCache",
     "MissingDependency",
@@ -47,8 +58,17 @@ __all__ = [
 ]
 
 _HOME = {
-    "errors": ("BudgetError", "CrosscutError", "DivergedError", "InputError", "MissingDependency", "ScorerError"),
+    "errors": (
+        "BudgetError",
+        "CrosscutError",
+        "DivergedError",
+        "InputError",
+        "LockedError",
+        "MissingDependency",
+        "ScorerError",
+    ),
     "evaluation.replay": ("Report", "replay"),
+    "index": ("Index",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "search.hits": ("Hit", "Hits"),
     "search.searcher": ("Searcher",),

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from crosscut.cli import demo, replay, train
+from crosscut.cli import demo, replay, serve, train
 from crosscut.errors import CrosscutError
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ def root(
 
 app.command()(demo.demo)
 app.command()(replay.replay)
+app.command()(serve.serve)
 app.add_typer(train.app, name="train")
 
 
