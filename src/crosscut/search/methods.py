@@ -12,14 +12,15 @@
 | `item-cur` | item–item scores | other fixed items | pseudo-inverse, precomputed | one |
 | `crosscut` | CUR ‖ encoder ‖ 1 | encoder, or an item's base | ridge on what the base leaves | ten small ones |
 
-The last is in `blend.py`.
+The last is in `blend.py`. Whatever has rounds takes `shortlist=S` too: all of them stay within the first stage's top S,
+as AXN and ADACUR do with 10,000 of HotpotQA's 5 million items (AXN app. A.4).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -248,9 +249,13 @@ def plan_for(method: str, materials: Materials, settings: dict[str, Any]) -> Pla
         raise InputError(f"unknown method {method!r}: choose one of {', '.join(known)}")
     recipe = known[method]
     accepted = [name for name in inspect.signature(recipe).parameters if name != "m"]
+    own = settings
+    if "rounds" in accepted:  # whatever searches in rounds may do so within a shortlist
+        accepted.append("shortlist")
+        own = {name: value for name, value in settings.items() if name != "shortlist"}
     unknown = [name for name in settings if name not in accepted]
     if unknown:
         raise InputError(
             f"{method} has no setting {', '.join(map(repr, unknown))}: it takes {', '.join(accepted) or 'none'}"
         )
-    return recipe(materials, **settings)
+    return replace(recipe(materials, **own), shortlist=settings.get("shortlist"))
