@@ -4,6 +4,7 @@
     ├── InputError              an argument or a file that cannot be used (also a ValueError)
     ├── LockedError             another process is changing the same folder
     ├── BudgetError             more calls asked for than the budget allows
+    ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
     ├── StoreError              a score store that cannot be written or read
     └── ScorerError             the scorer failed; carries the hits and the calls so far
@@ -43,6 +44,10 @@ class LockedError(CrosscutError):
 
 class BudgetError(CrosscutError):
     """A search asked for more calls than its budget allows."""
+
+
+class DivergedError(CrosscutError):
+    """A loss became NaN or infinite; the message says what to lower or raise."""
 
 
 class MissingDependency(CrosscutError, ImportError):
