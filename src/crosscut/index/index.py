@@ -19,12 +19,15 @@ from crosscut.errors import InputError, ScorerError
 from crosscut.index import folder as on_disk
 from crosscut.index.items import Filter, Source, as_items, passing
 from crosscut.index.state import FirstChoice, State
+from crosscut.index.tune import MOST, Fold, Tuning, folds_of
+from crosscut.index.tune import tune as choose
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.segments import Segments
 from crosscut.search.hits import Hits
+from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience
 
 Progress = Callable[[str, int, int], None]
@@ -65,6 +68,9 @@ class Index:
         self.method = method
         self.first: FirstChoice = first
         self.settings = dict(settings or {})
+        self.stop: Patience | None = None
+        self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
+        self.recall_model: RecallModel | None = None
         self.build_calls = 0
         self.path: Path | None = None
         self._generation = 0
@@ -188,6 +194,7 @@ class Index:
         first: FirstChoice | None = None,
         filter: Filter | None = None,
         stop: Patience | None = None,
+        target_recall: float | None = None,
         deadline: float | None = None,
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
@@ -204,7 +211,10 @@ class Index:
         filter
             Conditions on metadata, or a predicate on items; respected in every round.
         stop
-            `Patience(rounds)` ends a search once its top k has stopped changing.
+            `Patience(rounds)` ends a search once its top k has stopped changing. A tuned index has a patience of its
+            own; `Patience(budget)` never stops.
+        target_recall
+            Stop once this share of the top k is expected to be found; calibrated by `tune`, for its k and method.
         deadline
             Seconds after which no further batch of calls is made.
         first_ids
@@ -218,6 +228,10 @@ class Index:
                 raise InputError(f"a query is a text; got {query!r}")
         state = self._state
         own = method is None or method == self.method
+        rule: Patience | TargetRecall | None = stop or (self.stop if own else None)
+        if target_recall is not None:
+            rule = self._expecting(target_recall, own, stop)
+            settings["rounds"] = max(2, (budget or 0) // rule.model.step)
         searcher = state.searcher(
             method or self.method,
             first or (self.first if own else "auto"),
@@ -238,7 +252,7 @@ class Index:
                 query_vectors=query_vectors if state.vectors is not None else None,
                 first_ids=given,
                 allow=None if allow.all() else allow,
-                stop=stop,
+                stop=rule,
                 deadline=deadline,
                 keep_predictions=keep_predictions,
             )
@@ -246,6 +260,72 @@ class Index:
             error.hits = [_with_ids(hits, state.items) for hits in error.hits]
             raise
         return [_with_ids(hits, state.items) for hits in found]
+
+    def _expecting(self, target: float, own: bool, stop: Patience | None) -> TargetRecall:
+        if stop is not None:
+            raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
+        if self.recall_model is None or not own:
+            raise InputError(
+                f"target_recall={target} needs a calibration for method {self.method!r}: call index.tune(queries, k, "
+                "budget) first, and search with the method it chose"
+            )
+        return TargetRecall(self.recall_model, target)
+
+    def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
+        """The calls that `tune` would make at most: none for anchor queries, every item for any other."""
+        asked = (
+            [] if queries is None else [query for query in dict.fromkeys(queries) if query not in self.anchor_queries]
+        )
+        return len(asked[:MOST]) * len(self)
+
+    def tune(
+        self,
+        queries: Sequence[str] | None = None,
+        k: int = 10,
+        budget: int = 100,
+        *,
+        max_calls: int | None = None,
+        progress: Progress | None = None,
+    ) -> Tuning:
+        """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
+
+        Parameters
+        ----------
+        queries
+            Train queries; the first hundred are scored with every item, which `tuning_calls(queries)` tells
+            beforehand (known scores in the cache are free). None takes the anchor queries, whose scores are known.
+        max_calls
+            Refuse to spend more than this.
+        """
+        state = self._state
+        anchors = None if state.anchors is None else self.anchor_queries
+        if queries is None and (anchors is None or len(anchors) < 8):
+            raise InputError(
+                f"there are {len(anchors or [])} anchor queries to tune on, and 8 are needed: pass train queries"
+            )
+        calls = self.tuning_calls(queries)
+        if max_calls is not None and calls > max_calls:
+            raise InputError(f"tuning would make {calls} calls and may make {max_calls}; give fewer queries")
+        asked = list(dict.fromkeys(queries))[:MOST] if queries is not None else list(self.anchor_queries)
+        before = self.build_calls
+        if queries is None:
+            truth = np.asarray(state.anchors, np.float32)
+        else:
+            truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
+            there = np.flatnonzero(state.alive)
+            truth[:, there] = self._exhaustive(asked, there, progress)
+        vectors = None
+        if self.encoder is not None and state.vectors is not None:
+            vectors = self.encoder.encode_queries(asked)
+
+        def folds(count: int) -> list[Fold]:
+            return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
+
+        report = choose(folds, k, budget, self.build_calls - before, progress)
+        self.method, self.first, self.settings = report.chosen.method, report.chosen.first, report.chosen.settings
+        self.stop = None if report.patience is None else Patience(report.patience)
+        self.recall_model, self.tuned = report.model, report.json()
+        return report
 
     async def search_async(self, query: str, k: int = 10, budget: int | None = 100, **how: Any) -> Hits:
         """`search`, beside other work of an event loop."""
@@ -379,6 +459,8 @@ class Index:
             "method": self.method,
             "first": self.first,
             "settings": self.settings,
+            "patience": None if self.stop is None else self.stop.rounds,
+            "tuned": self.tuned,
             "seed": self._state.seed,
             "build_calls": self.build_calls,
         }
@@ -444,6 +526,10 @@ class Index:
             settings=manifest["settings"],
         )
         index.build_calls = manifest["build_calls"]
+        index.stop = None if manifest["patience"] is None else Patience(manifest["patience"])
+        index.tuned = manifest["tuned"]
+        if index.tuned is not None and index.tuned["model"] is not None:
+            index.recall_model = RecallModel.from_json(index.tuned["model"])
         index.path, index._generation = target, manifest["generation"]
         return index
 

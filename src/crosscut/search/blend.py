@@ -50,6 +50,7 @@ def crosscut(
     rounds: int = 10,
     rank: int = 256,
     stretch: float = 3.0,
+    ridge: float = 1.0,
     first: FirstName = "auto",
     select: str | Selection = "top",
     epsilon: float = 0.0,
@@ -60,6 +61,8 @@ def crosscut(
         raise InputError(
             f"stretch is how much easier the ridge is on the encoder's direction, 1 or more; got {stretch}"
         )
+    if not ridge > 0:
+        raise InputError(f"ridge multiplies the noise that is assumed, above 0; got {ridge}")
     schedule = Schedule(rounds, first_share)
     chooser = as_selection(select, epsilon)
     constant = Constant(m.n)
@@ -72,7 +75,7 @@ def crosscut(
         if m.encoder is not None:
             blocks.append(m.encoder)
         space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
-        estimator = Stretched(weights.noise, stretch if m.encoder is not None else 1.0, blocks[0].d)
+        estimator = Stretched(ridge * weights.noise, stretch if m.encoder is not None else 1.0, blocks[0].d)
         stage = first_stage(m, first)
         if first == "auto":  # by query vector; without one, the items of highest base
             popular = Fixed(np.lexsort((np.arange(m.n), -base)))
@@ -84,7 +87,7 @@ def crosscut(
     spreads = [_spread(block, m.seed) for block in blocks]  # every block gets the same variance
     space = Stacked([*blocks, constant], [*(1 / spread for spread in spreads), 10 * FREE])
     at = sum(block.d for block in blocks) - blocks[-1].d
-    estimator = Stretched(ALONE * len(blocks), stretch if m.encoder is not None else 1.0, at)
+    estimator = Stretched(ridge * ALONE * len(blocks), stretch if m.encoder is not None else 1.0, at)
     return Plan(m.n, first_stage(m, first), schedule, space, estimator, chooser)
 
 

@@ -83,6 +83,10 @@ def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool =
         last = number == len(sizes) - 1
         counts = [walk.account.left if last else min(size, walk.account.left) for walk in active]
         choices = _later_round(plan, active, counts, keep) if number else _first_round(plan, active, counts, last)
+        wanted = [j for j, walk in enumerate(active) if not _enough(walk, choices[j])]
+        active, choices = [active[j] for j in wanted], [choices[j] for j in wanted]
+        if not active:
+            return
         _score(meter, active, choices)
         for walk in active:
             walk.stop = _why_stop(plan, walk, meter, k, last)
@@ -134,6 +138,14 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
     for choice in choices:
         choice.seconds = share
     return choices
+
+
+def _enough(walk: Walk, choice: _Choice) -> bool:
+    """Whether a query is expected to have found enough, so that this round is not made."""
+    if walk.expecting is None or not walk.rounds or not walk.expecting.enough(walk.rounds, choice.estimates):
+        return False
+    walk.stop = "target recall"
+    return True
 
 
 def _fit(plan: Plan, walk: Walk) -> Floats:
