@@ -464,3 +464,40 @@ def test_a_search_goes_on_while_items_come_and_go(world: Planted) -> None:
 
     assert len(asyncio.run(both())) == 5
     assert len(index) == 220
+
+
+@pytest.mark.parametrize("space", ["als", "inductive"])
+def test_factors_of_a_sparse_matrix(space: Any, world: Planted, tmp_path: Path) -> None:
+    if space == "inductive":
+        pytest.importorskip("torch")
+    index = build(world, queries=40, space=space, per_query=30)
+    assert index.build_calls == 40 * 30
+    index.add(planted_items(200, 210))
+    asked = [f"query {j}" for j in range(50, 60)]
+    found = {method: [hits.ids for hits in index.search_many(asked, 5, 60, method=method)] for method in ("axn", "rnr")}
+    found["crosscut"] = [hits.ids for hits in index.search_many(asked, 5, 60)]
+    path = index.save(tmp_path / "a.index")
+    loaded = Index.load(path, scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
+    for method, before in found.items():
+        assert [hits.ids for hits in loaded.search_many(asked, 5, 60, method=method)] == before
+    with pytest.raises(InputError, match="do not go together"):
+        build(world, space=space)
+    with pytest.raises(InputError, match="space is one of"):
+        build(world, queries=3, space="nonesuch")
+
+
+def test_a_store_makes_what_was_scored_free(world: Planted, tmp_path: Path) -> None:
+    first = build(world, queries=5, stop=50, store=tmp_path / "scores")
+    assert first.build_calls == 250
+    again = build(world, queries=8, stop=60, store=tmp_path / "scores")
+    assert again.build_calls == 8 * 60 - 250
+    again.add(planted_items(60, 70))
+    hits = again.search("query 9", 5, 70)
+    assert (hits.calls, hits.cached) == (70, 0)
+    again.close()
+    path = again.save(tmp_path / "a.index")
+    scorer = TextScorer(world.score, fingerprint="planted")
+    loaded = Index.load(path, scorer=scorer, encoder=world, store=tmp_path / "scores")
+    once_more = loaded.search("query 9", 5, 70)
+    assert once_more.cached == 70
+    assert once_more.ids == hits.ids

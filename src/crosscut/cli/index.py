@@ -34,7 +34,17 @@ def build(
         Path | None,
         typer.Option(help="Train queries (.jsonl, .tsv, .txt): scored with every item, they make searches far better."),
     ] = None,
-    anchors: Annotated[int, typer.Option(help="How many of them, at most.")] = 200,
+    anchors: Annotated[int, typer.Option(help="How many of them, at most, for --space cur.")] = 200,
+    space: Annotated[
+        str,
+        typer.Option(
+            help="cur: scores with every item; als, transductive, inductive: factors of a few; encoder; auto."
+        ),
+    ] = "auto",
+    per_query: Annotated[int, typer.Option(help="Items scored per train query, for factors.")] = 100,
+    store: Annotated[
+        Path | None, typer.Option(help="A score store: known scores are free, a build that was stopped goes on.")
+    ] = None,
     method: Annotated[str, typer.Option(help="What searches use unless told otherwise.")] = "crosscut",
     no_words: Annotated[bool, typer.Option("--no-words", help="No BM25 in round one.")] = False,
     as_json: Json = False,
@@ -45,7 +55,9 @@ def build(
 
         crosscut index build corpus.jsonl my.index
 
-        crosscut index build scifact/ my.index --queries train.jsonl --anchors 100
+        crosscut index build scifact/ my.index --queries train.jsonl --anchors 100 --store scores/
+
+        crosscut index build corpus.jsonl my.index --queries train.jsonl --space inductive --per-query 50
     """
     from crosscut.index import Index
     from crosscut.index.items import as_items
@@ -54,12 +66,14 @@ def build(
     if (folder / "index.json").exists():
         raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
     items = as_items(corpus)
-    asked = read_texts(queries)[:anchors] if queries is not None else None
+    dense = space in ("auto", "cur")
+    asked = read_texts(queries)[: anchors if dense else None] if queries is not None else None
     empty = [item.id for item in items if not item.full_text.strip()]
     if empty:
         errors.print(f"{len(empty)} of {len(items)} items have no text, the first is {empty[0]!r}")
     if asked:
-        errors.print(f"{len(asked):,} train queries × {len(items):,} items: {len(asked) * len(items):,} calls to make")
+        each = len(items) if dense else min(per_query, len(items))
+        errors.print(f"{len(asked):,} train queries × {each:,} items: {len(asked) * each:,} calls to make at most")
     with progress_bar(errors) as told:
         index = Index.build(
             items,
@@ -67,6 +81,9 @@ def build(
             encoder=None if encoder == "none" else encoder,
             queries=asked,
             anchors=anchors,
+            space=space,  # type: ignore[arg-type]
+            per_query=per_query,
+            store=store,
             bm25=not no_words,
             method=method,
             progress=told,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from crosscut.errors import InputError, ScorerError
 from crosscut.index import folder as on_disk
 from crosscut.index.items import Filter, Source, as_items, passing
 from crosscut.index.kept import read_state, same_model, write_state
-from crosscut.index.making import Progress, distinct, encoded, exhaustive
+from crosscut.index.making import Progress, distinct, encoded, exhaustive, factorized
 from crosscut.index.state import FirstChoice, State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
@@ -28,11 +28,16 @@ from crosscut.scorers.base import Scorer
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.segments import Segments
+from crosscut.scores.cache import StoreCache
+from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience
 
 ANCHORS = 200
+PER_QUERY = 100
+SPACES = ("encoder", "cur", "als", "transductive", "inductive")
+SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
 
 
 class Index:
@@ -87,9 +92,12 @@ class Index:
         encoder: Any = "default",
         queries: Iterable[str] | None = None,
         anchors: int = ANCHORS,
+        space: SpaceName = "auto",
+        per_query: int = PER_QUERY,
         bm25: bool = True,
         method: str = "crosscut",
         cache: ScoreCache | None = None,
+        store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
         progress: Progress | None = None,
@@ -105,14 +113,18 @@ class Index:
         encoder
             A dual encoder for round one and for the space: `"default"`, a folder, a hub id, a model, or None.
         queries
-            Train queries. Up to `anchors` of them are scored with every item (that many calls per item): most of the
-            recall comes from there. Without them nothing is scored while building.
+            Train queries: most of the recall comes from there. Without them nothing is scored while building.
+        space
+            What train queries are used for. `cur` scores up to `anchors` of them with every item. `als`,
+            `transductive` and `inductive` score each with `per_query` items (half of them near its vector, half
+            drawn) and factorise that. `encoder` uses none. `auto` is `cur` with queries, `encoder` without.
         bm25
             Whether round one also looks at words.
         method
             What `search` uses unless told otherwise.
-        cache
-            Scores that are known already, and a place for new ones.
+        cache, store
+            Scores that are known already, and a place for new ones: an object, or the folder of a score store. With a
+            store, a build that was stopped goes on where it was.
         dtype
             Of the vectors kept: float16 or float32.
         progress
@@ -122,10 +134,21 @@ class Index:
         distinct(items)
         model = load_scorer(scorer)
         dual = None if encoder is None else load_encoder(encoder)
-        asked = list(queries or ())[:anchors]
+        asked = list(queries or ())
+        if space == "auto":
+            space = "cur" if asked else "encoder"
+        if space not in SPACES:
+            raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
+        if space == "cur":
+            asked = asked[:anchors]
+        if (space == "encoder") == bool(asked):
+            told = f"space={space!r} and {len(asked)} train queries"
+            raise InputError(f"{told} do not go together: give queries for a space that is made of them")
         if any(not isinstance(query, str) for query in asked):
             raise InputError("train queries must be texts")
         texts = [item.full_text for item in items]
+        if store is not None:
+            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts)
         state = State(
             items,
             np.ones(len(items), np.bool_),
@@ -144,9 +167,15 @@ class Index:
             queries=asked,
             method=method,
         )
-        if asked and items:
+        if asked and items and space == "cur":
             scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
+        elif asked and items:
+            factors = factorized(state, dual, asked, per_query, space, progress)
+            index.build_calls = factors.fitting.calls
+            index._state = state.changed(factors=factors)
+        if isinstance(cache, StoreCache):
+            cache.flush()
         index._state.searcher(method, "auto", {})  # a method that cannot work here says so now
         return index
 
@@ -438,6 +467,7 @@ class Index:
         encoder: Any = None,
         any_scorer: bool = False,
         cache: ScoreCache | None = None,
+        store: str | Path | None = None,
         verify: bool = True,
     ) -> Index:
         """An index that was saved.
@@ -449,6 +479,8 @@ class Index:
             was built with: fingerprints are compared.
         any_scorer
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        cache, store
+            As in `build`: scores found there are free, new ones are kept.
         verify
             Compare the checksums of all files (reads them once).
         """
@@ -458,6 +490,9 @@ class Index:
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
 
         state, queries = read_state(home, manifest, model, cache)
+        if store is not None and model is not None:
+            texts = [item.full_text for item in state.items]
+            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts))
         index = cls(
             state,
             scorer=model,
@@ -497,7 +532,9 @@ class Index:
             )
 
     def close(self) -> None:
-        """Give up changes that were not saved, and the right to make any."""
+        """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
+        if isinstance(self._state.cache, StoreCache):
+            self._state.cache.flush()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -16,6 +16,7 @@ from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.segments import Segments
+from crosscut.spaces.factorization.factors import Factors
 
 ARRAYS = ("alive", "vectors", "anchors", "measured")
 MAPPED = ("vectors", "anchors")
@@ -35,6 +36,8 @@ def write_state(state: State, queries: Sequence[str], home: Path) -> None:
             np.save(home / f"{name}.npy", np.ascontiguousarray(array))
     if state.bm25 is not None:
         state.bm25.save(home)
+    if state.factors is not None:
+        state.factors.save(home / "factors")
 
 
 def read_state(
@@ -54,6 +57,7 @@ def read_state(
         items,
         scorer=None if scorer is None else Segments(scorer, [item.full_text for item in items]),
         bm25=BM25.load(home) if "bm25.json" in manifest["files"] else None,
+        factors=Factors.load(home / "factors") if "factors/factors.json" in manifest["files"] else None,
         cache=cache,
         seed=manifest["seed"],
         **arrays,

@@ -13,6 +13,8 @@ from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
 from crosscut.index.state import State
 from crosscut.scorers.meter import Account, Meter
+from crosscut.spaces.factorization import Factors, factorize
+from crosscut.spaces.sparse import items_per_query, score_pairs, top_items
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -38,6 +40,32 @@ def exhaustive(
         order = np.argsort(account.positions)
         scores[row] = account.scores[order[np.searchsorted(account.positions, positions, sorter=order)]]
     return scores, meter.calls
+
+
+def factorized(
+    state: State,
+    encoder: DualEncoder | None,
+    queries: Sequence[str],
+    per_query: int,
+    solver: Any,
+    progress: Progress | None,
+) -> Factors:
+    """Item factors from `per_query` scores of each train query: half of its nearest items, half drawn (AXN §2.1)."""
+    if encoder is None or state.vectors is None or state.scorer is None:
+        raise InputError(f"space={solver!r} starts from an encoder's vectors, and this index has none")
+    vectors = encoder.encode_queries(queries)
+    ranked = top_items(per_query, state.vectors, vectors)
+    pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress("scoring train queries with some items", done, len(pairs))
+
+    scores = score_pairs(state.scorer, queries, pairs, cache=state.cache, progress=advance)
+    return factorize(scores, state.vectors, vectors, solver=solver)
 
 
 def encoded(

@@ -19,11 +19,13 @@ from crosscut.errors import InputError
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.segments import Segments
+from crosscut.scores.cache import StoreCache
 from crosscut.search.first import Dense, Drawn, Filled, FirstStage, Lexical, Union
 from crosscut.search.searcher import Searcher
-from crosscut.spaces.base import Vectors
+from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
+from crosscut.spaces.factorization.factors import Factors
 
 FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
 TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")
@@ -54,6 +56,7 @@ class State:
     bm25: BM25 | None = None
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
+    factors: Factors | None = None  # (n × d) of a sparse score matrix
     cache: ScoreCache | None = None
     seed: int = 0
     _searchers: dict[tuple[Any, ...], Searcher] = field(default_factory=dict, repr=False)
@@ -86,6 +89,11 @@ class State:
             more = extended_scores(self.anchors, self.vectors, vectors, self.measured, len(items))
             parts["anchors"] = np.concatenate([self.anchors, more.astype(self.anchors.dtype)], axis=1)
             parts["measured"] = np.append(self.measured, np.zeros(len(items), np.bool_))
+        if self.factors is not None and vectors is not None:
+            parts["factors"] = self.factors.extended(vectors)
+        if isinstance(self.cache, StoreCache):
+            self.cache.flush()
+            parts["cache"] = self.cache.store.cache([*(item.full_text for item in self.items), *texts])
         return self.changed(
             items=self.items + items,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
@@ -103,10 +111,13 @@ class State:
             if key not in self._searchers:
                 if method in TAKES_FIRST:
                     settings = {"first": self.first_stage(first), **settings}
+                if method == "axn" and self.factors is not None:  # scores as the factors were fitted to them
+                    normal = self.factors.normalisation
+                    settings = {"alpha": normal.alpha, "beta": normal.beta, **settings}
                 self._searchers[key] = Searcher(
                     self.scorer,
                     vectors=self.encoder_space,
-                    space=self.anchor_space if method in (*NEEDS_ANCHORS, "crosscut") else None,
+                    space=self._space(method),
                     method=method,
                     texts=Texts(self.items),
                     n=len(self.items),
@@ -115,6 +126,14 @@ class State:
                     **settings,
                 )
             return self._searchers[key]
+
+    def _space(self, method: str) -> Space | None:
+        """What a method searches beside the encoder's vectors."""
+        if method in NEEDS_ANCHORS:
+            return self.anchor_space
+        if method == "crosscut":
+            return self.anchor_space or self.factors
+        return self.factors if method == "axn" else None
 
     def first_stage(self, first: FirstChoice) -> FirstStage:
         """Round one: by query vector, by words, by both in turn, or by chance."""
