@@ -9,7 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut.errors import BudgetError, CrosscutError, InputError, LockedError, MissingDependency, ScorerError
+    from crosscut.errors import (
+        BudgetError,
+        CrosscutError,
+        DivergedError,
+        InputError,
+        LockedError,
+        MissingDependency,
+        ScorerError,
+    )
     from crosscut.evaluation.replay import Report, replay
     from crosscut.index import Index
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
@@ -17,6 +25,8 @@ if TYPE_CHECKING:
     from crosscut.search.searcher import Searcher
     from crosscut.search.stopping import Patience
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
+    from crosscut.spaces.factorization import Factors, factorize
+    from crosscut.spaces.sparse import SparseScores
 
 __version__ = "0.1.0"
 
@@ -24,6 +34,8 @@ __all__ = [
     "CUR",
     "BudgetError",
     "CrosscutError",
+    "DivergedError",
+    "Factors",
     "Hit",
     "Hits",
     "Index",
@@ -37,14 +49,24 @@ __all__ = [
     "Report",
     "ScorerError",
     "Searcher",
+    "SparseScores",
     "Stacked",
     "TextScorer",
     "Vectors",
+    "factorize",
     "replay",
 ]
 
 _HOME = {
-    "errors": ("BudgetError", "CrosscutError", "InputError", "LockedError", "MissingDependency", "ScorerError"),
+    "errors": (
+        "BudgetError",
+        "CrosscutError",
+        "DivergedError",
+        "InputError",
+        "LockedError",
+        "MissingDependency",
+        "ScorerError",
+    ),
     "evaluation.replay": ("Report", "replay"),
     "index": ("Index",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
@@ -52,6 +74,8 @@ _HOME = {
     "search.searcher": ("Searcher",),
     "search.stopping": ("Patience",),
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
+    "spaces.factorization": ("Factors", "factorize"),
+    "spaces.sparse": ("SparseScores",),
 }
 
 

@@ -45,6 +45,28 @@ class Segments:
         """The size of the corpus, for whoever searches it."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
+    @property
+    def pairs_at_once(self) -> int:
+        """Pairs that the scorer likes to be handed at a time, when there is a deadline."""
+        return max((int(getattr(bound, "pairs_at_once", 32)) for _, bound in self._parts), default=32)
+
+    def within(self, seconds: float) -> Segments:
+        """The same for a scorer that keeps time itself, told how long it has."""
+        if not any(hasattr(bound, "within") for _, bound in self._parts):
+            return self
+        made = Segments.__new__(Segments)
+        made.scorer, made._ends = self.scorer, self._ends
+        made._parts = [
+            (texts, bound.within(seconds) if hasattr(bound, "within") else bound) for texts, bound in self._parts
+        ]
+        return made
+
+    def preload(self) -> None:
+        """Prepare every item now, where a scorer would do it when an item is first scored."""
+        for _, bound in self._parts:
+            if hasattr(bound, "preload"):
+                bound.preload()
+
     def score(self, query: Any, positions: Positions) -> Floats:
         (answer,) = self.score_many([(query, positions)])
         if isinstance(answer, Exception):
