@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from crosscut.errors import InputError, ScorerError
 from crosscut.scores import ScoreStore
 from crosscut.scores.engines import LocalEngine, RayEngine, score_dense, score_pairs
+from crosscut.scores.engines.ray import _connect
 from tests import hash_scorer
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -95,6 +97,14 @@ def test_the_model_in_the_box_scores_the_same_on_ray(cluster: Any, tmp_path: Pat
     score_dense(tmp_path / "local", "default", queries, items)
     matrices = [ScoreStore.open(tmp_path / name).matrix(queries, items) for name in ("ray", "local")]
     np.testing.assert_allclose(matrices[0], matrices[1], rtol=0, atol=1e-5)
+
+
+def test_an_address_where_nobody_answers_is_a_sentence() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(InputError, match="nobody answers at"):
+            _connect(ray, address)
 
 
 def test_a_failing_worker_is_a_sentence(cluster: Any, tmp_path: Path) -> None:

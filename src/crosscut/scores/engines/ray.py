@@ -8,6 +8,7 @@ the actors commit by themselves.
 from __future__ import annotations
 
 import os
+import socket
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -145,6 +146,14 @@ def _ray() -> Any:
 
 def _connect(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():  # Ray itself tries for many minutes
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            raise InputError(
+                f"nobody answers at {address!r} ({error}); give the address that `ray start --head` printed, or 'auto'"
+            ) from error
     try:
         options: dict[str, Any] = {} if address else {"include_dashboard": False}
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
