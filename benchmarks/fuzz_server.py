@@ -4,8 +4,8 @@
 
 Three sources, in turn: requests that schemathesis draws from the OpenAPI schema (valid and invalid ones), JSON of the
 right fields with wrong values, and bytes that are no HTTP at all or break off. The server is a real one, with a token
-set and a scorer behind an HTTP endpoint with a key; both secrets must not appear in any answer or log line. In the end the
-server must still find what it found at first.
+set and a scorer behind an HTTP endpoint with a key; both secrets must not appear in any answer or log line. In the end
+the server must still find what it found at first.
 """
 
 from __future__ import annotations
