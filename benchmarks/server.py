@@ -55,9 +55,8 @@ def build(corpus: Path, folder: Path) -> None:
 
 
 def raw(folder: Path, queries: list[str]) -> dict[str, Any]:
-    """Pairs per second of the bound scorer on the pairs of real searches, all items encoded before."""
+    """Pairs per second of the bound scorer on the pairs of real searches, whose items are encoded before."""
     index = Index.load(folder)
-    index.preload()
     scorer = index._state.scorer
     assert scorer is not None
     found = index.search_many(queries, K, BUDGET)
