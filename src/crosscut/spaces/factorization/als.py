@@ -61,7 +61,8 @@ def als(
     vectors, query_vectors
         V⁰ (n × d) and U⁰ (|Q| × d) of the encoder.
     ridge
-        μ; of several, the one with the lowest held-out loss.
+        μ over the mean squared length of the encoder's vectors (1 for unit vectors); of several, the one with the lowest
+        held-out loss.
     epochs, patience, tolerance
         At most so many; fewer once the held-out loss has not fallen for `patience` of them, or a pass changes the
         training loss by less than a share `tolerance`.
@@ -77,9 +78,10 @@ def als(
     made = problem(
         scores, vectors, query_vectors, normalise=normalise, validation=validation, by_query=False, seed=seed
     )
+    unit = float(np.mean(np.sum(made.queries**2, axis=1)) + np.mean(np.sum(made.items**2, axis=1))) / 2 or 1.0
     chosen: tuple[float, Progress, tuple[Matrix, Matrix]] | None = None
     for value in sorted(ridges, reverse=True):  # from the most cautious: worse twice, and the rest need no trial
-        progress, factors = _fit(made, value, epochs, patience, tolerance)
+        progress, factors = _fit(made, value * unit, epochs, patience, tolerance, started)
         if chosen is None or progress.held_out[progress.best] < chosen[1].held_out[chosen[1].best]:
             chosen = value, progress, factors
         elif value < chosen[0] / 5:
@@ -88,19 +90,19 @@ def als(
     value, progress, (queries, items) = chosen
     if len(made.held) and progress.best:
         everything = replace(made, train=made.whole, held=made.whole.take(np.zeros(len(made.whole), dtype=bool)))
-        queries, items = _fit(everything, value, progress.best, epochs, 0.0)[1]
+        queries, items = _fit(everything, value * unit, progress.best, epochs, 0.0, started)[1]
     settings: dict[str, Any] = {"ridge": value, "epochs": epochs, "validation": validation, "seed": seed}
-    fitting = progress.fitting(scores, time.perf_counter() - started, settings)
+    fitting = progress.fitting(scores, settings)
     return Factors(items, queries, made.whole.normalisation, fitting)
 
 
 def _fit(
-    made: Problem, ridge: float, epochs: int, patience: int, tolerance: float
+    made: Problem, ridge: float, epochs: int, patience: int, tolerance: float, started: float
 ) -> tuple[Progress, tuple[Matrix, Matrix]]:
     """Alternate from the encoder's vectors; the best U and V."""
     by_query, by_item = Rows.of(made.train), Rows.of(made.train, transposed=True)
     queries, items = made.queries, made.items
-    progress = Progress("als", patience, "raise the ridge")
+    progress = Progress("als", patience, "raise the ridge", started)
     progress.note(made.loss(made.train, queries, items), made.loss(made.held, queries, items))
     best = queries, items
     for _ in range(epochs):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +43,7 @@ class Fitting:
     observed: int  # entries of G
     held_out: list[float]  # root mean squared error on the held-out pairs: at the start, after each epoch
     trained: list[float]  # the same on the pairs trained on
+    elapsed: list[float]  # seconds from the start of the fit to each of them
     best: int  # the epoch that was kept
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -203,8 +205,10 @@ def problem(
 class Progress:
     """The losses of a fit, epoch by epoch; guards against NaN and says when to stop."""
 
-    def __init__(self, solver: str, patience: int, hint: str) -> None:
+    def __init__(self, solver: str, patience: int, hint: str, started: float | None = None) -> None:
         self.solver, self.patience, self.hint = solver, patience, hint
+        self.started = time.perf_counter() if started is None else started
+        self.elapsed: list[float] = []
         self.held_out: list[float] = []
         self.trained: list[float] = []
         self.best = 0
@@ -215,6 +219,7 @@ class Progress:
         for name, value in (("training", trained), ("held-out", held_out)):
             if not np.isfinite(value) and not (name == "held-out" and np.isnan(value) and np.isfinite(trained)):
                 raise DivergedError(f"the {name} loss of {self.solver} is {value} after epoch {epoch}: {self.hint}")
+        self.elapsed.append(time.perf_counter() - self.started)
         self.trained.append(trained)
         self.held_out.append(held_out)
         # without held-out pairs there is nothing to choose by: the last epoch counts
@@ -228,16 +233,18 @@ class Progress:
         """Whether the held-out loss has not fallen for `patience` epochs."""
         return len(self.held_out) - 1 - self.best >= self.patience
 
-    def fitting(self, scores: SparseScores, seconds: float, settings: dict[str, Any]) -> Fitting:
+    def fitting(self, scores: SparseScores, settings: dict[str, Any]) -> Fitting:
+        """The report of a fit that ends now."""
         return Fitting(
             solver=self.solver,
             calls=scores.calls,
             cached=scores.cached,
             scoring_seconds=scores.seconds,
-            training_seconds=seconds,
+            training_seconds=time.perf_counter() - self.started,
             observed=len(scores),
             held_out=self.held_out,
             trained=self.trained,
+            elapsed=self.elapsed,
             best=self.best,
             settings=settings,
         )

@@ -148,7 +148,7 @@ def inductive(
     trained = [parameter for net in nets for parameter in net.parameters()] + ([] if gate is None else gates)
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
     queries, items = torch.from_numpy(made.queries), torch.from_numpy(made.items)
-    progress = Progress("inductive AdamW", patience, f"lower the learning rate ({rate})")
+    progress = Progress("inductive AdamW", patience, f"lower the learning rate ({rate})", started)
 
     def mlps() -> tuple[Mlp, Mlp]:
         pair = [
@@ -189,6 +189,6 @@ def inductive(
     assert best is not None
     settings: dict[str, Any] = {"rate": rate, "epochs": epochs, "batch": batch, "decay": decay, "gate": gate}
     settings |= {"validation": validation, "seed": seed}
-    fitting = progress.fitting(scores, time.perf_counter() - started, settings)
+    fitting = progress.fitting(scores, settings)
     u, v = best[0](made.queries), best[1](made.items)
     return InductiveFactors(v, u, made.whole.normalisation, fitting, *best)

@@ -61,7 +61,7 @@ def transductive(
     optimizer = torch.optim.AdamW([u, v], lr=rate, weight_decay=decay)
     rows, columns = torch.from_numpy(made.train.pairs.queries), torch.from_numpy(made.train.pairs.items)
     targets = torch.from_numpy(made.train.scores.astype(np.float32))
-    progress = Progress("transductive AdamW", patience, f"lower the learning rate ({rate})")
+    progress = Progress("transductive AdamW", patience, f"lower the learning rate ({rate})", started)
 
     def note() -> tuple[Any, Any] | None:
         queries, items = u.detach().numpy(), v.detach().numpy()
@@ -82,7 +82,7 @@ def transductive(
             break
     assert best is not None
     settings = {"rate": rate, "epochs": epochs, "batch": batch, "decay": decay, "validation": validation, "seed": seed}
-    fitting = progress.fitting(scores, time.perf_counter() - started, settings)
+    fitting = progress.fitting(scores, settings)
     return Factors(best[1], best[0], made.whole.normalisation, fitting)
 
 
