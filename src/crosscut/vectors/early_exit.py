@@ -96,10 +96,14 @@ class Trees:
 
 @dataclass(frozen=True)
 class Regression:
-    """REG: after τ lists a forest predicts how many the query needs; `stability` makes it REG+int."""
+    """REG: after τ lists a forest predicts how many the query needs; `stability` makes it REG+int.
+
+    `factor` times the prediction are visited: a forest predicts the mean, and the mean is too few for half of them.
+    """
 
     trees: Trees = field(repr=False)
     stability: bool = False
+    factor: float = 1.0
     tau: int = TAU
     lists: int | None = None
 
@@ -107,10 +111,11 @@ class Regression:
         from crosscut.vectors.probing import Program
 
         most = min(self.lists or cap, cap)
-        return Program.fixed(most)._replace(tau=self.tau, regression=self.trees.forest())
+        forest = self.trees.forest()
+        return Program.fixed(most)._replace(tau=self.tau, regression=forest._replace(value=self.factor * forest.value))
 
     def json(self) -> dict[str, Any]:
-        mine = {"stability": self.stability, "tau": self.tau, "lists": self.lists}
+        mine = {"stability": self.stability, "factor": self.factor, "tau": self.tau, "lists": self.lists}
         return {"rule": "regression", **mine, "trees": self.trees.json()}
 
 

@@ -43,7 +43,7 @@ def write(path: Path, record: Mapping[str, Any], arrays: Mapping[str, npt.NDArra
 
 
 def read(path: Path, names: Sequence[str], *, memory_map: bool) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """What `write` wrote."""
+    """What `write` wrote. Memory maps are copy-on-write: the compiled search wants arrays it could write to."""
     try:
         record = json.loads((path / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def read(path: Path, names: Sequence[str], *, memory_map: bool) -> tuple[dict[st
     for name in names:
         file = path / f"{name}.npy"
         try:
-            arrays[name] = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
+            arrays[name] = np.load(file, mmap_mode="c" if memory_map else None, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{str(file)!r} is missing or damaged: {error}") from None
     return record, arrays

@@ -26,7 +26,7 @@ Double: TypeAlias = npt.NDArray[np.float64]
 Places: TypeAlias = npt.NDArray[np.int64]
 
 RATIOS = 10  # similarities of the 10th, 20th, … 100th centroid over the first
-CLUES = 5
+CLUES = 7
 BEST, KTH, KEPT, FIRST = range(4)
 """Columns of a trace."""
 
@@ -213,18 +213,37 @@ def odds(clues: Double, coefficients: Double) -> float:
 
 
 @compiled()
-def look(best: float, first: float, following: float, mean: float, scale: float, h: int, since: int, clues: Double) -> None:
+def look(
+    best: float, first: float, following: float, mean: float, scale: float, h: int, since: int, clues: Double
+) -> None:
     """What is known after h lists of whether a later one holds something better than the best so far.
 
     In units of the spread of this query's similarities to all centroids: how far the best lies above the next
-    centroid, how far the next centroid lies below the first, how far the first stands out; and, as logarithms, the
-    lists probed and those since the best last changed.
+    centroid, how far the next centroid lies below the first, how far the first stands out. As logarithms: the lists
+    probed and those since the best last changed. And what kind of query it is: that mean and that spread themselves.
     """
     clues[0] = (best - following) / scale
     clues[1] = (first - following) / scale
     clues[2] = (first - mean) / scale
     clues[3] = np.log(h)
     clues[4] = np.log(1 + since)
+    clues[5] = mean
+    clues[6] = scale
+
+
+@compiled()
+def look_all(traces: Single, near: Single, moments: Double) -> Double:
+    """`look` after every list of every trace: (q × N × clues). After the last list of all, the last stands for next."""
+    out = np.zeros((traces.shape[0], traces.shape[1], CLUES))
+    for row in range(traces.shape[0]):
+        since = 0
+        for h in range(traces.shape[1]):
+            best = traces[row, h, BEST]
+            since = since + 1 if h and best == traces[row, h - 1, BEST] else 0
+            following = near[row, min(h + 1, near.shape[1] - 1)]
+            if best > -np.inf:
+                look(best, near[row, 0], following, moments[row, 0], moments[row, 1], h + 1, since, out[row, h])
+    return out
 
 
 @compiled()
