@@ -327,3 +327,33 @@ def test_learned_rules_are_optional(lessons: Lessons, monkeypatch: pytest.Monkey
 def test_what_is_refused(make: Any) -> None:
     with pytest.raises(InputError):
         make()
+
+
+def test_bench_ivf(tmp_path: Path) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from crosscut.cli import app
+
+    np.save(tmp_path / "items.npy", clumps(1500))
+    np.save(tmp_path / "train.npy", clumps(150, seed=4))
+    np.save(tmp_path / "test.npy", clumps(40, seed=5))
+    (tmp_path / "gold.json").write_text(json.dumps([[j, j + 1] if j % 2 else [] for j in range(40)]))
+    files = ["--vectors", str(tmp_path / "items.npy"), "--queries", str(tmp_path / "train.npy")]
+    more = ["--test-queries", str(tmp_path / "test.npy"), "--judgements", str(tmp_path / "gold.json")]
+    rest = ["--lists", "40", "-k", "10", "--repeats", "1", "--json", str(tmp_path / "out.json")]
+    done = CliRunner().invoke(app, ["bench", "ivf", *files, *more, *rest, "--save", str(tmp_path / "ivf")])
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "out.json").read_text())
+    rows = {row["name"]: row for row in record["rows"]}
+    assert {"fixed", "patience", "chance"} <= set(rows)
+    assert rows["fixed"]["lists"] == record["N"]
+    assert rows["fixed"]["p"] == 1.0
+    assert record["limits"]["oracle_lists"] <= rows["fixed"]["lists"]
+    assert 0 <= rows["patience"]["mrr_10"] <= 1
+    assert IVF.load(tmp_path / "ivf").rule.lists == record["N"]
+    plain = CliRunner().invoke(app, ["bench", "ivf", *files, "--lists", "40", "-k", "10", "--repeats", "1"])
+    assert plain.exit_code == 0, plain.output
+    assert "patience" in plain.output
+    assert "mRR" not in plain.output

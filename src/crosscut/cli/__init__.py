@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from crosscut.cli import demo, replay, train
+from crosscut.cli import bench, demo, replay, train
 from crosscut.errors import CrosscutError
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ def root(
 app.command()(demo.demo)
 app.command()(replay.replay)
 app.add_typer(train.app, name="train")
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
