@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from crosscut.cli import demo, evaluate, index, replay, score, search, serve, train
+from crosscut.cli import bench, demo, evaluate, index, replay, score, search, serve, train
 from crosscut.errors import CrosscutError
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ app.command()(replay.replay)
 app.command()(serve.serve)
 app.command()(score.score)
 app.add_typer(train.app, name="train")
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
