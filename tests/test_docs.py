@@ -45,6 +45,14 @@ def corpus(folder: Path) -> None:
     (folder / "more.jsonl").write_text(json.dumps({"id": "more", "text": "one more about vaccines"}) + "\n")
     (folder / "train.txt").write_text("".join(f"tell me about a {a} and a {b}\n" for a in TOPICS for b in TOPICS[:3]))
     (folder / "queries.txt").write_text("how do vaccines work\nwhere is the river\n")
+    scifact = folder / "scifact"
+    scifact.mkdir()
+    (scifact / "corpus.jsonl").write_text("".join(json.dumps({"_id": i["id"], **i}) + "\n" for i in items[:6]))
+    (scifact / "queries.jsonl").write_text('{"_id": "q1", "text": "rivers"}\n{"_id": "q2", "text": "banks"}\n')
+    (scifact / "qrels.tsv").write_text("q1\t2\t1\nq2\t3\t1\n")
+    (folder / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items[:5]))
+    (folder / "train.tsv").write_text("t1\ta river\nt2\ta bank\n")
+    (folder / "pairs.tsv").write_text("q1\t2\nq2\t0\n")
     rng = np.random.default_rng(0)
     u, v = rng.normal(size=(60, 6)), rng.normal(size=(300, 6))
     for name, array in {"test": u[:20] @ v.T, "train": u[20:] @ v.T, "v": v, "u": u[:20]}.items():
