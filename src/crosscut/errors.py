@@ -4,7 +4,9 @@
     ├── InputError              an argument or a file that cannot be used (also a ValueError)
     ├── LockedError             another process is changing the same folder
     ├── BudgetError             more calls asked for than the budget allows
+    ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
+    ├── StoreError              a score store that cannot be written or read
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -44,8 +46,16 @@ class BudgetError(CrosscutError):
     """A search asked for more calls than its budget allows."""
 
 
+class DivergedError(CrosscutError):
+    """A loss became NaN or infinite; the message says what to lower or raise."""
+
+
 class MissingDependency(CrosscutError, ImportError):
     """An optional package is needed; the message names the command that installs it."""
+
+
+class StoreError(CrosscutError):
+    """A score store cannot be written or read; what it already holds is unharmed."""
 
 
 class ScorerError(CrosscutError):
