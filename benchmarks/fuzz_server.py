@@ -204,9 +204,9 @@ def main() -> None:
         with scorer, running(app) as url, httpx.Client(base_url=url, timeout=SLOW) as client:
             asked = {"query": "red cat sea", "k": 5, "budget": 20}
             first = client.post("/search", json=asked, headers=HEADERS).json()["hits"]
-            from_schema_count = arguments.requests // 2
+            from_schema_count = arguments.requests * 4 // 10
             from_schema(httpx.Client(base_url=url, timeout=SLOW, headers=HEADERS), from_schema_count, record)
-            wrong_values(client, arguments.requests * 3 // 10, record)
+            wrong_values(client, arguments.requests * 4 // 10, record)
             done = sum(sum(counts.values()) for counts in record.statuses.values())
             broken_bytes(url, max(arguments.requests - done, arguments.requests // 5), record)
             again = client.post("/search", json=asked, headers=HEADERS).json()["hits"]

@@ -51,7 +51,9 @@ def running(app: Any) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    config = uvicorn.Config(app, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=10)
+    config = uvicorn.Config(
+        app, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=10, timeout_keep_alive=300
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
