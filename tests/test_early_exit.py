@@ -16,7 +16,7 @@ from crosscut.vectors.early_exit import Cascade, Chance, Classifier, Fixed, Regr
 from crosscut.vectors.ivf import IVF
 from crosscut.vectors.learned import Lessons, study
 from crosscut.vectors.patience import Patience
-from crosscut.vectors.tuning import candidates, fewest, stops, tune
+from crosscut.vectors.tuning import candidates, fewest, stops
 
 K, TAU = 20, 3
 
@@ -221,9 +221,7 @@ def slow_stop(rule: Rule, index: IVF, lessons: Lessons, row: int) -> int:
     return most
 
 
-@pytest.mark.parametrize(
-    "name", ["fixed", "reg", "reg+int", "classifier", "cascade reg", "cascade patience", "chance"]
-)
+@pytest.mark.parametrize("name", ["fixed", "reg", "reg+int", "classifier", "cascade reg", "cascade patience", "chance"])
 def test_rules_match_slow_references(name: str, rules: dict[str, Rule], index: IVF, lessons: Lessons) -> None:
     rule = rules[name]
     found = index.search_many(lessons.queries, K, rule=rule)
@@ -255,14 +253,10 @@ def test_synthetic_queries_are_made_of_train_queries_alone(lessons: Lessons, mon
     train, held = lessons.some(np.arange(250)), lessons.some(np.arange(250, 400))
     seen: list[npt.NDArray[Any]] = []
     original = over_sampling.SMOTE.fit_resample
-    monkeypatch.setattr(
-        over_sampling.SMOTE, "fit_resample", lambda self, x, y: seen.append(x) or original(self, x, y)
-    )
+    monkeypatch.setattr(over_sampling.SMOTE, "fit_resample", lambda self, x, y: seen.append(x) or original(self, x, y))
     checks: list[Any] = []
     grow = learned._grow
-    monkeypatch.setattr(
-        learned, "_grow", lambda *a, **b: checks.append((a[1], a[2])) or grow(*a, **b)
-    )
+    monkeypatch.setattr(learned, "_grow", lambda *a, **b: checks.append((a[1], a[2])) or grow(*a, **b))
     learned.learn_classifier(train, 30, tau=TAU, check=held)
     assert len(seen) == 1
     np.testing.assert_array_equal(seen[0], train.features(TAU))

@@ -9,12 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut.errors import BudgetError, CrosscutError, InputError, MissingDependency, ScorerError
+    from crosscut.errors import (
+        BudgetError,
+        CrosscutError,
+        DivergedError,
+        InputError,
+        LockedError,
+        MissingDependency,
+        ScorerError,
+    )
     from crosscut.evaluation.replay import Report, replay
+    from crosscut.index import Index
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.search.hits import Hit, Hits
     from crosscut.search.searcher import Searcher
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
+    from crosscut.spaces.factorization import Factors, factorize
+    from crosscut.spaces.sparse import SparseScores
     from crosscut.vectors.early_exit import Fixed
     from crosscut.vectors.ivf import IVF
     from crosscut.vectors.patience import Patience
@@ -26,11 +37,15 @@ __all__ = [
     "IVF",
     "BudgetError",
     "CrosscutError",
+    "DivergedError",
+    "Factors",
     "Fixed",
     "Hit",
     "Hits",
+    "Index",
     "InputError",
     "ItemScores",
+    "LockedError",
     "MatrixScorer",
     "MemoryCache",
     "MissingDependency",
@@ -38,19 +53,32 @@ __all__ = [
     "Report",
     "ScorerError",
     "Searcher",
+    "SparseScores",
     "Stacked",
     "TextScorer",
     "Vectors",
+    "factorize",
     "replay",
 ]
 
 _HOME = {
-    "errors": ("BudgetError", "CrosscutError", "InputError", "MissingDependency", "ScorerError"),
+    "errors": (
+        "BudgetError",
+        "CrosscutError",
+        "DivergedError",
+        "InputError",
+        "LockedError",
+        "MissingDependency",
+        "ScorerError",
+    ),
     "evaluation.replay": ("Report", "replay"),
+    "index": ("Index",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "search.hits": ("Hit", "Hits"),
     "search.searcher": ("Searcher",),
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
+    "spaces.factorization": ("Factors", "factorize"),
+    "spaces.sparse": ("SparseScores",),
     "vectors.early_exit": ("Fixed",),
     "vectors.ivf": ("IVF",),
     "vectors.patience": ("Patience",),

@@ -84,9 +84,7 @@ def table_2(
         mrr, deep = (None, None) if judged is None or gold is None else judge(out.ids, gold, judged)
         base = found["fixed"]
         per_query = lessons.recall(out.lists) if mrr is None else mrr
-        against = (
-            lessons.recall(base.lists) if judged is None or gold is None else judge(base.ids, gold, judged)[0]
-        )
+        against = lessons.recall(base.lists) if judged is None or gold is None else judge(base.ids, gold, judged)[0]
         seconds = float(np.median(times[name]))
         reached = float(lessons.recall(out.lists).mean())
         rival = fewest(lessons, reached)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Positions
 from crosscut.scorers.meter import NO_POSITIONS
+from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
 from crosscut.vectors.flat import best, predictions, rerank, slack_for
@@ -56,10 +58,18 @@ class Listed(Drawn):
 
 @dataclass(frozen=True)
 class Dense:
-    """The items closest to the encoder's query vector; `otherwise` for queries without one (None: an error)."""
+    """The items closest to the encoder's query vector; `otherwise` for queries without one (None: an error).
+
+    `index` finds them without reading every vector; when not given, the one that the space brings along, if it does.
+    """
 
     space: Space
     otherwise: FirstStage | None = field(default_factory=Drawn)
+    index: Candidates | None = None
+
+    def __post_init__(self) -> None:
+        if self.index is None:
+            object.__setattr__(self, "index", candidates(self.space))
 
     def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
         picks: list[Positions] = [NO_POSITIONS] * len(walks)
@@ -77,10 +87,44 @@ class Dense:
             for j, pick in zip(lack, drawn, strict=True):
                 picks[j] = pick
         vectors = [vector for j in have if (vector := walks[j].vector) is not None]
+        if self.index is not None and have:
+            gone = [np.concatenate([walks[j].account.positions, taken[j]]) for j in have]
+            wanted = [counts[j] + slack_for(counts[j]) for j in have]
+            found = self.index.top(vectors, wanted, gone, walks[have[0]].allowed)
+            for j, vector, places in zip(have, vectors, found, strict=True):
+                picks[j] = rerank(self.space, vector, places, 0.0, counts[j])[0]
+            return picks
         for j, vector, row in zip(have, vectors, predictions(self.space, vectors), strict=True):
             values = walks[j].mask(row, taken[j])
             places = best(values, counts[j], slack_for(counts[j]))
             picks[j] = rerank(self.space, vector, places, 0.0, counts[j])[0]
+        return picks
+
+
+class Retriever(Protocol):
+    """Anything that ranks items for a query's text."""
+
+    def scores(self, query: str) -> npt.NDArray[np.float32]:
+        """One score per item (n); 0 or less where it has nothing to say."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """The items that a retriever of texts ranks first: BM25. Items it knows nothing of are not picked."""
+
+    retriever: Retriever
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        picks: list[Positions] = []
+        for walk, count, gone in zip(walks, counts, taken, strict=True):
+            if not count:
+                picks.append(NO_POSITIONS)
+                continue
+            values = walk.mask(self.retriever.scores(str(walk.account.query)), gone)
+            places = best(values, count)
+            places = places[np.lexsort((places, -values[places]))]
+            picks.append(places[values[places] > 0][:count])
         return picks
 
 
@@ -116,3 +160,18 @@ class Union:
             turns = [ranking[j][turn] for turn in range(longest) for ranking in rankings if turn < len(ranking[j])]
             picks.append(np.array(list(dict.fromkeys(turns))[:count], dtype=np.int64))
         return picks
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A first stage, and another for what it leaves open."""
+
+    stage: FirstStage
+    rest: FirstStage
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        picks = self.stage.pick(walks, counts, taken, n)
+        missing = [count - len(pick) for count, pick in zip(counts, picks, strict=True)]
+        gone = [np.concatenate(pair) for pair in zip(taken, picks, strict=True)]
+        more = self.rest.pick(walks, missing, gone, n)
+        return [np.concatenate(pair) for pair in zip(picks, more, strict=True)]

@@ -13,7 +13,7 @@ scorer as one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,7 @@ from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
 from crosscut.scorers.meter import Meter
 from crosscut.search.blas import few_threads
+from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.estimators import Estimator
 from crosscut.search.first import Drawn, FirstStage
 from crosscut.search.hits import Round, Seconds
@@ -30,7 +31,7 @@ from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
 from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
-from crosscut.vectors.flat import predictions, rerank
+from crosscut.vectors.flat import predictions, rerank, slack_for
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Offset:
 class Plan:
     """The parts of a method.
 
-    Without an `estimator` and its `space`, there is one round.
+    Without an `estimator` and its `space`, there is one round. `index` finds the top of a round without predicting
+    every item; when not given, the one that the space brings along, if it does.
     """
 
     n: int
@@ -62,8 +64,14 @@ class Plan:
     estimator: Estimator | None = None
     selection: Selection = field(default_factory=Top)
     offset: Offset = field(default_factory=Offset)
+    shortlist: int | None = None  # S: every round stays within the first stage's top S
+    index: Candidates | None = None
 
     def __post_init__(self) -> None:
+        if self.index is None and self.space is not None:
+            object.__setattr__(self, "index", candidates(self.space, self.offset.base))
+        if self.shortlist is not None and self.shortlist < 1:
+            raise InputError(f"a shortlist holds at least 1 item; got {self.shortlist}")
         if self.schedule.rounds > 1 and (self.space is None or self.estimator is None):
             raise InputError(f"{self.schedule.rounds} rounds need a space and an estimator; without them there is 1")
 
@@ -75,6 +83,8 @@ def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool =
             walk.fit = plan.estimator.start(plan.space, walk.vector)
         if not walk.open(plan.n):
             walk.stop = "exhausted"
+    if plan.shortlist is not None:
+        _shorten(plan, plan.shortlist, [walk for walk in walks if walk.stop is None])
     sizes = plan.schedule.sizes(max((walk.account.budget for walk in walks), default=0))
     for number, size in enumerate(sizes):
         active = [walk for walk in walks if walk.stop is None]
@@ -83,9 +93,27 @@ def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool =
         last = number == len(sizes) - 1
         counts = [walk.account.left if last else min(size, walk.account.left) for walk in active]
         choices = _later_round(plan, active, counts, keep) if number else _first_round(plan, active, counts, last)
+        wanted = [j for j, walk in enumerate(active) if not _enough(walk, choices[j])]
+        active, choices = [active[j] for j in wanted], [choices[j] for j in wanted]
+        if not active:
+            return
         _score(meter, active, choices)
         for walk in active:
             walk.stop = _why_stop(plan, walk, meter, k, last)
+
+
+def _shorten(plan: Plan, size: int, walks: Sequence[Walk]) -> None:
+    """Let every query score no more than the caller's items and the first stage's, `size` in all, best first."""
+    lists = [walk.given[:size] for walk in walks]
+    if isinstance(plan.first, Drawn) and any(not len(ranking) for ranking in lists):
+        raise InputError(
+            f"a shortlist of {size} is the top of a first stage, and this one draws at random: "
+            "pass first='dense', another first stage, or first_ids"
+        )
+    more = plan.first.pick(walks, [size - len(ranking) for ranking in lists], lists, plan.n)
+    for walk, ranking, rest in zip(walks, lists, more, strict=True):
+        walk.given = np.concatenate([ranking, rest])  # round one need not rank again
+        walk.allowed = np.sort(walk.given)
 
 
 @dataclass
@@ -112,14 +140,44 @@ def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], last:
 
 
 def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep: bool) -> list[_Choice]:
-    space, base, scale = plan.space, plan.offset.base, plan.offset.scale
-    assert space is not None
     started = time.perf_counter()
     with few_threads(len(walks)):
-        vectors = [_fit(plan, walk) / scale for walk in walks]
+        vectors = [_fit(plan, walk) / plan.offset.scale for walk in walks]
     fitted = time.perf_counter()
+    if plan.index is not None and isinstance(plan.selection, Top) and plan.shortlist is None and not keep:
+        choices = _from_index(plan, plan.index, walks, counts, vectors)
+    else:
+        choices = _from_all(plan, walks, counts, vectors, keep)
+    share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
+    for choice in choices:
+        choice.seconds = share
+    return choices
+
+
+def _from_index(
+    plan: Plan, index: Candidates, walks: Sequence[Walk], counts: Sequence[int], vectors: Sequence[Floats]
+) -> list[_Choice]:
+    """The top of the predictions that a clustered index finds."""
+    assert plan.space is not None
+    gone = [walk.account.positions for walk in walks]
+    wanted = [count + slack_for(count) for count in counts]
+    found = index.top(vectors, wanted, gone, walks[0].allowed)  # queries of a batch share what is allowed
     choices = []
-    for walk, count, u, row in zip(walks, counts, vectors, predictions(space, vectors), strict=True):
+    for u, places, count in zip(vectors, found, counts, strict=True):
+        positions, estimates = rerank(plan.space, u, places, plan.offset.base, count)
+        choices.append(_Choice(positions, estimates, Seconds()))
+    return choices
+
+
+def _from_all(
+    plan: Plan, walks: Sequence[Walk], counts: Sequence[int], vectors: Sequence[Floats], keep: bool
+) -> list[_Choice]:
+    """What the selection rule picks from the predictions of all items."""
+    space, base = plan.space, plan.offset.base
+    assert space is not None
+    choices = []
+    rows = predictions(space, vectors) if plan.shortlist is None else _short_predictions(space, vectors, walks)
+    for walk, count, u, row in zip(walks, counts, vectors, rows, strict=True):
         if isinstance(base, np.ndarray) or base:
             row += base  # (n), in place
         kept = row.astype(np.float32) if keep else None
@@ -130,10 +188,26 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
 
         positions, estimates = plan.selection.pick(values, count, walk.rng, exact)
         choices.append(_Choice(positions, estimates, Seconds(), kept))
-    share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
-    for choice in choices:
-        choice.seconds = share
     return choices
+
+
+def _short_predictions(
+    space: Space, vectors: Sequence[Floats], walks: Sequence[Walk]
+) -> Iterator[npt.NDArray[np.float32]]:
+    """V u over each query's shortlist alone, −inf elsewhere (n)."""
+    for u, walk in zip(vectors, walks, strict=True):
+        row = np.full(space.n, -np.inf, dtype=np.float32)
+        if walk.allowed is not None:
+            row[walk.allowed] = space.rows(walk.allowed) @ u
+        yield row
+
+
+def _enough(walk: Walk, choice: _Choice) -> bool:
+    """Whether a query is expected to have found enough, so that this round is not made."""
+    if walk.expecting is None or not walk.rounds or not walk.expecting.enough(walk.rounds, choice.estimates):
+        return False
+    walk.stop = "target recall"
+    return True
 
 
 def _fit(plan: Plan, walk: Walk) -> Floats:

@@ -338,7 +338,9 @@ class IVF:
     def _queries(self, queries: npt.ArrayLike) -> npt.NDArray[np.float32]:
         points = np.ascontiguousarray(queries, dtype=np.float32)
         if points.ndim != 2 or points.shape[1] != self.d:
-            raise InputError(f"queries of shape {points.shape} for an index of {self.d} dimensions: pass (q × {self.d})")
+            raise InputError(
+                f"queries of shape {points.shape} for an index of {self.d} dimensions: pass (q × {self.d})"
+            )
         _finite(points, "queries")
         return points
 
