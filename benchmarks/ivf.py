@@ -142,9 +142,9 @@ def race(options: argparse.Namespace, name: str, lists: int, items: Array, train
     single = IVF.build(items.astype(np.float32), lists=lists)
     half = IVF(single.centroids, single.vectors.astype(np.float16), single.starts, single.ids)
     rival = rival_of(single, items)
-    tuned = tune(half, train, target=0.95, loss=options.loss, k=100)
+    tuned = tune(half, train, target=0.95, loss=options.loss, k=100, rules=("patience", "chance"))
     n = rival.nprobe = tuned.lists
-    rules = {choice.name: choice.rule for choice in tuned.choices if choice.name in ("patience", "chance")}
+    rules = {choice.name: choice.rule for choice in tuned.choices if choice.name != "fixed"}
     batch, few = test[:1000], test[:100]
     for threads in (1, 2):
         faiss.omp_set_num_threads(threads)
@@ -203,13 +203,14 @@ def growth(options: argparse.Namespace) -> None:
     name = options.sets[0]
     items, _, test, _ = load(options.vectors, name)
     for size in options.sizes:
-        index, built = built_index(copies(items, size), options)
+        index = large_index(items, size, options)
+        if options.only_build:
+            continue
         record = {
             "set": name,
             "size": size,
             "lists": len(index.centroids),
             "probes": options.probes,
-            "build_seconds": built,
             "vectors_GB": index.vectors.nbytes / 1e9,
             "index_GB": index.nbytes / 1e9,
             "ms_single_query": grown(index, test[:20], options),
@@ -222,10 +223,18 @@ def growth(options: argparse.Namespace) -> None:
             keep("loop", {"set": name, **record}, ("set", "items"))
 
 
-def built_index(vectors: Array, options: argparse.Namespace) -> tuple[IVF, float]:
+def large_index(items: Array, size: int, options: argparse.Namespace) -> IVF:
+    """An index of jittered copies: built, or, where --saved names a folder that has it, loaded."""
+    saved = None if options.saved is None else options.saved / str(size)
+    if saved is not None and saved.exists():
+        return IVF.load(saved, memory_map=False)
     started = time.perf_counter()
-    lists = options.lists[0] if options.lists else min(clusters.usual_lists(len(vectors)), 4096)
-    return IVF.build(vectors, lists=lists), time.perf_counter() - started
+    lists = options.lists[0] if options.lists else min(clusters.usual_lists(size), 4096)
+    index = IVF.build(copies(items, size), lists=lists)
+    console.print(f"{size:,} vectors, {lists} lists: built in {time.perf_counter() - started:.0f} s")
+    if saved is not None:
+        index.save(saved)
+    return index
 
 
 def grown(index: IVF, queries: Array, options: argparse.Namespace) -> dict[str, float]:
@@ -314,6 +323,8 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["wordnet-static"])
     parser.add_argument("--lists", type=int, nargs="+", help="numbers of lists; about 4 √n when not given")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 5_000_000])
+    parser.add_argument("--saved", type=Path, help="folder for the large indexes of `growth`")
+    parser.add_argument("--only-build", action="store_true", help="build and save them, measure nothing")
     parser.add_argument("--probes", type=int, default=32)
     parser.add_argument("--loss", type=float, default=0.02)
     parser.add_argument("--repeats", type=int, default=5)

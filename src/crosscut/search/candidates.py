@@ -20,6 +20,7 @@ from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
 from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.vectors.early_exit import Rule
+from crosscut.vectors.faiss import Faiss
 from crosscut.vectors.ivf import IVF
 
 SMALL = 200_000
@@ -34,7 +35,7 @@ class Candidates:
     weight of the index's last coordinate, an item's base (0: it holds none).
     """
 
-    index: IVF
+    index: IVF | Faiss
     columns: Positions
     weights: Floats
     level: float = 0.0
@@ -53,8 +54,7 @@ class Candidates:
         for j, (count, found) in enumerate(zip(counts, places, strict=True)):
             size = self.index.n if allowed is None else len(allowed)
             if len(found) < min(count, size - len(gone[j])):  # the rule was content with less than is asked for
-                everything = len(self.index.centroids)
-                places[j] = self._search(queries[j : j + 1], count, [gone[j]], allowed, everything)[0]
+                places[j] = self._search(queries[j : j + 1], count, [gone[j]], allowed, self.index.most)[0]
         return places
 
     def _search(
@@ -70,7 +70,7 @@ def candidates(space: Space, base: Floats | float = 0.0) -> Candidates | None:
         return None
     blocks, weights = (space.blocks, space.weights) if isinstance(space, Stacked) else ([space], [1.0])
     moving = [j for j, block in enumerate(blocks) if not isinstance(block, Constant)]
-    if len(moving) != 1 or not isinstance(index := blocks[moving[0]], IVF):
+    if len(moving) != 1 or not isinstance(index := blocks[moving[0]], IVF | Faiss):
         return None
     if index.metric != "ip":
         raise InputError("rounds look for high inner products; this index ranks by distance: build it with metric='ip'")
