@@ -76,9 +76,11 @@ def world(path: Path, wordnet: WordNet) -> dict[str, object]:
     with np.load(path) as saved:
         name = "noun." + path.stem.split("-")[1] if "verb" not in path.stem else "verb." + path.stem.split("-")[2]
         collection = wordnet.world(name)
-        scores = saved["test_scores"].astype(np.float64)
+        # anchors are queries of a held-out world as much as test queries are
+        parts = [part for part in ("train", "test") if part in saved]
+        scores = np.concatenate([saved[part] for part in parts]).astype(np.float64)
         vectors = saved["vectors"].astype(np.float32)
-        ids = [str(id) for id in saved["test_ids"]]
+        ids = [str(id) for part in parts for id in saved["anchor_ids" if part == "train" else "test_ids"]]
     positions = collection.positions
     texts = {query.id: query.text for query in collection.queries}
     gold = np.asarray([positions[collection.gold(id)[0]] for id in ids])
