@@ -9,24 +9,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut.errors import BudgetError, CrosscutError, InputError, MissingDependency, ScorerError
+    from crosscut.errors import (
+        BudgetError,
+        CrosscutError,
+        DivergedError,
+        InputError,
+        LockedError,
+        MissingDependency,
+        ScorerError,
+    )
     from crosscut.evaluation.replay import Report, replay
+    from crosscut.index import Index
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.search.hits import Hit, Hits
     from crosscut.search.searcher import Searcher
-    from crosscut.search.stopping import Patience
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
+    from crosscut.spaces.factorization import Factors, factorize
+    from crosscut.spaces.sparse import SparseScores
+    from crosscut.vectors.early_exit import Fixed
+    from crosscut.vectors.ivf import IVF
+    from crosscut.vectors.patience import Patience
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CUR",
+    "IVF",
     "BudgetError",
     "CrosscutError",
+    "DivergedError",
+    "Factors",
+    "Fixed",
     "Hit",
     "Hits",
+    "Index",
     "InputError",
     "ItemScores",
+    "LockedError",
     "MatrixScorer",
     "MemoryCache",
     "MissingDependency",
@@ -34,20 +53,35 @@ __all__ = [
     "Report",
     "ScorerError",
     "Searcher",
+    "SparseScores",
     "Stacked",
     "TextScorer",
     "Vectors",
+    "factorize",
     "replay",
 ]
 
 _HOME = {
-    "errors": ("BudgetError", "CrosscutError", "InputError", "MissingDependency", "ScorerError"),
+    "errors": (
+        "BudgetError",
+        "CrosscutError",
+        "DivergedError",
+        "InputError",
+        "LockedError",
+        "MissingDependency",
+        "ScorerError",
+    ),
     "evaluation.replay": ("Report", "replay"),
+    "index": ("Index",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "search.hits": ("Hit", "Hits"),
     "search.searcher": ("Searcher",),
-    "search.stopping": ("Patience",),
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
+    "spaces.factorization": ("Factors", "factorize"),
+    "spaces.sparse": ("SparseScores",),
+    "vectors.early_exit": ("Fixed",),
+    "vectors.ivf": ("IVF",),
+    "vectors.patience": ("Patience",),
 }
 
 

@@ -2,12 +2,19 @@
 
     CrosscutError
     ├── InputError              an argument or a file that cannot be used (also a ValueError)
+    ├── LockedError             another process is changing the same folder
     ├── BudgetError             more calls asked for than the budget allows
+    ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
+    ├── StoreError              a score store that cannot be written or read
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
-        └── ScorerTimeout       it did not answer in time
+        ├── ScorerTimeout       it did not answer in time
+        ├── ScorerUnavailable   its endpoint is down, or kept failing
+        ├── ScorerRateLimited   its endpoint asks for fewer requests than were made
+        ├── ScorerRefused       its endpoint refused the request: a wrong key, model or address
+        └── ScorerAnswerError   its endpoint answered in another shape than it should
 
 Every message is a sentence: what was wrong, both values, the way out.
 """
@@ -17,6 +24,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from crosscut.search.hits import Hits
 
 
@@ -28,12 +38,24 @@ class InputError(CrosscutError, ValueError):
     """An argument, an array or a file that cannot be used."""
 
 
+class LockedError(CrosscutError):
+    """Another process is changing the same folder."""
+
+
 class BudgetError(CrosscutError):
     """A search asked for more calls than its budget allows."""
 
 
+class DivergedError(CrosscutError):
+    """A loss became NaN or infinite; the message says what to lower or raise."""
+
+
 class MissingDependency(CrosscutError, ImportError):
     """An optional package is needed; the message names the command that installs it."""
+
+
+class StoreError(CrosscutError):
+    """A score store cannot be written or read; what it already holds is unharmed."""
 
 
 class ScorerError(CrosscutError):
@@ -41,12 +63,21 @@ class ScorerError(CrosscutError):
 
     `hits` holds one `Hits` per query of the search (one for `Searcher.search`), ranked by the exact scores
     known when the scorer failed; `calls` is the number of pairs handed to the scorer in the whole search.
+    A scorer that fails on part of a request says in `scores` what it has, NaN where there is none.
     """
 
-    def __init__(self, message: str, *, hits: list[Hits] | None = None, calls: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hits: list[Hits] | None = None,
+        calls: int = 0,
+        scores: npt.NDArray[np.float64] | None = None,
+    ) -> None:
         super().__init__(message)
         self.hits: list[Hits] = hits or []
         self.calls = calls
+        self.scores = scores
 
 
 class ScoreCountError(ScorerError):
@@ -59,3 +90,19 @@ class ScoreValueError(ScorerError):
 
 class ScorerTimeout(ScorerError):
     """The scorer did not answer in time."""
+
+
+class ScorerUnavailable(ScorerError):
+    """The scorer's endpoint is down, or kept failing."""
+
+
+class ScorerRateLimited(ScorerError):
+    """The scorer's endpoint asks for fewer requests than were made."""
+
+
+class ScorerRefused(ScorerError):
+    """The scorer's endpoint refused the request: a wrong key, model or address."""
+
+
+class ScorerAnswerError(ScorerError):
+    """The scorer's endpoint answered in another shape than it should."""

@@ -1,4 +1,4 @@
-"""`crosscut train cross-encoder | dual-encoder`: from a BEIR folder to a model folder."""
+"""`crosscut train cross-encoder | dual-encoder | distill`: from a BEIR folder to a model folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from crosscut.training.jobs import Job
     from crosscut.training.loop import Outcome
 
-app = typer.Typer(no_args_is_help=True, help="Train a cross-encoder or a dual encoder on judged queries.")
+app = typer.Typer(
+    no_args_is_help=True, help="Train a cross-encoder or a dual encoder on judged queries, or distil a scorer."
+)
 
 Data = Annotated[Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl, qrels; plain or gzipped")]
 Encoder = Annotated[
@@ -103,7 +105,57 @@ def dual_encoder(
     _train(values, run)
 
 
-def _train(values: dict[str, Any], run: Callable[[Job, Callable[[dict[str, Any]], None]], Outcome]) -> None:
+@app.command("distill")
+def distill(
+    data: Annotated[Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl; judgements are not needed")],
+    encoder: Encoder,
+    output: Output,
+    scorer: Annotated[str, typer.Option(help="The teacher: default, a model folder, a hub id, an address")] = "default",
+    loss: Annotated[
+        str, typer.Option(help="match (the scorer's distribution) or pair (top items, negatives)")
+    ] = "match",
+    k_d: Annotated[int, typer.Option(help="Items of the encoder's top that the scorer scores, per query")] = 100,
+    queries: Annotated[int | None, typer.Option(help="Use only the first train queries")] = None,
+    layers: Layers = None,
+    independent: Independent = 0,
+    frozen: Frozen = False,
+    epochs: Epochs = 10,
+    learning_rate: Rate = 1e-5,
+    candidates: Annotated[int, typer.Option(help="Of the scored items, the scorer's best that are trained on")] = 64,
+    max_tokens: Tokens = 128,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Distil a scorer into a dual encoder (DE_DSTL): it learns the scorer's ranking of this collection.
+
+    Costs k_d calls per query, which are made once and kept in the output folder.
+
+    Example: crosscut train distill scifact/ --encoder all-MiniLM-L6-v2/ --output my-encoder/ --queries 500
+    """
+    values = {**locals(), "negatives": "dual"}
+    bought: dict[str, Any] = {}
+
+    def run(job: Job, report: Callable[[dict[str, Any]], None]) -> Outcome:
+        from crosscut.datasets.beir import read_items, read_queries
+        from crosscut.datasets.files import find
+        from crosscut.scorers.named import load_scorer
+        from crosscut.training.distill import bought_scores
+        from crosscut.training.distill import distill as train_distilled
+
+        items = [item.full_text for item in read_items(find(data, "corpus.jsonl"))]
+        texts = [query.text for query in read_queries(find(data, "queries.jsonl"))][:queries]
+        scores = bought_scores(items, texts, load_scorer(scorer), job, k_d)
+        bought.update(calls=scores.calls, scoring_seconds=scores.seconds)
+        return train_distilled(items, texts, scores, job, loss=loss, report=report)  # type: ignore[arg-type]
+
+    _train(values, run, bought)
+
+
+def _train(
+    values: dict[str, Any],
+    run: Callable[[Job, Callable[[dict[str, Any]], None]], Outcome],
+    more: dict[str, Any] | None = None,
+) -> None:
     """Make the job, show progress, print the outcome; wrong input is a sentence and exit code 2."""
     console = Console(stderr=True)
     try:
@@ -146,6 +198,7 @@ def _train(values: dict[str, Any], run: Callable[[Job, Callable[[dict[str, Any]]
                     "steps": outcome.steps,
                     "seconds": outcome.seconds,
                     "history": outcome.history,
+                    **(more or {}),
                 }
             )
         )

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from crosscut.datasets.files import Unique, find, lines, records, text_of
+from crosscut.datasets.files import Unique, find, lines, metadata_of, records, text_of
 from crosscut.datasets.records import Collection, Item, Judgement, Query
 from crosscut.errors import InputError
 
@@ -17,7 +17,8 @@ def read_items(path: str | Path) -> Iterator[Item]:
     for number, record in records(path):
         id = unique.check(text_of(record, ("_id", "id"), path, number), number)
         title = text_of({"title": "", **record}, ("title",), path, number)
-        yield Item(id, title, text_of(record, ("text",), path, number))
+        metadata = metadata_of(record, ("_id", "id", "title", "text"))
+        yield Item(id, title, text_of(record, ("text",), path, number), metadata)
 
 
 def read_queries(path: str | Path) -> Iterator[Query]:

@@ -66,6 +66,17 @@ def text_of(record: dict[str, Any], keys: tuple[str, ...], path: str | Path, num
     raise InputError(f"{path} line {number} has no {' or '.join(map(repr, keys))}; its keys are {sorted(record)}")
 
 
+def metadata_of(record: dict[str, Any], used: tuple[str, ...]) -> dict[str, Any]:
+    """What a record holds besides the `used` keys; an object under "metadata" is taken apart."""
+    rest = {key: value for key, value in record.items() if key not in used}
+    inner = rest.pop("metadata", None)
+    if isinstance(inner, dict):
+        rest.update(inner)
+    elif inner is not None:
+        rest["metadata"] = inner
+    return rest
+
+
 class Unique:
     """Refuses an id that was seen before, and says where."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from crosscut.datasets.files import Unique, lines, records, text_of
+from crosscut.datasets.files import Unique, lines, metadata_of, records, text_of
 from crosscut.datasets.records import Item, Query
 from crosscut.errors import InputError
 
@@ -13,14 +13,16 @@ from crosscut.errors import InputError
 def read_jsonl(path: str | Path) -> Iterator[Item]:
     """Items of a JSONL file: objects with "text", and "id" (or "_id") and "title" if they have them.
 
-    An item without an id is called by its line number.
+    What else a record holds is metadata. An item without an id is called by its line number.
     """
     unique = Unique(path)
     for number, record in records(path):
         named = "_id" in record or "id" in record
         id = text_of(record, ("_id", "id"), path, number) if named else str(number)
         title = text_of({"title": "", **record}, ("title",), path, number)
-        yield Item(unique.check(id, number), title, text_of(record, ("text", "contents"), path, number))
+        text = text_of(record, ("text", "contents"), path, number)
+        metadata = metadata_of(record, ("_id", "id", "title", "text", "contents"))
+        yield Item(unique.check(id, number), title, text, metadata)
 
 
 def read_tsv(path: str | Path) -> Iterator[Item]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crosscut.errors import InputError
 
@@ -14,11 +14,12 @@ MENTION_END = "[END]"
 
 
 class Item(NamedTuple):
-    """One document, entity or synset."""
+    """One document, entity or synset; `metadata` is what else its record held, for filters."""
 
     id: str
     title: str
     text: str
+    metadata: Mapping[str, Any] = {}
 
     @property
     def full_text(self) -> str:

@@ -91,7 +91,8 @@ class Meter:
     deadline
         Seconds from now at which no further batch is handed out, for all queries of the search. With a deadline, calls
         go out in batches of `batch_size` pairs from a helper thread; a batch that has not come back after twice the
-        deadline (and one second at least) raises `ScorerTimeout`.
+        deadline (and one second at least) raises `ScorerTimeout`. A scorer with `within(seconds)` is told how long it
+        has, and `pairs_at_once` says what it can take at a time.
     """
 
     def __init__(
@@ -100,12 +101,12 @@ class Meter:
         *,
         cache: ScoreCache | None = None,
         deadline: float | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
     ) -> None:
         self.scorer = scorer
         self.cache = cache
         self.deadline = deadline
-        self.batch_size = batch_size
+        self.batch_size = batch_size or int(getattr(scorer, "pairs_at_once", 32))
         self.calls = 0
         self.seconds = 0.0
         self._started = time.perf_counter()
@@ -186,8 +187,10 @@ class Meter:
                 return list(self.scorer.score_many(requests))
             limit = max(2 * self.deadline, self.deadline + 1.0)
             left = max(self._started + limit - time.perf_counter(), 0.0)
+            told = self.scorer.within(left) if hasattr(self.scorer, "within") else self.scorer
+            grace = 0.5 if told is not self.scorer else 0.0  # one that keeps time itself may bring what it has
             try:
-                return in_thread(lambda: list(self.scorer.score_many(requests)), left)
+                return in_thread(lambda: list(told.score_many(requests)), left + grace)
             except TimeoutError as error:
                 raise ScorerTimeout(
                     f"the scorer did not answer within {limit:.3g} s of a search whose deadline is "
@@ -206,7 +209,8 @@ def _checked(query: Any, positions: Positions, answer: Any) -> tuple[Floats, Sco
     """One score per position (NaN where there is no usable one), and what was wrong with the answer."""
     nothing = np.full(positions.shape, np.nan)
     if isinstance(answer, ScorerError):
-        return nothing, answer
+        partly = answer.scores is not None and answer.scores.shape == positions.shape
+        return (answer.scores if partly and answer.scores is not None else nothing), answer
     if not isinstance(answer, Exception):
         try:
             scores = np.asarray(answer, dtype=np.float64)

@@ -73,6 +73,11 @@ class BoundOnnxCrossEncoder:
         """The size of the corpus, for whoever searches it."""
         return len(self)
 
+    def preload(self) -> None:
+        """Encode every item that can be kept now, instead of when it is first scored."""
+        for start in range(0, self.items.kept, 1024):
+            self.items.fill(np.arange(start, min(start + 1024, self.items.kept)))
+
     def score(self, query: Any, positions: Positions) -> Floats:
         """Scores of one query with the items at `positions`, in that order."""
         positions = np.asarray(positions, np.int64)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Positions
@@ -84,6 +85,33 @@ class Dense:
         return picks
 
 
+class Retriever(Protocol):
+    """Anything that ranks items for a query's text."""
+
+    def scores(self, query: str) -> npt.NDArray[np.float32]:
+        """One score per item (n); 0 or less where it has nothing to say."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """The items that a retriever of texts ranks first: BM25. Items it knows nothing of are not picked."""
+
+    retriever: Retriever
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        picks: list[Positions] = []
+        for walk, count, gone in zip(walks, counts, taken, strict=True):
+            if not count:
+                picks.append(NO_POSITIONS)
+                continue
+            values = walk.mask(self.retriever.scores(str(walk.account.query)), gone)
+            places = best(values, count)
+            places = places[np.lexsort((places, -values[places]))]
+            picks.append(places[values[places] > 0][:count])
+        return picks
+
+
 @dataclass(frozen=True)
 class Fixed:
     """The same items for every query, in this order: ANNCUR's anchor items; every item, for `exact`."""
@@ -116,3 +144,18 @@ class Union:
             turns = [ranking[j][turn] for turn in range(longest) for ranking in rankings if turn < len(ranking[j])]
             picks.append(np.array(list(dict.fromkeys(turns))[:count], dtype=np.int64))
         return picks
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A first stage, and another for what it leaves open."""
+
+    stage: FirstStage
+    rest: FirstStage
+
+    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+        picks = self.stage.pick(walks, counts, taken, n)
+        missing = [count - len(pick) for count, pick in zip(counts, picks, strict=True)]
+        gone = [np.concatenate(pair) for pair in zip(taken, picks, strict=True)]
+        more = self.rest.pick(walks, missing, gone, n)
+        return [np.concatenate(pair) for pair in zip(picks, more, strict=True)]

@@ -13,7 +13,7 @@ scorer as one batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,8 +62,11 @@ class Plan:
     estimator: Estimator | None = None
     selection: Selection = field(default_factory=Top)
     offset: Offset = field(default_factory=Offset)
+    shortlist: int | None = None  # S: every round stays within the first stage's top S
 
     def __post_init__(self) -> None:
+        if self.shortlist is not None and self.shortlist < 1:
+            raise InputError(f"a shortlist holds at least 1 item; got {self.shortlist}")
         if self.schedule.rounds > 1 and (self.space is None or self.estimator is None):
             raise InputError(f"{self.schedule.rounds} rounds need a space and an estimator; without them there is 1")
 
@@ -75,6 +78,8 @@ def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool =
             walk.fit = plan.estimator.start(plan.space, walk.vector)
         if not walk.open(plan.n):
             walk.stop = "exhausted"
+    if plan.shortlist is not None:
+        _shorten(plan, plan.shortlist, [walk for walk in walks if walk.stop is None])
     sizes = plan.schedule.sizes(max((walk.account.budget for walk in walks), default=0))
     for number, size in enumerate(sizes):
         active = [walk for walk in walks if walk.stop is None]
@@ -83,9 +88,27 @@ def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool =
         last = number == len(sizes) - 1
         counts = [walk.account.left if last else min(size, walk.account.left) for walk in active]
         choices = _later_round(plan, active, counts, keep) if number else _first_round(plan, active, counts, last)
+        wanted = [j for j, walk in enumerate(active) if not _enough(walk, choices[j])]
+        active, choices = [active[j] for j in wanted], [choices[j] for j in wanted]
+        if not active:
+            return
         _score(meter, active, choices)
         for walk in active:
             walk.stop = _why_stop(plan, walk, meter, k, last)
+
+
+def _shorten(plan: Plan, size: int, walks: Sequence[Walk]) -> None:
+    """Let every query score no more than the caller's items and the first stage's, `size` in all, best first."""
+    lists = [walk.given[:size] for walk in walks]
+    if isinstance(plan.first, Drawn) and any(not len(ranking) for ranking in lists):
+        raise InputError(
+            f"a shortlist of {size} is the top of a first stage, and this one draws at random: "
+            "pass first='dense', another first stage, or first_ids"
+        )
+    more = plan.first.pick(walks, [size - len(ranking) for ranking in lists], lists, plan.n)
+    for walk, ranking, rest in zip(walks, lists, more, strict=True):
+        walk.given = np.concatenate([ranking, rest])  # round one need not rank again
+        walk.allowed = np.sort(walk.given)
 
 
 @dataclass
@@ -119,7 +142,8 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
         vectors = [_fit(plan, walk) / scale for walk in walks]
     fitted = time.perf_counter()
     choices = []
-    for walk, count, u, row in zip(walks, counts, vectors, predictions(space, vectors), strict=True):
+    rows = predictions(space, vectors) if plan.shortlist is None else _short_predictions(space, vectors, walks)
+    for walk, count, u, row in zip(walks, counts, vectors, rows, strict=True):
         if isinstance(base, np.ndarray) or base:
             row += base  # (n), in place
         kept = row.astype(np.float32) if keep else None
@@ -134,6 +158,25 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
     for choice in choices:
         choice.seconds = share
     return choices
+
+
+def _short_predictions(
+    space: Space, vectors: Sequence[Floats], walks: Sequence[Walk]
+) -> Iterator[npt.NDArray[np.float32]]:
+    """V u over each query's shortlist alone, −inf elsewhere (n)."""
+    for u, walk in zip(vectors, walks, strict=True):
+        row = np.full(space.n, -np.inf, dtype=np.float32)
+        if walk.allowed is not None:
+            row[walk.allowed] = space.rows(walk.allowed) @ u
+        yield row
+
+
+def _enough(walk: Walk, choice: _Choice) -> bool:
+    """Whether a query is expected to have found enough, so that this round is not made."""
+    if walk.expecting is None or not walk.rounds or not walk.expecting.enough(walk.rounds, choice.estimates):
+        return False
+    walk.stop = "target recall"
+    return True
 
 
 def _fit(plan: Plan, walk: Walk) -> Floats:

@@ -12,14 +12,15 @@
 | `item-cur` | item–item scores | other fixed items | pseudo-inverse, precomputed | one |
 | `crosscut` | CUR ‖ encoder ‖ 1 | encoder, or an item's base | ridge on what the base leaves | ten small ones |
 
-The last is in `blend.py`.
+The last is in `blend.py`. Whatever has rounds takes `shortlist=S` too: all of them stay within the first stage's top S,
+as AXN and ADACUR do with 10,000 of HotpotQA's 5 million items (AXN app. A.4).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +34,9 @@ from crosscut.search.selection import Selection, as_selection
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
+from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.items import ItemScores
+from crosscut.spaces.sparse import Normalisation
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,14 @@ def axn(
     select: str | Selection = "top",
     epsilon: float = 0.0,
     rcond: float | None = None,
-    alpha: float = 0.0,
-    beta: float = 1.0,
+    alpha: float | None = None,
+    beta: float | None = None,
     first_share: float | None = None,
 ) -> Plan:
-    """AXN (alg. 1): the same in any space of item vectors; `mix` is λ of eq. 7, scores enter as β(s − α)."""
+    """AXN (alg. 1): the same in any space of item vectors; `mix` is λ of eq. 7, scores enter as β(s − α).
+
+    Factors bring the α and β that their scores were normalised by; without them raw scores are regressed.
+    """
     space = m.space if m.space is not None else m.encoder
     if space is None:
         raise InputError("axn searches in a space of item vectors and has none: pass vectors= or space=")
@@ -135,6 +141,9 @@ def axn(
         )
     if not 0 <= mix <= 1:
         raise InputError(f"λ (mix) is a share of the encoder's query vector, 0 … 1; got {mix}")
+    usual = space.normalisation if isinstance(space, Factors) else Normalisation()
+    alpha = usual.alpha if alpha is None else alpha
+    beta = usual.beta if beta is None else beta
     if not np.isfinite(alpha):
         raise InputError(f"α of the score normalisation must be a real number; got {alpha}")
     if not beta > 0:
@@ -240,9 +249,13 @@ def plan_for(method: str, materials: Materials, settings: dict[str, Any]) -> Pla
         raise InputError(f"unknown method {method!r}: choose one of {', '.join(known)}")
     recipe = known[method]
     accepted = [name for name in inspect.signature(recipe).parameters if name != "m"]
+    own = settings
+    if "rounds" in accepted:  # whatever searches in rounds may do so within a shortlist
+        accepted.append("shortlist")
+        own = {name: value for name, value in settings.items() if name != "shortlist"}
     unknown = [name for name in settings if name not in accepted]
     if unknown:
         raise InputError(
             f"{method} has no setting {', '.join(map(repr, unknown))}: it takes {', '.join(accepted) or 'none'}"
         )
-    return recipe(materials, **settings)
+    return replace(recipe(materials, **own), shortlist=settings.get("shortlist"))

@@ -15,6 +15,7 @@ from crosscut.scorers.meter import NO_POSITIONS, Account, Meter, ScoreCache
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
 from crosscut.search.methods import Materials, plan_for
+from crosscut.search.recall import TargetRecall
 from crosscut.search.stopping import Patience
 from crosscut.search.walk import Walk, generator
 from crosscut.spaces.base import Space, Vectors, as_space
@@ -114,7 +115,7 @@ class Searcher:
         query_vector: npt.ArrayLike | None = None,
         first_ids: Sequence[Any] | None = None,
         allow: Allow | None = None,
-        stop: Patience | None = None,
+        stop: Patience | TargetRecall | None = None,
         deadline: float | None = None,
         keep_predictions: bool = False,
     ) -> Hits:
@@ -129,7 +130,8 @@ class Searcher:
         allow
             The items that may be scored and returned; see `Allow`.
         stop
-            `Patience(rounds)` ends the search once the top k has stopped changing.
+            `Patience(rounds)` ends the search once the top k has stopped changing, `TargetRecall` once enough of it is
+            expected to be found.
         deadline
             Seconds after which no further batch of calls is made. In `search_many` all queries run side by side, and
             the clock is the same for all.
@@ -157,7 +159,7 @@ class Searcher:
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         first_ids: Sequence[Sequence[Any] | None] | None = None,
         allow: Allow | None = None,
-        stop: Patience | None = None,
+        stop: Patience | TargetRecall | None = None,
         deadline: float | None = None,
         keep_predictions: bool = False,
     ) -> list[Hits]:
@@ -172,7 +174,7 @@ class Searcher:
         _same_length("lists of first ids", first_ids, queries)
         if deadline is not None and not deadline > 0:
             raise InputError(f"a deadline is a number of seconds above 0; got {deadline}")
-        if stop is not None and not isinstance(stop, Patience):
+        if stop is not None and not isinstance(stop, Patience | TargetRecall):
             raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
         walks = [
             Walk(
@@ -181,7 +183,8 @@ class Searcher:
                 vector=None if query_vectors is None else self._vector(query_vectors[j]),
                 given=NO_POSITIONS if first_ids is None else self._given(first_ids[j], allowed),
                 allowed=allowed,
-                watch=None if stop is None else stop.watch(k),
+                watch=stop.watch(k) if isinstance(stop, Patience) else None,
+                expecting=stop.watch(k) if isinstance(stop, TargetRecall) else None,
             )
             for j, query in enumerate(queries)
         ]
@@ -238,6 +241,8 @@ class Searcher:
         if callable(allow):
             names = range(self.n) if self.ids is None else self.ids
             return np.array([j for j, name in enumerate(names) if allow(name)], dtype=np.int64)
+        if isinstance(allow, np.ndarray) and allow.dtype == np.bool_ and allow.shape == (self.n,):
+            return np.flatnonzero(allow)
         names = list(allow)
         if names and all(isinstance(name, bool | np.bool_) for name in names):
             if len(names) != self.n:

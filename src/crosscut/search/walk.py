@@ -13,6 +13,7 @@ from crosscut.scorers.base import Floats, Positions
 from crosscut.scorers.meter import NO_POSITIONS, Account
 from crosscut.search.estimators import Fit
 from crosscut.search.hits import Hit, Hits, Round
+from crosscut.search.recall import Expecting
 from crosscut.search.stopping import Watch
 
 
@@ -25,7 +26,8 @@ class Walk:
     vector: Floats | None = None  # the encoder's query vector
     given: Positions = field(default_factory=lambda: NO_POSITIONS)  # what the caller wants in round one
     allowed: Positions | None = None  # sorted; None: all items
-    watch: Watch | None = None
+    watch: Watch | None = None  # stops when the top k has settled
+    expecting: Expecting | None = None  # stops when the expected recall will do
     fit: Fit | None = None
     fitted: int = 0  # how many of the account's items the fit has taken in
     rounds: list[Round] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""One vector per item: dual-encoder vectors, CUR, item–item scores, and their concatenation."""
+"""One vector per item: dual-encoder vectors, CUR, item–item scores, factors, and their concatenation."""
 
 from crosscut.spaces.base import Constant, Space, Stacked, Vectors, as_space
 from crosscut.spaces.cur import CUR

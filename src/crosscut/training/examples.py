@@ -14,13 +14,15 @@ from crosscut.errors import InputError
 class Example(NamedTuple):
     """A query, the right item and negatives, as positions in a pool of items; `items[0]` is the right one.
 
-    `judged` are all right items of the query: none of them is ever filled in as a negative.
+    `judged` are all right items of the query: none of them is ever filled in as a negative. `scores` are a teacher's,
+    one per item, where there is one to distil.
     """
 
     source: str
     query: Tokens
     items: tuple[int, ...]
     judged: frozenset[int]
+    scores: tuple[float, ...] = ()
 
 
 @dataclass
@@ -50,6 +52,7 @@ class Batch(NamedTuple):
     items: list[int]  # (pairs,) text of each pair's item
     examples: int
     candidates: int
+    scores: tuple[float, ...] = ()  # (pairs,) the teacher's, if the examples have them
 
 
 def batches(
@@ -111,4 +114,6 @@ def collate(examples: Examples, group: Sequence[Example], candidates: int, rng: 
                     texts.append(examples.pool[item])
         queries += [number] * candidates
         items += [place[item] for item in own]
-    return Batch(texts, queries, items, len(group), candidates)
+    taught = [example.scores[:candidates] for example in group]
+    scores = tuple(score for own in taught for score in own) if all(len(own) == candidates for own in taught) else ()
+    return Batch(texts, queries, items, len(group), candidates, scores)

@@ -63,25 +63,25 @@ def train_cross_encoder(
 ) -> Outcome:
     """Train a cross-encoder on judged queries and write `job.output`/model."""
     job.check()
-    model = _start(CrossModel, job, head)
-    tokenizer = _tokenizer(job)
+    model = start_model(CrossModel, job, head)
+    tokenizer = tokenizer_of(job)
     miner = None
     if job.negatives == "dual":
-        miner = _start(DualModel, job)
+        miner = start_model(DualModel, job)
         miner.requires_grad_(False)
     examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
     rank = _ranker(job, collection, tokenizer, examples.pool, miner)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
     outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report)
-    _export(job, cross=model)
+    export_model(job, cross=model)
     return outcome
 
 
 def train_dual_encoder(collection: Collection, job: Job, *, report: Report | None = None) -> Outcome:
     """Train a dual encoder on judged queries and write `job.output`/model."""
     job.check()
-    model = _start(DualModel, job)
-    tokenizer = _tokenizer(job)
+    model = start_model(DualModel, job)
+    tokenizer = tokenizer_of(job)
     examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
     rank = _ranker(job, collection, tokenizer, examples.pool, model)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
@@ -94,7 +94,7 @@ def train_dual_encoder(collection: Collection, job: Job, *, report: Report | Non
             examples.validation = validation  # accuracies of all epochs are about the same candidates
 
     outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report, before_epoch=mine_again)
-    _export(job, dual=model)
+    export_model(job, dual=model)
     return outcome
 
 
@@ -111,7 +111,8 @@ def embed(model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 
     return vectors
 
 
-def _start(kind: Callable[..., M], job: Job, *arguments: object) -> M:
+def start_model(kind: Callable[..., M], job: Job, *arguments: object) -> M:
+    """A model of this kind with the weights of the job's encoder."""
     shape, weights = read_encoder(job.encoder)
     if job.layers is not None:
         if not 1 <= job.layers <= shape.num_hidden_layers:
@@ -125,7 +126,8 @@ def _start(kind: Callable[..., M], job: Job, *arguments: object) -> M:
     return model
 
 
-def _tokenizer(job: Job) -> Tokenizer:
+def tokenizer_of(job: Job) -> Tokenizer:
+    """The encoder's tokenizer, with the job's limits."""
     path = job.encoder / "tokenizer.json"
     return Tokenizer(path, query_tokens=job.query_tokens, item_tokens=job.item_tokens)
 
@@ -172,7 +174,8 @@ def _fill(examples: Examples, collection: Collection, job: Job, tokenizer: Token
             (examples.validation if number < held else examples.train).append(example)
 
 
-def _export(job: Job, *, cross: CrossModel | None = None, dual: DualModel | None = None) -> None:
+def export_model(job: Job, *, cross: CrossModel | None = None, dual: DualModel | None = None) -> None:
+    """Write `job.output`/model."""
     export(
         job.output / "model",
         job.encoder / "tokenizer.json",

@@ -28,6 +28,8 @@ from crosscut.training.examples import Batch, Example, Examples, batches, collat
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
 Report = Callable[[dict[str, Any]], None]
+Objective = Callable[[Split, Batch], tuple[Tensor, int]]
+Judge = Callable[[Split, Examples], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -138,11 +140,14 @@ def train(
     *,
     report: Report | None = None,
     before_epoch: Callable[[int, Examples], None] | None = None,
+    objective: Objective | None = None,
+    judge: Judge | None = None,
 ) -> Outcome:
     """Train `model` on `examples`; the best weights end up in the model and in `folder`/best.safetensors.
 
     `before_epoch(number, examples)` may replace the training examples, as re-mining negatives with the
-    latest dual encoder does (ANNCUR A.1). `report` gets one record per step and per validation.
+    latest dual encoder does (ANNCUR A.1). `report` gets one record per step and per validation. `objective` gives the
+    loss of a batch and `judge` the validation's figures ("mean" decides), where they are not the usual ones.
     """
     settings.check()
     if not examples.train:
@@ -182,7 +187,7 @@ def train(
             rate = one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up)
             for parameters in optimizer.param_groups:
                 parameters["lr"] = parameters["peak"] * rate
-            loss, correct = loss_of(model, batch)
+            loss, correct = (objective or loss_of)(model, batch)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(list(trained.values()), 1.0)
@@ -207,7 +212,7 @@ def train(
                 }
             )
             if step % every == 0 or step == total or last:
-                accuracy = validate(model, examples, settings)
+                accuracy = judge(model, examples) if judge is not None else validate(model, examples, settings)
                 record = {"step": step, "validation": accuracy, "seconds": time.monotonic() - begun}
                 history.append(record)
                 tell(record)

@@ -1,0 +1,90 @@
+"""`crosscut serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crosscut.server.settings import TOKEN_ENV
+
+
+def serve(
+    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index`.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    scorer: Annotated[
+        str | None, typer.Option(help="Another scorer than the index names: a folder, a hub id, an address.")
+    ] = None,
+    max_budget: Annotated[int, typer.Option(help="Most calls one request may ask for.")] = 1000,
+    budget: Annotated[int, typer.Option(help="Calls of requests that do not say.")] = 100,
+    max_deadline: Annotated[float, typer.Option(help="Longest deadline a request may ask for, in seconds.")] = 60.0,
+    deadline: Annotated[float | None, typer.Option(help="Deadline of requests that do not say, in seconds.")] = None,
+    max_body: Annotated[int, typer.Option(help="Largest body of a request, in bytes.")] = 4 << 20,
+    queue: Annotated[int, typer.Option(help="Requests that may wait; one more is answered 429.")] = 128,
+    batch: Annotated[int, typer.Option(help="Searches that share their scorer calls, at most.")] = 16,
+    token_env: Annotated[
+        str, typer.Option(help="Environment variable with the bearer token that requests must carry.")
+    ] = TOKEN_ENV,
+    preload: Annotated[
+        bool, typer.Option("--preload", help="Encode every item before listening, not when it is first scored.")
+    ] = False,
+    example: Annotated[list[str] | None, typer.Option(help="A query that the page offers; may be repeated.")] = None,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Serve the API only.")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Serve an index over HTTP, with a web page.
+
+    Examples:
+
+        crosscut serve my.index
+
+        CROSSCUT_TOKEN=… crosscut serve my.index --host 0.0.0.0 --port 80 --max-budget 500
+
+        curl localhost:8000/search -H 'content-type: application/json' -d '{"query": "how do vaccines work"}'
+    """
+    from crosscut.errors import InputError, MissingDependency
+    from crosscut.index import Index
+    from crosscut.server import Settings, make_app
+
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingDependency("the server needs uvicorn: pip install 'crosscut[serve]'") from error
+    from crosscut.server.logs import LOGGER, configure
+
+    if log_level.lower() not in ("debug", "info", "warning", "error"):
+        raise InputError(f"--log-level is debug, info, warning or error; got {log_level!r}")
+    settings = Settings(
+        max_budget=max_budget,
+        default_budget=min(budget, max_budget),
+        max_deadline=max_deadline,
+        default_deadline=deadline,
+        max_body=max_body,
+        queue=queue,
+        batch=batch,
+        token_env=token_env,
+        page=not no_page,
+        examples=tuple(example or ()),
+    )
+    configure(log_level)
+    options: dict[str, Any] = {} if scorer is None else {"scorer": scorer}
+    loaded = Index.load(index, **options)
+    if preload:
+        loaded.preload()
+    app = make_app(loaded, settings)
+    if settings.token() is None and host not in ("127.0.0.1", "localhost", "::1"):
+        told = f"anyone who reaches {host} may search; set {token_env} to ask for a token"
+        LOGGER.warning("open", extra={"fields": {"message": told}})
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(max_deadline) + 5,
+    )
+    uvicorn.Server(config).run()

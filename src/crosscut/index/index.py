@@ -1,0 +1,558 @@
+"""`Index`: texts, an expensive scorer, and a budget; one object that builds, searches, grows, saves and loads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.datasets.records import Item
+from crosscut.encoders.named import DualEncoder, load_encoder
+from crosscut.errors import InputError, ScorerError
+from crosscut.index import folder as on_disk
+from crosscut.index.items import Filter, Source, as_items, passing
+from crosscut.index.kept import read_state, same_model, write_state
+from crosscut.index.making import Progress, distinct, encoded, exhaustive, factorized
+from crosscut.index.state import FirstChoice, State
+from crosscut.index.tune import MOST, Fold, Tuning, folds_of
+from crosscut.index.tune import tune as choose
+from crosscut.retrievers.bm25 import BM25
+from crosscut.scorers.base import Scorer
+from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.named import load_scorer
+from crosscut.scorers.segments import Segments
+from crosscut.scores.cache import StoreCache
+from crosscut.scores.store import ScoreStore
+from crosscut.search.hits import Hits
+from crosscut.search.recall import RecallModel, TargetRecall
+from crosscut.search.stopping import Patience
+
+ANCHORS = 200
+PER_QUERY = 100
+SPACES = ("encoder", "cur", "als", "transductive", "inductive")
+SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
+
+
+class Index:
+    """Items, their vectors and words, and the scorer that decides.
+
+    >>> index = Index.build("corpus.jsonl")                                # the models in the box
+    >>> hits = index.search("how do vaccines work", k=10, budget=100)
+    >>> for hit in hits:
+    ...     hit.id, hit.score, hit.text, hit.round
+    >>> index.save("my.index")
+    >>> index = Index.load("my.index")
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        scorer: Scorer | None,
+        scorer_name: str | None,
+        encoder: DualEncoder | None,
+        encoder_name: str | None,
+        queries: Sequence[str] = (),
+        method: str = "crosscut",
+        first: FirstChoice = "auto",
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self._state = state
+        self.scorer = scorer
+        self.encoder = encoder
+        self._names = {"scorer": scorer_name, "encoder": encoder_name}
+        self.anchor_queries = list(queries)
+        self.method = method
+        self.first: FirstChoice = first
+        self.settings = dict(settings or {})
+        self.stop: Patience | None = None
+        self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
+        self.recall_model: RecallModel | None = None
+        self.build_calls = 0
+        self.path: Path | None = None
+        self._generation = 0
+        self._lock: on_disk.Lock | None = None
+        self._writing = threading.RLock()
+
+    # -- building ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        source: Source,
+        *,
+        scorer: Any = "default",
+        encoder: Any = "default",
+        queries: Iterable[str] | None = None,
+        anchors: int = ANCHORS,
+        space: SpaceName = "auto",
+        per_query: int = PER_QUERY,
+        bm25: bool = True,
+        method: str = "crosscut",
+        cache: ScoreCache | None = None,
+        store: str | Path | None = None,
+        dtype: npt.DTypeLike = np.float16,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Index:
+        """An index over items.
+
+        Parameters
+        ----------
+        source
+            A .jsonl, .tsv or .txt file, a BEIR folder, a collection, or texts, records or items.
+        scorer
+            `"default"`, a model folder, a hub id, an address, a `CrossEncoder`, or `f(query, texts) -> scores`.
+        encoder
+            A dual encoder for round one and for the space: `"default"`, a folder, a hub id, a model, or None.
+        queries
+            Train queries: most of the recall comes from there. Without them nothing is scored while building.
+        space
+            What train queries are used for. `cur` scores up to `anchors` of them with every item. `als`,
+            `transductive` and `inductive` score each with `per_query` items (half of them near its vector, half
+            drawn) and factorise that. `encoder` uses none. `auto` is `cur` with queries, `encoder` without.
+        bm25
+            Whether round one also looks at words.
+        method
+            What `search` uses unless told otherwise.
+        cache, store
+            Scores that are known already, and a place for new ones: an object, or the folder of a score store. With a
+            store, a build that was stopped goes on where it was.
+        dtype
+            Of the vectors kept: float16 or float32.
+        progress
+            Called as `progress(what, done, total)`.
+        """
+        items = as_items(source)
+        distinct(items)
+        model = load_scorer(scorer)
+        dual = None if encoder is None else load_encoder(encoder)
+        asked = list(queries or ())
+        if space == "auto":
+            space = "cur" if asked else "encoder"
+        if space not in SPACES:
+            raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
+        if space == "cur":
+            asked = asked[:anchors]
+        if (space == "encoder") == bool(asked):
+            told = f"space={space!r} and {len(asked)} train queries"
+            raise InputError(f"{told} do not go together: give queries for a space that is made of them")
+        if any(not isinstance(query, str) for query in asked):
+            raise InputError("train queries must be texts")
+        texts = [item.full_text for item in items]
+        if store is not None:
+            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts)
+        state = State(
+            items,
+            np.ones(len(items), np.bool_),
+            Segments(model, texts),
+            vectors=None if dual is None else encoded(dual, texts, dtype, progress),
+            bm25=BM25(texts) if bm25 else None,
+            cache=cache,
+            seed=seed,
+        )
+        index = cls(
+            state,
+            scorer=model,
+            scorer_name=_name(scorer),
+            encoder=dual,
+            encoder_name=None if encoder is None else _name(encoder),
+            queries=asked,
+            method=method,
+        )
+        if asked and items and space == "cur":
+            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
+            index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
+        elif asked and items:
+            factors = factorized(state, dual, asked, per_query, space, progress)
+            index.build_calls = factors.fitting.calls
+            index._state = state.changed(factors=factors)
+        if isinstance(cache, StoreCache):
+            cache.flush()
+        index._state.searcher(method, "auto", {})  # a method that cannot work here says so now
+        return index
+
+    # -- searching -----------------------------------------------------------------------------------------------
+
+    def search(self, query: str, k: int = 10, budget: int | None = 100, **how: Any) -> Hits:
+        """The k best items for one query, with at most `budget` calls of the scorer; see `search_many`."""
+        if "query_vector" in how:
+            how["query_vectors"] = [how.pop("query_vector")]
+        if how.get("first_ids") is not None:
+            how["first_ids"] = [how["first_ids"]]
+        return self.search_many([query], k, budget, **how)[0]
+
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        budget: int | None = 100,
+        *,
+        method: str | None = None,
+        first: FirstChoice | None = None,
+        filter: Filter | None = None,
+        stop: Patience | None = None,
+        target_recall: float | None = None,
+        deadline: float | None = None,
+        first_ids: Sequence[Sequence[str] | None] | None = None,
+        query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
+        keep_predictions: bool = False,
+        **settings: Any,
+    ) -> list[Hits]:
+        """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
+
+        Parameters
+        ----------
+        method, first, settings
+            Instead of the index's own: a named method, its round one (`auto`, `dense`, `lexical`, `union`, `random`)
+            and its settings (`rounds`, `mix`, …).
+        filter
+            Conditions on metadata, or a predicate on items; respected in every round.
+        stop
+            `Patience(rounds)` ends a search once its top k has stopped changing. A tuned index has a patience of its
+            own; `Patience(budget)` never stops.
+        target_recall
+            Stop once this share of the top k is expected to be found; calibrated by `tune`, for its k and method.
+        deadline
+            Seconds after which no further batch of calls is made.
+        first_ids
+            Items for round one, from elsewhere.
+        keep_predictions
+            Keep every round's predictions in `hits.trace`, for plots.
+        """
+        queries = list(queries)
+        for query in queries:
+            if not isinstance(query, str):
+                raise InputError(f"a query is a text; got {query!r}")
+        state = self._state
+        own = method is None or method == self.method
+        rule: Patience | TargetRecall | None = stop or (self.stop if own else None)
+        if target_recall is not None:
+            rule = self._expecting(target_recall, own, stop)
+            settings["rounds"] = max(2, (budget or 0) // rule.model.step)
+        searcher = state.searcher(
+            method or self.method,
+            first or (self.first if own else "auto"),
+            {**(self.settings if own else {}), **settings},
+        )
+        if query_vectors is None and self.encoder is not None and state.vectors is not None and queries:
+            query_vectors = self.encoder.encode_queries(queries)
+        given = None
+        if first_ids is not None:
+            places = state.places
+            given = [None if ids is None else [_place(places, id) for id in ids] for ids in first_ids]
+        allow = state.alive if filter is None else state.alive & passing(state.items, filter)
+        try:
+            found = searcher.search_many(
+                queries,
+                k,
+                budget,
+                query_vectors=query_vectors if state.vectors is not None else None,
+                first_ids=given,
+                allow=None if allow.all() else allow,
+                stop=rule,
+                deadline=deadline,
+                keep_predictions=keep_predictions,
+            )
+        except ScorerError as error:
+            error.hits = [_with_ids(hits, state.items) for hits in error.hits]
+            raise
+        return [_with_ids(hits, state.items) for hits in found]
+
+    def _expecting(self, target: float, own: bool, stop: Patience | None) -> TargetRecall:
+        if stop is not None:
+            raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
+        if self.recall_model is None or not own:
+            raise InputError(
+                f"target_recall={target} needs a calibration for method {self.method!r}: call index.tune(queries, k, "
+                "budget) first, and search with the method it chose"
+            )
+        return TargetRecall(self.recall_model, target)
+
+    def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
+        """The calls that `tune` would make at most: none for anchor queries, every item for any other."""
+        asked = (
+            [] if queries is None else [query for query in dict.fromkeys(queries) if query not in self.anchor_queries]
+        )
+        return len(asked[:MOST]) * len(self)
+
+    def tune(
+        self,
+        queries: Sequence[str] | None = None,
+        k: int = 10,
+        budget: int = 100,
+        *,
+        max_calls: int | None = None,
+        progress: Progress | None = None,
+    ) -> Tuning:
+        """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
+
+        Parameters
+        ----------
+        queries
+            Train queries; the first hundred are scored with every item, which `tuning_calls(queries)` tells
+            beforehand (known scores in the cache are free). None takes the anchor queries, whose scores are known.
+        max_calls
+            Refuse to spend more than this.
+        """
+        state = self._state
+        anchors = None if state.anchors is None else self.anchor_queries
+        if queries is None and (anchors is None or len(anchors) < 8):
+            raise InputError(
+                f"there are {len(anchors or [])} anchor queries to tune on, and 8 are needed: pass train queries"
+            )
+        calls = self.tuning_calls(queries)
+        if max_calls is not None and calls > max_calls:
+            raise InputError(f"tuning would make {calls} calls and may make {max_calls}; give fewer queries")
+        asked = list(dict.fromkeys(queries))[:MOST] if queries is not None else list(self.anchor_queries)
+        spent = 0
+        if queries is None:
+            truth = np.asarray(state.anchors, np.float32)
+        else:
+            truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
+            there = np.flatnonzero(state.alive)
+            truth[:, there], spent = exhaustive(state, asked, there, progress)
+        vectors = None
+        if self.encoder is not None and state.vectors is not None:
+            vectors = self.encoder.encode_queries(asked)
+
+        def folds(count: int) -> list[Fold]:
+            return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
+
+        report = choose(folds, k, budget, spent, progress)
+        self.method, self.first, self.settings = report.chosen.method, report.chosen.first, report.chosen.settings
+        self.stop = None if report.patience is None else Patience(report.patience)
+        self.recall_model, self.tuned = report.model, report.json()
+        return report
+
+    async def search_async(self, query: str, k: int = 10, budget: int | None = 100, **how: Any) -> Hits:
+        """`search`, beside other work of an event loop."""
+        return await asyncio.to_thread(self.search, query, k, budget, **how)
+
+    async def search_many_async(
+        self, queries: Sequence[str], k: int = 10, budget: int | None = 100, **how: Any
+    ) -> list[Hits]:
+        """`search_many`, beside other work of an event loop."""
+        return await asyncio.to_thread(self.search_many, queries, k, budget, **how)
+
+    def preload(self) -> None:
+        """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
+        if self._state.scorer is not None:
+            self._state.scorer.preload()
+
+    # -- items ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return int(self._state.alive.sum())
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._state.places
+
+    def __getitem__(self, id: str) -> Item:
+        state = self._state
+        return state.items[_place(state.places, id)]
+
+    @property
+    def items(self) -> list[Item]:
+        """The items that are there, in the order they came."""
+        state = self._state
+        return [item for item, alive in zip(state.items, state.alive, strict=True) if alive]
+
+    def add(self, source: Source, *, progress: Progress | None = None) -> int:
+        """More items, searchable at once; they are embedded, not scored. Returns how many."""
+        with self._writing:
+            self._claim()
+            state = self._state
+            items = as_items(source, taken=len(state.items))
+            distinct(items)
+            there = state.places
+            known = [item.id for item in items if item.id in there]
+            if known:
+                raise InputError(
+                    f"{len(known)} of {len(items)} ids are in the index already, the first is {known[0]!r}; "
+                    "remove them first, or give new ids"
+                )
+            if items:
+                if self.encoder is None and state.vectors is not None:
+                    raise InputError("this index has vectors and no encoder: load it with encoder=… to add items")
+                texts = [item.full_text for item in items]
+                vectors = None
+                if self.encoder is not None and state.vectors is not None:
+                    vectors = encoded(self.encoder, texts, state.vectors.dtype, progress)
+                self._state = state.extended(items, vectors)
+            return len(items)
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many."""
+        with self._writing:
+            self._claim()
+            places = self._state.places
+            gone = [_place(places, id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
+            alive = self._state.alive.copy()
+            alive[gone] = False
+            self._state = self._state.changed(alive=alive)
+            return len(gone)
+
+    def complete(self, *, progress: Progress | None = None) -> int:
+        """Score the anchor queries with items that were added since; returns the calls that took."""
+        with self._writing:
+            state = self._state
+            if state.anchors is None or state.measured is None:
+                raise InputError("this index has no anchor queries: build it with queries=… to have them")
+            self._claim()
+            missing = np.flatnonzero(~state.measured & state.alive)
+            calls = 0
+            if len(missing):
+                anchors = np.array(state.anchors)
+                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
+                self._state = state.changed(
+                    anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
+                )
+                self.build_calls += calls
+            return calls
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write the index to a folder, in one step: until it is done, what was there stays readable."""
+        with self._writing:
+            target = Path(path) if path is not None else self.path
+            if target is None:
+                raise InputError("where should the index go? pass a folder: index.save('my.index')")
+            same = self.path is not None and target.resolve() == self.path.resolve()
+            lock = self._lock if same and self._lock is not None else on_disk.Lock(target)
+            try:
+                if same:
+                    self._unchanged()
+                self._generation = on_disk.write(
+                    target, self._manifest(), partial(write_state, self._state, self.anchor_queries)
+                )
+                self.path = target
+            finally:
+                lock.release()
+                if same:
+                    self._lock = None
+            return target
+
+    def _manifest(self) -> dict[str, Any]:
+        def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
+            return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
+
+        return {
+            "items": len(self._state.items),
+            "scorer": told("scorer", self.scorer),
+            "encoder": told("encoder", self.encoder),
+            "method": self.method,
+            "first": self.first,
+            "settings": self.settings,
+            "patience": None if self.stop is None else self.stop.rounds,
+            "tuned": self.tuned,
+            "seed": self._state.seed,
+            "build_calls": self.build_calls,
+        }
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        scorer: Any = None,
+        encoder: Any = None,
+        any_scorer: bool = False,
+        cache: ScoreCache | None = None,
+        store: str | Path | None = None,
+        verify: bool = True,
+    ) -> Index:
+        """An index that was saved.
+
+        Parameters
+        ----------
+        scorer, encoder
+            Needed when the index was built with an object or a function instead of a name. They must be the ones it
+            was built with: fingerprints are compared.
+        any_scorer
+            Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        cache, store
+            As in `build`: scores found there are free, new ones are kept.
+        verify
+            Compare the checksums of all files (reads them once).
+        """
+        target = Path(path)
+        manifest, home = on_disk.read(target, verify=verify)
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
+        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
+
+        state, queries = read_state(home, manifest, model, cache)
+        if store is not None and model is not None:
+            texts = [item.full_text for item in state.items]
+            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts))
+        index = cls(
+            state,
+            scorer=model,
+            scorer_name=_name(scorer) if scorer is not None else (manifest["scorer"] or {}).get("name"),
+            encoder=dual,
+            encoder_name=_name(encoder) if encoder is not None else (manifest["encoder"] or {}).get("name"),
+            queries=queries,
+            method=manifest["method"],
+            first=manifest["first"],
+            settings=manifest["settings"],
+        )
+        index.build_calls = manifest["build_calls"]
+        index.stop = None if manifest["patience"] is None else Patience(manifest["patience"])
+        index.tuned = manifest["tuned"]
+        if index.tuned is not None and index.tuned["model"] is not None:
+            index.recall_model = RecallModel.from_json(index.tuned["model"])
+        index.path, index._generation = target, manifest["generation"]
+        return index
+
+    def _claim(self) -> None:
+        """The right to change the folder this index came from, until it is saved."""
+        if self.path is not None and self._lock is None:
+            self._lock = on_disk.Lock(self.path)
+            try:
+                self._unchanged()
+            except InputError:
+                self.close()
+                raise
+
+    def _unchanged(self) -> None:
+        assert self.path is not None
+        generation = on_disk.read(self.path, verify=False)[0]["generation"]
+        if generation != self._generation:
+            raise InputError(
+                f"the index at {str(self.path)!r} was changed since it was loaded (generation {generation}, "
+                f"loaded {self._generation}); load it again, or save to another folder"
+            )
+
+    def close(self) -> None:
+        """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
+        if isinstance(self._state.cache, StoreCache):
+            self._state.cache.flush()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __repr__(self) -> str:
+        anchors = f", {len(self.anchor_queries)} anchor queries" if self.anchor_queries else ""
+        return f"Index({len(self)} items, scorer={self.scorer!r}, method={self.method!r}{anchors})"
+
+
+def _name(model: Any) -> str | None:
+    return str(model) if isinstance(model, str | Path) else None
+
+
+def _place(places: dict[str, int], id: str) -> int:
+    if id not in places:
+        raise InputError(f"item id {id!r} is not among the {len(places)} items of the index")
+    return places[id]
+
+
+def _with_ids(hits: Hits, items: list[Item]) -> Hits:
+    return replace(hits, items=tuple(replace(hit, id=items[hit.position].id) for hit in hits))

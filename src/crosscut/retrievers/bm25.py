@@ -1,0 +1,161 @@
+"""BM25 over item texts (Robertson and Zaragoza 2009, with Lucene's idf): stemmed, without stop words.
+
+    score(q, i) = Σ_{t ∈ q}  idf(t) · tf / (tf + k₁ (1 − b + b · |i| / mean |i|))
+    idf(t)      = ln(1 + (n − df(t) + ½) / (df(t) + ½))
+
+Counts are kept by item; the weights, which depend on all items, are computed in one pass when they are first asked
+for. A query's marked mention, `… [START] bank [END] …`, counts twice: in entity linking it is the word that is meant.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK
+from crosscut.errors import InputError
+
+Scores = npt.NDArray[np.float32]
+
+WORD = re.compile(r"\w\w+")
+STOP_WORDS = frozenset(  # Lucene's
+    {
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "but",
+        "by",
+        "for",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "such",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "was",
+        "will",
+        "with",
+    }
+)
+
+
+class BM25:
+    """A retriever that knows its texts; items are positions 0 … n − 1."""
+
+    def __init__(self, texts: Sequence[str] = (), *, k1: float = 1.2, b: float = 0.75) -> None:
+        from Stemmer import Stemmer
+
+        self.k1, self.b = k1, b
+        self._stemmer = Stemmer("english")
+        self._terms: dict[str, int] = {}  # stem → column
+        self._counts = sparse.csr_matrix(np.zeros((0, 0), np.float32))  # (n × terms)
+        self._weights: sparse.csc_matrix | None = None
+        self._add(texts)
+
+    @property
+    def n(self) -> int:
+        return int(self._counts.shape[0])
+
+    def extended(self, texts: Sequence[str]) -> BM25:
+        """A retriever of these items and more, at the end; this one stays as it is."""
+        made = BM25(k1=self.k1, b=self.b)
+        made._terms, made._counts = dict(self._terms), self._counts
+        made._add(texts)
+        return made
+
+    def _add(self, texts: Sequence[str]) -> None:
+        columns: list[int] = []
+        starts = [0]
+        for text in texts:
+            columns += [self._terms.setdefault(stem, len(self._terms)) for stem in self._stems(_plain(text))]
+            starts.append(len(columns))
+        shape = (len(texts), len(self._terms))
+        new = sparse.csr_matrix((np.ones(len(columns), np.float32), columns, starts), shape=shape)
+        new.sum_duplicates()
+        old = self._counts
+        widened = sparse.csr_matrix((old.data, old.indices, old.indptr), shape=(old.shape[0], len(self._terms)))
+        self._counts = sparse.vstack([widened, new], format="csr")
+        self._weights = None
+
+    def scores(self, query: str) -> Scores:
+        """The BM25 score of every item (n); 0 where no word is shared."""
+        if self._weights is None:
+            self._weights = self._weigh()
+        out = np.zeros(self.n, np.float32)
+        start, end = query.find(MENTION_START), query.find(MENTION_END)
+        mention = query[start + len(MENTION_START) : end] if 0 <= start < end else ""
+        for stem in self._stems(f"{_plain(query)} {mention}"):
+            term = self._terms.get(stem)
+            if term is not None:
+                part = slice(self._weights.indptr[term], self._weights.indptr[term + 1])
+                out[self._weights.indices[part]] += self._weights.data[part]
+        return out
+
+    def _weigh(self) -> sparse.csc_matrix:
+        """idf(t) · tf / (tf + …) for every item and term, by columns."""
+        weights = self._counts.tocsc(copy=True)
+        lengths = np.asarray(self._counts.sum(axis=1)).reshape(-1)  # (n)
+        mean = float(lengths.mean()) if self.n else 0.0
+        norm = self.k1 * (1 - self.b + self.b * lengths / (mean or 1.0))  # (n)
+        frequency = np.diff(weights.indptr)  # df(t)
+        idf = np.log1p((self.n - frequency + 0.5) / (frequency + 0.5))
+        weights.data = np.asarray(
+            np.repeat(idf, frequency) * weights.data / (weights.data + norm[weights.indices]), np.float32
+        )
+        return weights
+
+    def _stems(self, text: str) -> list[str]:
+        words = [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
+        return list(self._stemmer.stemWords(words))
+
+    def save(self, folder: Path) -> None:
+        """Write counts and terms into a folder that exists."""
+        for name in ("data", "indices", "indptr"):
+            np.save(folder / f"bm25-{name}.npy", getattr(self._counts, name))
+        (folder / "bm25.json").write_text(
+            json.dumps({"k1": self.k1, "b": self.b, "terms": list(self._terms)}), encoding="utf-8"
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> BM25:
+        """What `save` wrote."""
+        try:
+            about = json.loads((folder / "bm25.json").read_text(encoding="utf-8"))
+            parts = [np.load(folder / f"bm25-{name}.npy", allow_pickle=False) for name in ("data", "indices", "indptr")]
+            made = cls(k1=about["k1"], b=about["b"])
+            made._terms = {term: column for column, term in enumerate(about["terms"])}
+            made._counts = sparse.csr_matrix(tuple(parts), shape=(len(parts[2]) - 1, len(made._terms)))
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"{str(folder)!r} holds no readable BM25 index ({error})") from error
+        return made
+
+
+def _plain(text: str) -> str:
+    """A text without its marks."""
+    for mark in (MENTION_START, MENTION_END, TITLE_MARK):
+        text = text.replace(mark, " ")
+    return text

@@ -1,0 +1,59 @@
+"""A scorer from what the user has: a name, a folder, a hub id, an address, a model, a function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crosscut.errors import InputError
+from crosscut.scorers.base import Scorer
+from crosscut.scorers.callable import TextScorer
+
+
+def load_scorer(scorer: Any = "default") -> Scorer:
+    """The scorer that `scorer` names or is.
+
+    ===========================================  ====================================================
+    `"default"`                                  the cross-encoder in the box
+    a folder                                     a model of `crosscut train cross-encoder`, or one that
+                                                 sentence-transformers can load
+    `"organisation/name"`                        a hub model, by sentence-transformers
+    `"https://…"`, `"cohere+https://…"`, …       a rerank or chat endpoint (`crosscut.scorers.http`)
+    a `CrossEncoder` of sentence-transformers    wrapped; raw logits
+    a `Scorer`                                   itself
+    any `f(query, texts) -> scores`              `TextScorer(f)`, sync or async
+    ===========================================  ====================================================
+    """
+    if isinstance(scorer, str | Path):
+        return _named(str(scorer))
+    if isinstance(scorer, Scorer):
+        return scorer
+    if hasattr(scorer, "predict") and hasattr(scorer, "tokenizer"):
+        from crosscut.scorers.torch import TorchCrossEncoder
+
+        return TorchCrossEncoder(scorer)
+    if callable(scorer):
+        return TextScorer(scorer)
+    raise InputError(
+        f"{scorer!r} is no scorer: pass a name, a folder, a hub id, an address, a CrossEncoder, "
+        "or a function f(query, texts)"
+    )
+
+
+def _named(name: str) -> Scorer:
+    if "://" in name:
+        from crosscut.scorers.http import from_url
+
+        return from_url(name)
+    if name == "default" or (Path(name) / "cross.onnx").is_file():
+        from crosscut.scorers.onnx import OnnxCrossEncoder
+
+        return OnnxCrossEncoder.load(name)
+    if not Path(name).is_dir() and name.count("/") != 1:
+        raise InputError(
+            f"there is no scorer called {name!r} and no folder of that name; pass 'default', a model folder, "
+            "a hub id such as 'organisation/model', or an address"
+        )
+    from crosscut.scorers.torch import TorchCrossEncoder
+
+    return TorchCrossEncoder.load(name)

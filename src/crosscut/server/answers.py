@@ -1,0 +1,99 @@
+"""Hits as the API tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.index import Index
+from crosscut.search.hits import Hit, Hits, Round
+from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, Scored, TraceModel
+
+BINS = 48
+
+
+def hit_models(index: Index, hits: Sequence[Hit]) -> list[HitModel]:
+    """Hits with what the index knows of them; one that was removed meanwhile keeps its text."""
+    models = []
+    for hit in hits:
+        known = index[hit.id] if hit.id in index else None  # noqa: SIM401 (an index has no get)
+        models.append(
+            HitModel(
+                id=hit.id,
+                title=known.title if known else "",
+                text=known.text if known else hit.text or "",
+                score=hit.score,
+                round=hit.round,
+                estimate=_number(hit.estimate),
+                metadata=dict(known.metadata) if known else {},
+            )
+        )
+    return models
+
+
+def comparison(index: Index, hits: Hits, reranked: Hits) -> Comparison:
+    """What retrieve-and-rerank returned, and which of the best k of both together either of them lacks."""
+    together = {hit.id: hit.score for hit in [*reranked, *hits]}
+    best = sorted(together, key=lambda id: -together[id])[: max(len(hits), len(reranked))]
+    own, other = set(hits.ids), set(reranked.ids)
+    return Comparison(
+        hits=hit_models(index, reranked),
+        calls=reranked.calls,
+        missed=[id for id in best if id not in other],
+        extra=[id for id in best if id not in own],
+    )
+
+
+def trace(items: Sequence[Any], hits: Hits, reranked: Hits | None) -> TraceModel:
+    """Every round; `items[position]` has an id and a title."""
+    rounds: dict[int, int] = {}
+    scores: dict[int, float] = {}
+    for number, entry in enumerate(hits.trace, 1):
+        for position, score in zip(entry.positions.tolist(), entry.scores.tolist(), strict=True):
+            rounds[position], scores[position] = number, score
+    others: set[int] = set()
+    for entry in reranked.trace if reranked is not None else ():
+        others.update(entry.positions.tolist())
+        for position, score in zip(entry.positions.tolist(), entry.scores.tolist(), strict=True):
+            scores.setdefault(position, score)
+    places = {position: place for place, position in enumerate(scores)}
+    scored = [
+        Scored(
+            id=str(items[position].id),
+            title=items[position].title or items[position].text[:60],
+            score=score,
+            round=rounds.get(position),
+            reranked=position in others,
+        )
+        for position, score in scores.items()
+    ]
+    every = np.fromiter(scores, np.int64, len(scores))
+    return TraceModel(
+        scored=scored,
+        rounds=[_round(number, entry, places, every) for number, entry in enumerate(hits.trace, 1)],
+    )
+
+
+def _round(number: int, entry: Round, places: dict[int, int], every: npt.NDArray[np.int64]) -> RoundModel:
+    seen = entry.predictions
+    return RoundModel(
+        round=number,
+        calls=entry.calls,
+        cached=entry.cached,
+        picks=[places[position] for position in entry.positions.tolist()],
+        estimates=[_number(value) for value in entry.estimates.tolist()],
+        predictions=None if seen is None else [round(float(value), 4) for value in seen[every]],
+        histogram=None if seen is None else _histogram(seen),
+    )
+
+
+def _histogram(values: npt.NDArray[np.float32]) -> Histogram:
+    counts, edges = np.histogram(values.astype(np.float64), bins=BINS)
+    return Histogram(low=float(edges[0]), high=float(edges[-1]), counts=counts.tolist())
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,358 @@
+// The search page: no framework, no build step, nothing from elsewhere.
+
+import { Picture, roundColour } from "./picture.js";
+
+const at = (id) => document.getElementById(id);
+const make = (tag, name, text) => {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+const NAMES = {
+  crosscut: "crosscut", rnr: "retrieve and rerank", axn: "AXN", tour: "TOUR", anncur: "ANNCUR", adacur: "ADACUR", exact: "exact",
+};
+const REASONS = {
+  budget: "budget used", exhausted: "everything scored", patience: "top k settled", deadline: "deadline", rounds: "rounds done",
+};
+
+const COMMON = new Set("the and for was were are has had have with that this from not but its his her into than then".split(" "));
+
+const picture = new Picture(at("canvas"), at("tip"));
+let info = { max_budget: 1000, max_k: 100, methods: ["crosscut"], examples: [] };
+let answer = null, latest = 0, timer = 0, playing = 0;
+
+// -- speaking with the server
+
+async function call(path, body) {
+  const token = sessionStorage.getItem("token");
+  const headers = { ...(body && { "content-type": "application/json" }), ...(token && { authorization: `Bearer ${token}` }) };
+  const response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+  if (response.status === 401) {
+    await askForToken();
+    return call(path, body);
+  }
+  const content = await response.json();
+  if (!response.ok) throw new Error(content.message ?? `the server answered ${response.status}`);
+  return content;
+}
+
+let asking = null;
+function askForToken() {
+  asking ??= new Promise((resolve) => {
+    at("gate").showModal();
+    at("gate").addEventListener("close", () => {
+      sessionStorage.setItem("token", at("token").value);
+      asking = null;
+      resolve();
+    }, { once: true });
+  });
+  return asking;
+}
+
+async function search() {
+  const query = at("query").value.trim();
+  if (!query) return;
+  const number = ++latest;
+  document.body.classList.add("busy");
+  say("Searching …");
+  remember();
+  try {
+    const method = at("method").value;
+    const found = await call("search", {
+      query, k: Number(at("k").value), budget: budget(), method, trace: true,
+      compare: at("compare").checked && method !== "rnr",
+    });
+    if (number !== latest) return;
+    answer = found;
+    show(query);
+    say("");
+  } catch (error) {
+    if (number === latest) say(error.message, true);
+  } finally {
+    if (number === latest) document.body.classList.remove("busy");
+  }
+}
+
+function soon() {
+  clearTimeout(timer);
+  timer = setTimeout(search, 300);
+}
+
+// -- controls
+
+// The budget slider is even in the ratio of budgets: from 10 calls to the cap.
+function budget() {
+  const share = Number(at("budget").value) / 1000, least = Math.min(10, info.max_budget);
+  const exact = least * (info.max_budget / least) ** share;
+  const step = exact < 50 ? 5 : exact < 200 ? 10 : exact < 1000 ? 50 : 100;
+  return Math.max(1, Math.min(info.max_budget, Math.round(exact / step) * step));
+}
+
+function setBudget(value) {
+  const least = Math.min(10, info.max_budget);
+  at("budget").value = info.max_budget > least ? (1000 * Math.log(value / least)) / Math.log(info.max_budget / least) : 1000;
+}
+
+function label() {
+  at("k-value").textContent = at("k").value;
+  at("budget-value").textContent = budget();
+  at("budget").setAttribute("aria-valuetext", `${budget()} calls`);
+}
+
+function remember() {
+  const state = { q: at("query").value.trim(), k: at("k").value, b: budget(), m: at("method").value };
+  history.replaceState(null, "", `#${new URLSearchParams(state)}`);  // behind the #: it is not sent anywhere
+}
+
+function say(text, wrong = false) {
+  at("status").textContent = text;
+  at("status").classList.toggle("error", wrong);
+}
+
+// -- showing an answer
+
+function show(query) {
+  at("empty").hidden = true;
+  at("result").hidden = false;
+  const rival = answer.comparison;
+  cost(rival);
+  const missed = new Set(rival?.missed);
+  const words = query.replace(/\[(START|END)\]/g, " ").toLowerCase().split(/[^\p{L}\p{N}]+/u)
+    .filter((word) => word.length > 2 && !COMMON.has(word));
+  at("own-title").textContent = NAMES[answer.method] ?? answer.method;
+  at("own-note").textContent = `${answer.calls} calls in ${answer.rounds} round${answer.rounds === 1 ? "" : "s"}`;
+  at("hits").replaceChildren(...answer.hits.map((hit, j) => row(hit, j + 1, words, answer.rounds, {
+    state: missed.has(hit.id) ? "found" : "", badge: missed.has(hit.id) ? "missed by reranking" : "",
+  })));
+  at("other").hidden = !rival;
+  at("panes").classList.toggle("single", !rival);
+  if (rival) {
+    const extra = new Set(rival.extra);
+    at("other-note").textContent = `${rival.calls} calls; it misses ${missed.size || "none"} of the best ${answer.hits.length}`;
+    const rows = rival.hits.map((hit, j) => row(hit, j + 1, words, 0, {
+      state: extra.has(hit.id) ? "extra" : "", badge: extra.has(hit.id) ? "found only by reranking" : "",
+    }));
+    const lost = answer.hits.filter((hit) => missed.has(hit.id));
+    if (lost.length) {
+      rows.push(make("li", "divide", "What it never looked at"));
+      rows.push(...lost.map((hit) => row(hit, answer.hits.indexOf(hit) + 1, words, 0, { state: "lost" })));
+    }
+    at("other-hits").replaceChildren(...rows);
+  }
+  rounds();
+}
+
+function cost(rival) {
+  const seconds = answer.seconds;
+  const spent = seconds.scorer + seconds.fit + seconds.select;
+  const facts = [
+    [String(answer.calls), `of ${answer.budget} calls`],
+    [String(answer.rounds), answer.rounds === 1 ? "round" : "rounds"],
+    [`${spent < 1 ? Math.round(1000 * spent) + " ms" : spent.toFixed(1) + " s"}`, `${Math.round((100 * seconds.scorer) / (spent || 1))} % in the scorer`],
+    [REASONS[answer.stop_reason] ?? answer.stop_reason, "why it stopped"],
+  ];
+  if (rival) {
+    facts.push([String(rival.missed.length), "hits that reranking misses", rival.missed.length ? "good" : ""]);
+    if (rival.extra.length) facts.push([String(rival.extra.length), "hits that only reranking finds"]);
+  }
+  at("cost").replaceChildren(...facts.map(([value, name, mood]) => {
+    const box = make("div", mood);
+    box.append(make("dt", "", name), make("dd", "", value));
+    return box;
+  }));
+}
+
+function row(hit, rank, words, count, { state = "", badge = "" }) {
+  const element = make("li", `hit ${state}`);
+  element.dataset.id = hit.id;
+  const body = make("div");
+  const [title, text] = hit.title ? [hit.title, hit.text] : ["", hit.text];
+  if (title) body.append(marked("div", "title", title, words));
+  if (!title || state !== "lost") body.append(marked("div", "text", snippet(text, words), words));
+  if (badge) body.append(make("span", "badge", badge));
+  const side = make("div", "side");
+  side.append(make("div", "score", hit.score.toFixed(2)));
+  if (count) {
+    const when = make("span", "when", `round ${hit.round}`);
+    const dot = make("i");
+    dot.style.background = roundColour(hit.round, count);
+    when.prepend(dot);
+    side.append(when);
+  }
+  element.append(make("span", "rank", String(rank)), body, side);
+  for (const [event, on] of [["pointerenter", true], ["pointerleave", false]]) {
+    element.addEventListener(event, () => {
+      for (const twin of document.querySelectorAll(".hit")) twin.classList.toggle("twin", on && twin.dataset.id === hit.id);
+    });
+  }
+  return element;
+}
+
+function snippet(text, words) {
+  if (text.length <= 320) return text;
+  const lower = text.toLowerCase();
+  const first = Math.min(...words.map((word) => lower.indexOf(word)).filter((place) => place >= 0), text.length);
+  const start = first === text.length || first < 160 ? 0 : text.lastIndexOf(" ", first - 80) + 1;
+  return `${start ? "… " : ""}${text.slice(start, start + 300)} …`;
+}
+
+function marked(tag, name, text, words) {
+  const element = make(tag, name);
+  if (!words.length) {
+    element.textContent = text;
+    return element;
+  }
+  const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "giu");
+  text.split(pattern).forEach((part, j) => element.append(j % 2 ? make("mark", "", part) : part));
+  return element;
+}
+
+// -- rounds
+
+function rounds() {
+  stop();
+  const { trace } = answer, slider = at("round");
+  at("picture").hidden = !trace.rounds.length;
+  if (!trace.rounds.length) return;
+  slider.max = trace.rounds.length;
+  slider.value = trace.rounds.length;
+  slider.disabled = at("play").disabled = trace.rounds.length < 2;
+  picture.show(trace, Number(at("k").value));
+  describe();
+  const ids = new Set(answer.hits.map((hit) => hit.id));
+  at("table").tBodies[0].replaceChildren(...trace.rounds.map((round) => {
+    const items = round.picks.map((place) => trace.scored[place]);
+    const errors = round.picks.map((place, j) => (round.estimates[j] === null ? null : Math.abs(round.estimates[j] - trace.scored[place].score)))
+      .filter((error) => error !== null);
+    const mean = (values) => (values.length ? (values.reduce((a, b) => a + b, 0) / values.length).toFixed(2) : "–");
+    const line = make("tr");
+    line.append(...[
+      round.round, round.calls, items.length ? Math.max(...items.map((item) => item.score)).toFixed(2) : "–",
+      mean(items.map((item) => item.score)), mean(errors), items.filter((item) => ids.has(item.id)).length,
+    ].map((value) => make("td", "", String(value))));
+    return line;
+  }));
+}
+
+function describe() {
+  const number = Number(at("round").value), round = answer.trace.rounds[number - 1];
+  const ids = new Set(answer.hits.map((hit) => hit.id));
+  const found = round.picks.filter((place) => ids.has(answer.trace.scored[place].id)).length;
+  at("round-value").textContent = `${number} of ${answer.trace.rounds.length}`;
+  at("round").setAttribute("aria-valuetext", `round ${number} of ${answer.trace.rounds.length}`);
+  at("round-note").textContent =
+    `Round ${number} scored ${round.picks.length} item${round.picks.length === 1 ? "" : "s"}` +
+    `${number === 1 ? " that the first stage proposed" : " with the highest predictions"}; ${found || "none"} of them ${found === 1 ? "is" : "are"} among the final hits.`;
+}
+
+function turn(to) {
+  at("round").value = to;
+  picture.go(Number(at("round").value));
+  describe();
+}
+
+function stop() {
+  clearInterval(playing);
+  playing = 0;
+  at("play").textContent = "▶";
+  at("play").setAttribute("aria-label", "Play the rounds");
+}
+
+function play() {
+  if (playing) return stop();
+  const last = answer.trace.rounds.length;
+  if (Number(at("round").value) === last) turn(1);
+  at("play").textContent = "❚❚";
+  at("play").setAttribute("aria-label", "Pause");
+  playing = setInterval(() => {
+    const next = Number(at("round").value) + 1;
+    if (next > last) return stop();
+    turn(next);
+  }, 850);
+}
+
+// -- beginning
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  picture.draw();
+}
+
+function begin() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  theme(localStorage.getItem("theme") ?? (system.matches ? "dark" : "light"));
+  system.addEventListener("change", () => { if (!localStorage.getItem("theme")) theme(system.matches ? "dark" : "light"); });
+  at("theme").addEventListener("click", () => {
+    const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    localStorage.setItem("theme", next);
+    theme(next);
+    if (answer) show(at("query").value.trim());
+  });
+  at("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    search();
+  });
+  for (const id of ["k", "budget"]) {
+    at(id).addEventListener("input", () => {
+      label();
+      if (answer) soon();
+    });
+  }
+  for (const id of ["method", "compare"]) at(id).addEventListener("change", () => answer && search());
+  at("round").addEventListener("input", () => {
+    stop();
+    turn(at("round").value);
+  });
+  at("play").addEventListener("click", play);
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest?.("input, select, button, summary, dialog");
+    if (event.key === "/" && !event.target.closest?.("input:not([type=range])")) {
+      event.preventDefault();
+      at("query").select();
+    } else if (!typing && answer?.trace.rounds.length > 1 && ["ArrowLeft", "ArrowRight", " "].includes(event.key)) {
+      event.preventDefault();
+      if (event.key === " ") return play();
+      stop();
+      turn(Number(at("round").value) + (event.key === "ArrowRight" ? 1 : -1));
+    } else if (event.key === "Escape") document.activeElement?.blur?.();
+  });
+  start();
+}
+
+async function start() {
+  try {
+    info = await call("info");
+  } catch (error) {
+    say(error.message, true);
+    return;
+  }
+  at("facts").textContent = `${info.items.toLocaleString("en")} items`;
+  at("k").max = info.max_k;
+  at("method").replaceChildren(...info.methods.map((name) => {
+    const option = make("option", "", NAMES[name] ?? name);
+    option.value = name;
+    return option;
+  }));
+  const state = new URLSearchParams(location.hash.slice(1));
+  at("k").value = state.get("k") ?? Math.min(10, info.max_k);
+  setBudget(Number(state.get("b")) || info.default_budget);
+  at("method").value = info.methods.includes(state.get("m")) ? state.get("m") : info.method;
+  at("examples").hidden = !info.examples.length;
+  at("examples").replaceChildren(...info.examples.map((text) => {
+    const button = make("button", "", text);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      at("query").value = text;
+      search();
+    });
+    return button;
+  }));
+  label();
+  if (state.get("q")) {
+    at("query").value = state.get("q");
+    search();
+  }
+}
+
+begin();

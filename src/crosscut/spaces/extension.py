@@ -1,0 +1,66 @@
+"""Anchor scores of items that were never scored, from their vectors.
+
+    R_anc[:, new] ≈ m + W (v_new − v̄)      W: ridge regression of anchor scores on item vectors
+
+An item added to an index has an encoder's vector at once and no anchor scores. With these estimates it has a place in
+the CUR space, and searches find it; its real scores can be bought later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.scorers.base import Floats
+
+SAMPLE = 20_000
+RIDGES = (0.01, 0.1, 1.0, 10.0)
+
+
+def extended_scores(
+    anchors: npt.NDArray[Any],
+    vectors: npt.NDArray[Any] | None,
+    new: npt.NDArray[Any] | None,
+    measured: npt.NDArray[np.bool_],
+    count: int,
+) -> Floats:
+    """Estimated scores (k_q × count) of the anchor queries with new items.
+
+    Parameters
+    ----------
+    anchors
+        R_anc (k_q × n); `measured` (n) says which columns are real.
+    vectors, new
+        Item vectors (n × d) and those of the new items (count × d); without them every new item gets the mean column.
+    """
+    known = np.flatnonzero(measured)
+    if not len(known):
+        return np.zeros((len(anchors), count))
+    if vectors is None or new is None or len(known) < 16:
+        return np.repeat(anchors[:, known].astype(np.float64).mean(axis=1)[:, None], count, axis=1)
+    rng = np.random.default_rng(0)
+    known = rng.permutation(known)[:SAMPLE]
+    held, rest = known[: max(1, len(known) // 10)], known[max(1, len(known) // 10) :]
+    errors = [
+        np.mean((_predict(anchors, vectors, rest, vectors[held], ridge) - anchors[:, held]) ** 2) for ridge in RIDGES
+    ]
+    return _predict(anchors, vectors, known, new, RIDGES[int(np.argmin(errors))])
+
+
+def _predict(
+    anchors: npt.NDArray[Any],
+    vectors: npt.NDArray[Any],
+    known: npt.NDArray[np.int64],
+    new: npt.NDArray[Any],
+    ridge: float,
+) -> Floats:
+    x = vectors[known].astype(np.float64)  # (m × d)
+    y = anchors[:, known].T.astype(np.float64)  # (m × k_q)
+    mean_x, mean_y = x.mean(axis=0), y.mean(axis=0)
+    x -= mean_x
+    gram = x.T @ x  # (d × d)
+    gram[np.diag_indices_from(gram)] += ridge * max(np.trace(gram) / len(gram), 1e-12)
+    weights = np.linalg.solve(gram, x.T @ (y - mean_y))  # Wᵀ (d × k_q)
+    return np.asarray(mean_y[:, None] + ((new.astype(np.float64) - mean_x) @ weights).T)

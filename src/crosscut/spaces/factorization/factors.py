@@ -1,0 +1,250 @@
+"""Factors: item vectors that explain the observed scores of a sparse matrix.
+
+AXN (Yadav et al. 2024, §2.1, eq. 3):
+
+    min_{U, V}  ‖(G − U Vᵀ)_P‖²      G normalised to the encoder's range, U and V started at the encoder's vectors
+
+    U (|Q| × d)   train-query factors        V (n × d)   item factors, the space that is searched
+
+The solvers are in `als.py`, `transductive.py` and `inductive.py`. A tenth of the observed pairs is held out; every
+solver keeps the factors of its lowest held-out loss and reports what they took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import DivergedError, InputError
+from crosscut.spaces.base import Array, Space, Vectors, as_space
+from crosscut.spaces.sparse import Normalisation, SparseScores, check_vectors, normalisation
+
+FORMAT = 1
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How factors came about, and what they cost."""
+
+    solver: str
+    calls: int  # of the scorer, for G
+    cached: int
+    scoring_seconds: float
+    training_seconds: float
+    observed: int  # entries of G
+    held_out: list[float]  # root mean squared error on the held-out pairs: at the start, after each epoch
+    trained: list[float]  # the same on the pairs trained on
+    elapsed: list[float]  # seconds from the start of the fit to each of them
+    best: int  # the epoch that was kept
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class Factors(Vectors):
+    """A space of item factors V, with the normalisation that its scores went through.
+
+    `rnr` searches transductive factors with the encoder's query vector; `axn` and `crosscut` fit one. `axn` takes
+    α and β from here.
+
+    Parameters
+    ----------
+    items
+        V (n × d).
+    queries
+        U (|Q| × d) of the train queries.
+    """
+
+    kind: ClassVar[str] = "transductive"
+
+    def __init__(self, items: Array, queries: Array, normalisation: Normalisation, fitting: Fitting) -> None:
+        super().__init__(items)
+        self.query_factors = queries
+        self.normalisation = normalisation
+        self.fitting = fitting
+
+    def extended(self, vectors: Array) -> Factors:
+        """With more items at the end, by their encoder vectors (m × d): that is where transductive factors start."""
+        return Factors(self._with(vectors), self.query_factors, self.normalisation, self.fitting)
+
+    def _with(self, rows: Array) -> Array:
+        return np.concatenate([self.array, rows.astype(self.array.dtype)])
+
+    def save(self, path: str | Path) -> Path:
+        """Write a folder: factors.json, items.npy and queries.npy (float32), mlp.npz of an inductive model."""
+        target = Path(path)
+        if target.exists() and not (target / "factors.json").is_file():
+            raise InputError(f"{str(target)!r} exists and holds no factors: choose another folder")
+        beside = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        try:
+            for name, array in (("items", self.array), ("queries", self.query_factors)):
+                np.save(beside / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32))
+            self._save_more(beside)
+            told = {
+                "format": FORMAT,
+                "kind": self.kind,
+                "normalisation": asdict(self.normalisation),
+                "fitting": asdict(self.fitting),
+            }
+            (beside / "factors.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+            for file in beside.iterdir():
+                _sync(file)
+            if target.exists():  # a folder cannot be replaced in one step: the old one stays until the new one is whole
+                old = target.with_name(f"{target.name}.{os.getpid()}.old")
+                target.rename(old)
+                beside.rename(target)
+                shutil.rmtree(old)
+            else:
+                beside.rename(target)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        return target
+
+    def _save_more(self, folder: Path) -> None:
+        """What a kind of factors has beyond its arrays."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Factors:
+        """Factors from a folder that `save` wrote; item factors are memory-mapped."""
+        folder = Path(path)
+        try:
+            told = json.loads((folder / "factors.json").read_text("utf-8"))
+            if told["format"] != FORMAT:
+                raise InputError(
+                    f"the factors in {str(folder)!r} have format {told['format']}, this version reads {FORMAT}: "
+                    "update crosscut, or factorise again"
+                )
+            items = np.load(folder / "items.npy", mmap_mode="r", allow_pickle=False)
+            queries = np.load(folder / "queries.npy", allow_pickle=False)
+            normal, fitting = Normalisation(**told["normalisation"]), Fitting(**told["fitting"])
+            if told["kind"] == "inductive":
+                from crosscut.spaces.factorization.inductive import InductiveFactors, read_mlps
+
+                return InductiveFactors(items, queries, normal, fitting, *read_mlps(folder / "mlp.npz"))
+        except FileNotFoundError as error:
+            raise InputError(
+                f"there are no factors in {str(folder)!r}: {Path(error.filename).name} is missing"
+            ) from error
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+            raise InputError(f"the factors in {str(folder)!r} cannot be read ({error!r}): factorise again") from error
+        return Factors(items, queries, normal, fitting)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What every solver starts from: normalised scores, split, and the encoder's vectors."""
+
+    train: SparseScores
+    held: SparseScores
+    items: Matrix  # V⁰ (n × d)
+    queries: Matrix  # U⁰ (|Q| × d)
+    whole: SparseScores
+
+    def loss(self, part: SparseScores, queries: Array, items: Array) -> float:
+        """Root mean squared error of U Vᵀ on the pairs of a part."""
+        total = 0.0
+        for start in range(0, len(part), 1 << 15):
+            piece = slice(start, start + (1 << 15))
+            rows, columns = part.pairs.queries[piece], part.pairs.items[piece]
+            predicted = np.einsum("md,md->m", queries[rows], items[columns])
+            total += float(np.sum((predicted - part.scores[piece]) ** 2))
+        return float(np.sqrt(total / len(part))) if len(part) else float("nan")
+
+
+def problem(
+    scores: SparseScores,
+    vectors: Space | npt.ArrayLike,
+    query_vectors: npt.ArrayLike,
+    *,
+    normalise: bool | Normalisation,
+    validation: float,
+    by_query: bool,
+    seed: int,
+) -> Problem:
+    """Normalise G, hold a share of it out, and take the encoder's vectors as a starting point.
+
+    `by_query` holds whole queries out, to judge how a model does on queries it has never seen.
+    """
+    space, given = as_space(vectors), np.asarray(query_vectors)
+    check_vectors(scores, space, given)
+    if not 0 <= validation < 1:
+        raise InputError(f"validation is the share of scores held out, 0 or more and below 1; got {validation}")
+    if normalise and scores.normalisation == Normalisation():
+        by = normalise if isinstance(normalise, Normalisation) else normalisation(scores, space, given)
+        scores = scores.normalised(by)
+    rng = np.random.default_rng(seed)
+    held = np.zeros(len(scores), dtype=bool)
+    queries = np.unique(scores.pairs.queries)
+    if validation and by_query and len(queries) >= 10:
+        some = rng.choice(queries, max(1, round(validation * len(queries))), replace=False)
+        held = np.isin(scores.pairs.queries, some)
+    elif validation and len(scores) >= 2:
+        held[rng.choice(len(scores), min(max(1, round(validation * len(scores))), len(scores) - 1), False)] = True
+    start = space.rows(np.arange(space.n)).astype(np.float32)
+    if not np.isfinite(given).all():
+        raise InputError("a query vector contains NaN or infinities: encode the train queries again")
+    return Problem(scores.take(~held), scores.take(held), start, given.astype(np.float32), scores)
+
+
+class Progress:
+    """The losses of a fit, epoch by epoch; guards against NaN and says when to stop."""
+
+    def __init__(self, solver: str, patience: int, hint: str, started: float | None = None) -> None:
+        self.solver, self.patience, self.hint = solver, patience, hint
+        self.started = time.perf_counter() if started is None else started
+        self.elapsed: list[float] = []
+        self.held_out: list[float] = []
+        self.trained: list[float] = []
+        self.best = 0
+
+    def note(self, trained: float, held_out: float) -> bool:
+        """Take in an epoch; true when its factors are the best so far."""
+        epoch = len(self.held_out)
+        for name, value in (("training", trained), ("held-out", held_out)):
+            if not np.isfinite(value) and not (name == "held-out" and np.isnan(value) and np.isfinite(trained)):
+                raise DivergedError(f"the {name} loss of {self.solver} is {value} after epoch {epoch}: {self.hint}")
+        self.elapsed.append(time.perf_counter() - self.started)
+        self.trained.append(trained)
+        self.held_out.append(held_out)
+        # without held-out pairs there is nothing to choose by: the last epoch counts
+        if np.isnan(held_out) or not epoch or held_out < self.held_out[self.best]:
+            self.best = epoch
+            return True
+        return False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the held-out loss has not fallen for `patience` epochs."""
+        return len(self.held_out) - 1 - self.best >= self.patience
+
+    def fitting(self, scores: SparseScores, settings: dict[str, Any]) -> Fitting:
+        """The report of a fit that ends now."""
+        return Fitting(
+            solver=self.solver,
+            calls=scores.calls,
+            cached=scores.cached,
+            scoring_seconds=scores.seconds,
+            training_seconds=time.perf_counter() - self.started,
+            observed=len(scores),
+            held_out=self.held_out,
+            trained=self.trained,
+            elapsed=self.elapsed,
+            best=self.best,
+            settings=settings,
+        )

@@ -1,0 +1,251 @@
+"""Distillation: a dual encoder that learns the scorer's ranking of a target domain (DE_DSTL).
+
+ANNCUR (Yadav et al. 2022, app. A.3) and AXN (Yadav et al. 2024, app. A.2.1):
+
+    T(q)      the scorer's top k_d items of a train query, among those it has scored
+    L_match   Σ_q H(softmax s_q^CE, softmax s_q^DE) over T(q): match the distribution of scores
+    L_pair    Σ_q Σ_j H([0, 1], softmax [s_{q,N_j}, s_{q,T_j}]): each of the top items above a hard negative, the
+              encoder's own best items that are not in T(q), mined anew before every epoch
+    s^DE      cosine times the model's temperature
+
+AdamW, learning rate 1e-5, 10 epochs; a tenth of the queries validates, by how many of the scorer's ten best of its
+scored items the encoder puts among its own ten best of them. The scores are bought once and kept beside the
+checkpoints; a run that was killed goes on from both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from crosscut.encoders.tokens import Tokens
+from crosscut.errors import InputError
+from crosscut.scorers.base import Scorer
+from crosscut.spaces.sparse import SparseScores, items_per_query, score_pairs
+from crosscut.training.examples import Batch, Example, Examples
+from crosscut.training.jobs import Job, embed, export_model, start_model, tokenizer_of
+from crosscut.training.loop import Outcome, Report, scores_of, train
+from crosscut.training.models import DualModel, Split
+from crosscut.training.negatives import rank_dense
+
+Loss = Literal["match", "pair"]
+BEST = 10  # of the scorer's best items that a validation looks for
+
+
+def distill(
+    items: Sequence[str],
+    queries: Sequence[str],
+    scores: SparseScores,
+    job: Job,
+    *,
+    loss: Loss = "match",
+    report: Report | None = None,
+) -> Outcome:
+    """Distil a scorer into a dual encoder and write `job.output`/model.
+
+    Parameters
+    ----------
+    items, queries
+        Texts of all items (n) and of the train queries (|Q|).
+    scores
+        G (|Q| × n): what the scorer said of some items of each query; `bought_scores` obtains it.
+    job
+        `job.settings.candidates` is k_d, the items a query is trained on; `job.negatives` is not used.
+    """
+    if loss not in ("match", "pair"):
+        raise InputError(f"the loss of a distillation is 'match' or 'pair', not {loss!r}")
+    if scores.shape != (len(queries), len(items)):
+        raise InputError(f"scores of {scores.shape} (queries × items) for {len(queries)} queries, {len(items)} items")
+    job.check()
+    model = start_model(DualModel, job)
+    tokenizer = tokenizer_of(job)
+    examples = Examples(pool=tokenizer.items(list(items)))
+    tokens = [tokenizer.query(text) for text in queries]
+    lists = _by_score(scores)
+    shortest = min((len(ranked) for ranked, _ in lists.values()), default=0)
+    if len(lists) < 2 or shortest < 2:
+        raise InputError(
+            f"{len(lists)} queries with {shortest} scored items or more cannot be distilled: "
+            "score at least 2 items of at least 2 queries"
+        )
+    candidates = max(2, min(job.settings.candidates, shortest))
+    if loss == "pair":
+        candidates -= candidates % 2  # as many negatives as top items
+    settings = replace(job.settings, candidates=candidates)
+    fill = _matches if loss == "match" else _pairs
+
+    def examples_of(epoch: int, examples: Examples) -> None:
+        if epoch == 0 or loss == "pair":
+            fill(examples, model, tokens, lists, job.validation_share, candidates, settings.seed)
+
+    examples_of(0, examples)
+    outcome = train(
+        model,
+        examples,
+        settings,
+        job.output / "checkpoints",
+        report=report,
+        before_epoch=lambda epoch, found: examples_of(epoch, found) if epoch else None,
+        objective=match_loss if loss == "match" else pair_loss,
+        judge=agreement,
+    )
+    export_model(job, dual=model)
+    return outcome
+
+
+def match_loss(model: Split, batch: Batch) -> tuple[Tensor, int]:
+    """L_match of a batch, and how many queries have the scorer's best item first."""
+    ours = scores_of(model, batch)  # (examples × k_d)
+    theirs = torch.tensor(batch.scores, dtype=torch.float32).view(ours.shape)
+    loss = -(functional.softmax(theirs, 1) * functional.log_softmax(ours, 1)).sum(1).mean()
+    return loss, int((ours.argmax(1) == theirs.argmax(1)).sum())
+
+
+def pair_loss(model: Split, batch: Batch) -> tuple[Tensor, int]:
+    """L_pair of a batch whose examples hold top items, then as many negatives; and how many put a top item first."""
+    ours = scores_of(model, batch)  # (examples × k_d)
+    half = ours.shape[1] // 2
+    loss = functional.softplus(ours[:, half:] - ours[:, :half]).mean()
+    return loss, int((ours.argmax(1) < half).sum())
+
+
+@torch.no_grad()
+def agreement(model: Split, examples: Examples) -> dict[str, float]:
+    """The share of the scorer's ten best among a validation query's scored items that the encoder's ten best hold."""
+    assert isinstance(model, DualModel)
+    used = sorted({item for example in examples.validation for item in example.items})
+    place = {item: row for row, item in enumerate(used)}
+    vectors = embed(model, [examples.pool[item] for item in used])
+    queries = embed(model, [example.query for example in examples.validation])
+    shares = []
+    for example, query in zip(examples.validation, queries, strict=True):
+        ours = vectors[[place[item] for item in example.items]] @ query
+        count = min(BEST, max(1, len(ours) // 2))
+        # items lie in the order of the scorer
+        shares.append(np.mean(np.argsort(-ours, kind="stable")[:count] < count))
+    return {"mean": float(np.mean(shares))}
+
+
+Lists = dict[int, tuple[list[int], list[float]]]
+
+
+def _by_score(scores: SparseScores) -> Lists:
+    """Each query's scored items and their scores, best first."""
+    order = np.lexsort((scores.pairs.items, -scores.scores, scores.pairs.queries))
+    queries, items, values = scores.pairs.queries[order], scores.pairs.items[order], scores.scores[order]
+    lists: Lists = {}
+    for query, item, value in zip(queries.tolist(), items.tolist(), values.tolist(), strict=True):
+        found = lists.setdefault(query, ([], []))
+        found[0].append(item)
+        found[1].append(value)
+    return lists
+
+
+def _matches(
+    examples: Examples,
+    model: DualModel,
+    tokens: Sequence[Tokens],
+    lists: Lists,
+    share: float,
+    candidates: int,
+    seed: int,
+) -> None:
+    """The scorer's top k_d of every train query, with its scores."""
+    held, rest = _split(lists, share, seed)
+    examples.validation = [_example("validation", tokens[q], *lists[q]) for q in held]
+    examples.train = [_example("train", tokens[q], lists[q][0][:candidates], lists[q][1][:candidates]) for q in rest]
+
+
+def _pairs(
+    examples: Examples,
+    model: DualModel,
+    tokens: Sequence[Tokens],
+    lists: Lists,
+    share: float,
+    candidates: int,
+    seed: int,
+) -> None:
+    """Half of k_d the scorer's top items, half the encoder's best others, by its latest weights."""
+    held, rest = _split(lists, share, seed)
+    half = candidates // 2
+    examples.validation = [_example("validation", tokens[q], *lists[q]) for q in held]
+    vectors = embed(model, list(examples.pool))
+    ranked = rank_dense(vectors, embed(model, [tokens[q] for q in rest]), 2 * candidates)
+    examples.train = []
+    for query, row in zip(rest, ranked, strict=True):
+        top = lists[query][0][:half]
+        wrong = [item for item in row.tolist() if item not in set(top)][:half]
+        examples.train.append(_example("train", tokens[query], [*top, *wrong], []))
+
+
+def _split(lists: Lists, share: float, seed: int) -> tuple[list[int], list[int]]:
+    queries = sorted(lists)
+    random.Random(seed).shuffle(queries)
+    held = min(max(1, round(share * len(queries))), len(queries) - 1)
+    return queries[:held], queries[held:]
+
+
+def _example(source: str, query: Tokens, items: Sequence[int], scores: Sequence[float]) -> Example:
+    return Example(source, query, tuple(items), frozenset(items), tuple(scores))
+
+
+def bought_scores(
+    items: Sequence[str],
+    queries: Sequence[str],
+    scorer: Scorer,
+    job: Job,
+    k_d: int,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> SparseScores:
+    """The scorer's scores of each query's top k_d by the encoder before training; bought once, kept in `job.output`."""
+    path = job.output / "scores.npz"
+    key = hashlib.sha256("\0".join([scorer.fingerprint, str(k_d), str(job.encoder), *queries, *items]).encode())
+    if path.is_file():
+        kept = _read_scores(path, key.hexdigest(), (len(queries), len(items)))
+        if kept is not None:
+            return kept
+    model, tokenizer = start_model(DualModel, job), tokenizer_of(job)
+    vectors = embed(model, tokenizer.items(list(items)))
+    ranked = rank_dense(vectors, embed(model, [tokenizer.query(text) for text in queries]), k_d)
+    pairs = items_per_query(k_d, (len(queries), len(items)), ranked=ranked)
+    scores = score_pairs(scorer.bind(items), queries, pairs, progress=progress)
+    job.output.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name("scores.partial.npz")
+    with beside.open("wb") as file:
+        np.savez(
+            file,
+            key=np.array(key.hexdigest()),
+            queries=pairs.queries,
+            items=pairs.items,
+            scores=scores.scores,
+            cost=np.array([scores.calls, scores.seconds]),
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    return scores
+
+
+def _read_scores(path: Path, key: str, shape: tuple[int, int]) -> SparseScores | None:
+    """Kept scores, or None if they are of other texts, another scorer or cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            arrays: dict[str, npt.NDArray[np.float64]] = {name: saved[name] for name in saved.files}
+        if str(arrays["key"]) != key:
+            return None
+        made = SparseScores.from_triples(arrays["queries"], arrays["items"], arrays["scores"], shape)
+        return replace(made, calls=int(arrays["cost"][0]), seconds=float(arrays["cost"][1]))
+    except (ValueError, KeyError, OSError):
+        return None
