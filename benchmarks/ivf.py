@@ -4,11 +4,10 @@
     python benchmarks/ivf.py quality --vectors vectors --sets wordnet-static sentences-static
     python benchmarks/ivf.py speed   --vectors vectors --sets wordnet-static
     python benchmarks/ivf.py growth  --vectors vectors --sets sentences-static --sizes 100000 1000000 5000000
-    python benchmarks/ivf.py loop    --vectors vectors --sets sentences-static --sizes 1000000 5000000
 
 `quality` is Table 2 and the frontier of every rule; `speed` times a fixed number of lists, ours against FAISS IVFFlat,
-interleaved, in the same process; `growth` and `loop` time large sizes on jittered copies of real vectors, which say
-nothing about quality. Every part adds its cases to benchmarks/results/ivf.json.
+interleaved, in the same process; `growth` times single queries and rounds of the loop on jittered copies of real
+vectors, which say nothing about quality. Every part adds its cases to benchmarks/results/ivf.json.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import gzip
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ import crosscut
 from crosscut.evaluation.clustered import as_records, as_table, frontier, table_2
 from crosscut.evaluation.report import machine, write_json
 from crosscut.vectors import clusters
-from crosscut.vectors.early_exit import Fixed
+from crosscut.vectors.early_exit import USUAL, Fixed, Rule
 from crosscut.vectors.ivf import IVF
 from crosscut.vectors.learned import exact, study
 from crosscut.vectors.tuning import tune
@@ -100,7 +100,7 @@ def quality(options: argparse.Namespace) -> None:
 
 def untuned(index: IVF, test: Array) -> dict[str, float]:
     """What the default does for those who tune nothing."""
-    found = index.search_many(test, 10, rule=crosscut.vectors.early_exit.USUAL)
+    found = index.search_many(test, 10, rule=USUAL)
     truth = exact(index, test, 1)[:, 0]
     hit = found.ids[:, 0] == index.ids[truth]
     ranks = study(index, test, 1, 1).ranks[:, 0]
@@ -134,36 +134,43 @@ def speed(options: argparse.Namespace) -> None:
     for name in options.sets:
         items, train, test, _ = load(options.vectors, name)
         for lists in options.lists or [clusters.usual_lists(len(items))]:
-            single = IVF.build(items.astype(np.float32), lists=lists)
-            half = IVF(single.centroids, single.vectors.astype(np.float16), single.starts, single.ids)
-            rival = rival_of(single, items)
-            tuned = tune(half, train[:1500], target=0.95, loss=options.loss, k=100)
-            n = rival.nprobe = tuned.lists
-            rules = {choice.name: choice.rule for choice in tuned.choices if choice.name in ("patience", "chance")}
-            for threads in (1, 2):
-                faiss.omp_set_num_threads(threads)
-                with threadpool_limits(threads, user_api="blas"):
-                    batch = test[:1000]
-                    work: dict[str, Callable[[], Any]] = {
-                        "faiss": lambda q=batch: rival.search(q, 100),
-                        "ours": lambda q=batch, t=threads: single.search_many(q, 100, rule=n, threads=t),
-                        "ours float16": lambda q=batch, t=threads: half.search_many(q, 100, rule=n, threads=t),
-                    }
-                    for title, rule in rules.items():
-                        work[title] = lambda q=batch, t=threads, r=rule: single.search_many(q, 100, rule=r, threads=t)
-                        work[f"{title} float16"] = lambda q=batch, t=threads, r=rule: half.search_many(
-                            q, 100, rule=r, threads=t
-                        )
-                    tell(name, lists, n, threads, len(batch), median(work, options.repeats))
-                    few = test[:100]
-                    alone: dict[str, Callable[[], Any]] = {
-                        "faiss": lambda q=few: [rival.search(q[j : j + 1], 100) for j in range(len(q))],
-                        "ours": lambda q=few: [single.search(one, 100, rule=n) for one in q],
-                        "ours float16": lambda q=few: [half.search(one, 100, rule=n) for one in q],
-                    }
-                    for title, rule in rules.items():
-                        alone[f"{title} float16"] = lambda q=few, r=rule: [half.search(one, 100, rule=r) for one in q]
-                    tell(name, lists, n, threads, 1, median(alone, options.repeats), len(few))
+            race(options, name, lists, items, train[:1500], test)
+
+
+def race(options: argparse.Namespace, name: str, lists: int, items: Array, train: Array, test: Array) -> None:
+    """Ours against FAISS: the same centroids, N, threads and queries."""
+    single = IVF.build(items.astype(np.float32), lists=lists)
+    half = IVF(single.centroids, single.vectors.astype(np.float16), single.starts, single.ids)
+    rival = rival_of(single, items)
+    tuned = tune(half, train, target=0.95, loss=options.loss, k=100, rules=("patience", "chance"))
+    n = rival.nprobe = tuned.lists
+    rules = {choice.name: choice.rule for choice in tuned.choices if choice.name != "fixed"}
+    batch, few = test[:1000], test[:100]
+    for threads in (1, 2):
+        faiss.omp_set_num_threads(threads)
+        with threadpool_limits(threads, user_api="blas"):
+            many = partial(batch_of, queries=batch, threads=threads)
+            work: dict[str, Callable[[], Any]] = {"faiss": lambda: rival.search(batch, 100)}
+            work |= {"ours": many(single, Fixed(n)), "ours float16": many(half, Fixed(n))}
+            for title, rule in rules.items():
+                work |= {title: many(single, rule), f"{title} float16": many(half, rule)}
+            tell(name, lists, n, threads, len(batch), median(work, options.repeats))
+        if threads == 1:
+            alone: dict[str, Callable[[], Any]] = {
+                "faiss": lambda: [rival.search(few[j : j + 1], 100) for j in range(len(few))],
+                "ours": one_by_one(single, Fixed(n), few),
+                "ours float16": one_by_one(half, Fixed(n), few),
+                **{f"{title} float16": one_by_one(half, rule, few) for title, rule in rules.items()},
+            }
+            tell(name, lists, n, threads, 1, median(alone, options.repeats), len(few))
+
+
+def batch_of(index: IVF, rule: Rule, queries: Array, threads: int) -> Callable[[], Any]:
+    return lambda: index.search_many(queries, 100, rule=rule, threads=threads)
+
+
+def one_by_one(index: IVF, rule: Rule | None, queries: Array) -> Callable[[], Any]:
+    return lambda: [index.search(query, 100, rule=rule) for query in queries]
 
 
 def tell(
@@ -196,48 +203,128 @@ def growth(options: argparse.Namespace) -> None:
     name = options.sets[0]
     items, _, test, _ = load(options.vectors, name)
     for size in options.sizes:
-        large = copies(items, size)
-        lists = min(clusters.usual_lists(size), 8192)
-        started = time.perf_counter()
-        index = IVF.build(large, lists=lists)
-        built = time.perf_counter() - started
-        few = test[:20]
-        flat = crosscut.Vectors(large)
-        rule = Fixed(options.probes)
-        work: dict[str, Callable[[], Any]] = {
-            "flat": lambda: [np.argpartition(-flat.predict(q[None])[0], 100) for q in few.astype(np.float64)],
-            "ours": lambda: [index.search(q, 100, rule=rule) for q in few],
-            "default rule": lambda: [index.search(q, 100) for q in few],
-        }
-        rival = None
-        if size <= 1_000_000:
-            rival = rival_of(index, large)
-            rival.nprobe = options.probes
-            faiss.omp_set_num_threads(1)
-            work["faiss float32"] = lambda: [rival.search(few[j : j + 1], 100) for j in range(len(few))]
-        ms = {what: 1000 * value / len(few) for what, value in median(work, options.repeats).items()}
+        index = large_index(items, size, options)
+        if options.only_build:
+            continue
         record = {
             "set": name,
             "size": size,
-            "lists": lists,
+            "lists": len(index.centroids),
             "probes": options.probes,
-            "build_seconds": built,
             "vectors_GB": index.vectors.nbytes / 1e9,
             "index_GB": index.nbytes / 1e9,
-            "ms_single_query": ms,
+            "ms_single_query": grown(index, test[:20], options),
         }
         console.print(record)
         keep("growth", record, ("set", "size"))
-        del index, rival
+        for batch, budget, rounds in ((1, 500, 10),):
+            record = in_the_loop(index, test[:6], batch, budget, rounds, options.repeats)
+            console.print(record)
+            keep("loop", {"set": name, **record}, ("set", "items"))
+
+
+def large_index(items: Array, size: int, options: argparse.Namespace) -> IVF:
+    """An index of jittered copies: built, or, where --saved names a folder that has it, loaded."""
+    saved = None if options.saved is None else options.saved / str(size)
+    if saved is not None and saved.exists():
+        return IVF.load(saved, memory_map=False)
+    started = time.perf_counter()
+    lists = options.lists[0] if options.lists else min(clusters.usual_lists(size), 4096)
+    index = IVF.build(copies(items, size), lists=lists)
+    console.print(f"{size:,} vectors, {lists} lists: built in {time.perf_counter() - started:.0f} s")
+    if saved is not None:
+        index.save(saved)
+    return index
+
+
+def grown(index: IVF, queries: Array, options: argparse.Namespace) -> dict[str, float]:
+    """Milliseconds of a single query: every vector, some lists, FAISS."""
+    flat = crosscut.Vectors(index.vectors)
+
+    def every() -> None:
+        for query in queries.astype(np.float64):
+            np.argpartition(-flat.predict(query[None])[0], 100)
+
+    work: dict[str, Callable[[], Any]] = {
+        "flat": every,
+        "fixed": one_by_one(index, Fixed(options.probes), queries),
+        "default rule": one_by_one(index, None, queries),
+    }
+    if index.n <= 1_000_000:  # in float32, 5M would not fit beside it
+        rival = rival_of(index, index.vectors)
+        rival.nprobe = options.probes
+        faiss.omp_set_num_threads(1)
+        work["faiss float32"] = lambda: [rival.search(queries[j : j + 1], 100) for j in range(len(queries))]
+    return {what: 1000 * value / len(queries) for what, value in median(work, options.repeats).items()}
+
+
+class Free:
+    """A scorer that costs nothing: an inner product with a hidden vector, and noise that depends on the item."""
+
+    def __init__(self, index: IVF, wanted: Array) -> None:
+        self.index, self.wanted, self.n_items = index, wanted, index.n
+
+    def score(self, query: Any, positions: Array) -> Array:
+        noise = np.sin(12.9898 * positions + 78.233 * query) * 0.05
+        return self.index.rows(positions) @ self.wanted[query] + noise
+
+    def score_many(self, requests: Any) -> list[Array]:
+        return [self.score(query, positions) for query, positions in requests]
+
+
+def in_the_loop(index: IVF, queries: Array, batch: int, budget: int, rounds: int, repeats: int) -> dict[str, Any]:
+    """Seconds outside the scorer and overlap of the top 10, of rounds over the index and of flat rounds."""
+    rng = np.random.default_rng(0)
+    wanted = (queries + 0.03 * rng.standard_normal(queries.shape)).astype(np.float64)
+    scorer = Free(index, wanted)
+    searchers = {
+        "index": crosscut.Searcher(scorer, vectors=index, method="crosscut", rounds=rounds),
+        "flat": crosscut.Searcher(scorer, vectors=AsGiven(index), method="crosscut", rounds=rounds),
+    }
+    hits: dict[str, list[Any]] = {name: [] for name in searchers}
+    outside: dict[str, list[float]] = {name: [] for name in searchers}
+    for repeat in range(repeats + 1):
+        for name, searcher in searchers.items():
+            if name == "flat" and repeat > 1:
+                continue
+            for j in range(len(queries)):
+                found = searcher.search(j, 10, budget, query_vector=queries[j])
+                if repeat or name == "flat":
+                    outside[name].append(found.seconds.fit + found.seconds.select)
+                if repeat == 1:
+                    hits[name].append(found)
+    best = {name: [{hit.position for hit in found} for found in hits[name]] for name in hits}
+    same = [len(a & b) / 10 for a, b in zip(best["index"], best["flat"], strict=True)]
+    seconds = {name: float(np.median(values)) for name, values in outside.items()}
+    mean = {name: float(np.mean([hit.score for found in hits[name] for hit in found])) for name in hits}
+    return {
+        "items": index.n,
+        "budget": budget,
+        "rounds": rounds,
+        "seconds_outside_scorer": seconds,
+        "share_of_2_ms_a_call": {name: value / (0.002 * budget) for name, value in seconds.items()},
+        "top_10_shared_with_flat_rounds": float(np.mean(same)),
+        "mean_score_of_top_10": mean,
+    }
+
+
+class AsGiven:
+    """The space of an index, without its index: rounds are flat."""
+
+    def __init__(self, index: IVF) -> None:
+        self.n, self.d = index.n, index.d
+        self.rows, self.predict = index.rows, index.predict
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["quality", "speed", "growth", "loop"])
+    parser.add_argument("part", choices=["quality", "speed", "growth"])
     parser.add_argument("--vectors", type=Path, required=True, help="the folder that benchmarks/vectors.py wrote")
     parser.add_argument("--sets", nargs="+", default=["wordnet-static"])
     parser.add_argument("--lists", type=int, nargs="+", help="numbers of lists; about 4 √n when not given")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 5_000_000])
+    parser.add_argument("--saved", type=Path, help="folder for the large indexes of `growth`")
+    parser.add_argument("--only-build", action="store_true", help="build and save them, measure nothing")
     parser.add_argument("--probes", type=int, default=32)
     parser.add_argument("--loss", type=float, default=0.02)
     parser.add_argument("--repeats", type=int, default=5)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -165,7 +166,7 @@ def main() -> None:
     arguments = parser.parse_args()
     report = {
         "benchmark": "score store",
-        "machine": machine(),
+        "machine": {**machine(), "cores": os.cpu_count(), "load_before": os.getloadavg()[0]},
         "timing": "wall clock; opening in fresh processes, imports not included, file cache warm",
         "opening": opening(arguments.repeats),
         "overhead": [overhead(arguments.queries, None), overhead(arguments.queries, 512)],

@@ -5,7 +5,7 @@
 | collection | items | train queries | test queries |
 |---|---|---|---|
 | wordnet | 117,659 synsets: lemmas and definition | SemCor mentions | Senseval and SemEval mentions |
-| sentences | all corpora of the folder, cut into sentences: some 435,000 | SQuAD, HotpotQA, SciFact, MDN | the same, held out |
+| sentences | all corpora, cut into sentences: some 435,000 | SQuAD, HotpotQA, SciFact, MDN | the same, held out |
 
 | encoder | what |
 |---|---|

@@ -293,6 +293,10 @@ def test_tune(tmp_path: Path) -> None:
     assert found.lists.mean() < tuned.lists
     own.save(tmp_path / "tuned")
     assert IVF.load(tmp_path / "tuned").rule == own.rule
+    only = own.tune(clumps(200, seed=8), target=0.9, k=K, rules=["chance"])
+    assert [choice.name for choice in only.choices] == ["fixed", "chance"]
+    with pytest.raises(InputError, match="magic"):
+        own.tune(clumps(200, seed=8), target=0.9, k=K, rules=["magic"])
     with pytest.raises(InputError, match="30 queries"):
         own.tune(clumps(10))
     with pytest.raises(InputError, match="target"):

@@ -229,3 +229,26 @@ def test_an_index_is_a_space() -> None:
     index.remove([0])
     with pytest.raises(InputError, match="0 … n − 1"):
         index.predict(queries)
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_faiss_behind_the_same_interface(kind: Any, metric: Any) -> None:
+    pytest.importorskip("faiss")
+    from crosscut.vectors.faiss import Faiss
+
+    vectors = clumps(400)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = Faiss.build(vectors, kind=kind, metric=metric, lists=8, rule=400)
+    for query in vectors[:5]:
+        assert index.search(query, 6).ids.tolist() == brute(vectors, query, 6, metric)
+        gone, only = [1, 2, 3], list(range(0, 400, 2))
+        among = sorted(set(only) - set(gone))
+        found = index.search(query, 6, exclude=gone, allow=only)
+        assert found.ids.tolist() == brute(vectors, query, 6, metric, among)
+    np.testing.assert_array_equal(index.rows(np.array([7, 3])), vectors[[7, 3]].astype(np.float64))
+    np.testing.assert_allclose(index.predict(vectors[:2]), vectors[:2] @ vectors.T, atol=1e-5)
+    with pytest.raises(InputError, match="no exit rules"):
+        index.search(vectors[0], rule=Patience(2))
+    with pytest.raises(InputError, match="NaN"):
+        index.search(np.full(12, np.nan))

@@ -515,6 +515,18 @@ def test_folders_that_are_no_stores(tmp_path: Path, store: ScoreStore) -> None:
         ScoreStore.open(tmp_path / "fresh")
 
 
+def test_a_full_disk_does_not_stop_a_search(store: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = store.cache(ITEMS, flush_pairs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(records_module.os, "fsync", _refusing(errno.ENOSPC, "fsync"))
+        cache.put(QUERIES[0], np.array([1]), np.array([TRUTH[0, 1]]))
+        np.testing.assert_array_equal(cache.get(QUERIES[0], np.array([1])), TRUTH[0, 1])
+        with pytest.raises(StoreError, match="no room"):
+            cache.flush()
+    cache.flush()
+    assert reopened(store).get(QUERIES[0], ITEMS, [1]) == TRUTH[0, 1]
+
+
 def test_the_cache_of_a_search(store: ScoreStore) -> None:
     store.put_block(QUERIES[:1], ITEMS, TRUTH[:1, :30])
     scorer = hash_scorer.make().bind(ITEMS)
@@ -532,6 +544,10 @@ def test_the_cache_of_a_search(store: ScoreStore) -> None:
     np.testing.assert_array_equal(later.get(QUERIES[0], np.array([34, 3, 35])), [*TRUTH[0, [34, 3]], np.nan])
     with pytest.raises(InputError, match="kept under texts"):
         later.get(7, np.array([1]))
+    forgotten = reopened(store).cache(ITEMS)
+    forgotten.put(QUERIES[2], np.array([7]), np.array([TRUTH[2, 7]]))
+    del forgotten
+    assert reopened(store).get(QUERIES[2], ITEMS, [7]) == TRUTH[2, 7]
     eager = reopened(store).cache(ITEMS, flush_pairs=1)
     eager.put(QUERIES[3], np.array([4, 5]), TRUTH[3, 4:6].astype(float))
     np.testing.assert_array_equal(reopened(store).get(QUERIES[3], ITEMS, [4, 5]), TRUTH[3, 4:6])

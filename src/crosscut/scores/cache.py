@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crosscut.errors import StoreError
 from crosscut.scorers.base import Floats, Positions
 from crosscut.scores.keys import Keys, text_hash
 
 if TYPE_CHECKING:
     from crosscut.scores.store import ScoreStore
 
+logger = logging.getLogger("crosscut.scores")
 REMEMBERED = 64
 
 
@@ -23,8 +27,8 @@ class StoreCache:
     """Scores of a store by query text and item position.
 
     What a search buys is known to this process at once and written in batches: when `flush_pairs` are waiting, when
-    a score is put `flush_seconds` after the last write, and by `flush` or at the end of a `with` block. Scores come
-    back as the store keeps them, in float32.
+    a score is put `flush_seconds` after the last write, by `flush` or at the end of a `with` block, and when the cache
+    or the process comes to its end. Scores come back as the store keeps them, in float32.
     """
 
     def __init__(self, store: ScoreStore, items: Keys, *, flush_pairs: int = 4096, flush_seconds: float = 10.0) -> None:
@@ -33,10 +37,11 @@ class StoreCache:
         self.flush_pairs = flush_pairs
         self.flush_seconds = flush_seconds
         self._rows: OrderedDict[bytes, tuple[Positions, Floats]] = OrderedDict()
-        self._waiting: dict[str, dict[int, float]] = {}
-        self._count = 0
+        self._batch = Batch(store, items)
+        self._refused = False
         self._written = time.monotonic()
         self._lock = threading.Lock()
+        weakref.finalize(self, self._batch.write_or_warn)
 
     def get(self, query: Any, positions: Positions) -> Floats:
         """The known scores, NaN where there is none."""
@@ -48,22 +53,24 @@ class StoreCache:
                 places = np.minimum(np.searchsorted(known, positions), len(known) - 1)
                 hits = known[places] == positions
                 scores[hits] = values[places[hits]]
-            for place, position in enumerate(positions.tolist()):
-                if position in self._waiting.get(query, ()):
-                    scores[place] = self._waiting[query][position]
+            waiting = self._batch.scores.get(query)
+            if waiting:
+                for place, position in enumerate(positions.tolist()):
+                    scores[place] = waiting.get(position, scores[place])
             return scores
 
     def put(self, query: Any, positions: Positions, scores: Floats) -> None:
-        """Keep these scores."""
+        """Keep these scores; a disk that refuses them is a warning, because the search has them all the same."""
         text_hash(query)  # refuses what is not a text
         with self._lock:
-            waiting = self._waiting.setdefault(query, {})
-            before = len(waiting)
-            waiting.update(zip(positions.tolist(), np.asarray(scores, np.float32).tolist(), strict=True))
-            self._count += len(waiting) - before
+            self._batch.add(query, positions, scores)
             late = time.monotonic() - self._written > self.flush_seconds
-            if self._count >= self.flush_pairs or late:
-                self._flush()
+            if late or (self._batch.count >= self.flush_pairs and not self._refused):
+                try:
+                    self._flush()
+                except StoreError as error:
+                    logger.warning("%d scores of searches wait to be kept: %s", self._batch.count, error)
+                    self._refused, self._written = True, time.monotonic()  # tried again after flush_seconds
 
     def flush(self) -> None:
         """Commit what is waiting."""
@@ -71,15 +78,11 @@ class StoreCache:
             self._flush()
 
     def _flush(self) -> None:
-        if self._count:
-            queries = list(self._waiting)
-            counts = [len(pairs) for pairs in self._waiting.values()]
-            columns = [position for pairs in self._waiting.values() for position in pairs]
-            scores = [score for pairs in self._waiting.values() for score in pairs.values()]
-            self.store.put_pairs(queries, self.items, np.repeat(np.arange(len(queries)), counts), columns, scores)
-            for query in queries:
-                self._rows.pop(text_hash(query), None)
-        self._waiting, self._count, self._written = {}, 0, time.monotonic()
+        queries = list(self._batch.scores)
+        self._batch.write()
+        for query in queries:
+            self._rows.pop(text_hash(query), None)
+        self._refused, self._written = False, time.monotonic()
 
     def _known(self, query: bytes) -> tuple[Positions, Floats]:
         """Positions, ascending, and scores of what the store knows of a query."""
@@ -99,3 +102,35 @@ class StoreCache:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.flush()
+
+
+class Batch:
+    """Scores that wait to be written: query → position → score."""
+
+    def __init__(self, store: ScoreStore, items: Keys) -> None:
+        self.store = store
+        self.items = items
+        self.scores: dict[str, dict[int, float]] = {}
+        self.count = 0
+
+    def add(self, query: str, positions: Positions, scores: Floats) -> None:
+        waiting = self.scores.setdefault(query, {})
+        before = len(waiting)
+        waiting.update(zip(positions.tolist(), np.asarray(scores, np.float32).tolist(), strict=True))
+        self.count += len(waiting) - before
+
+    def write(self) -> None:
+        """Commit as one block; what cannot be written goes on waiting."""
+        if self.count:
+            rows = np.repeat(np.arange(len(self.scores)), [len(pairs) for pairs in self.scores.values()])
+            columns = [position for pairs in self.scores.values() for position in pairs]
+            scores = [score for pairs in self.scores.values() for score in pairs.values()]
+            self.store.put_pairs(list(self.scores), self.items, rows, columns, scores)
+        self.scores, self.count = {}, 0
+
+    def write_or_warn(self) -> None:
+        """At the end, when nobody is left to be told."""
+        try:
+            self.write()
+        except StoreError as error:
+            logger.warning("%d scores of a search were not kept: %s", self.count, error)

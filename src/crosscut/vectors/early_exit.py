@@ -6,7 +6,7 @@ Busolin et al. 2024, §2; REG is Li et al. 2020. All are asked list by list, and
 |---|---|
 | `Fixed(N)` | after N lists |
 | `Patience(Δ, 1 − Φ)` | when Φ·k members of the result stayed, Δ lists in a row |
-| `Regression` | after as many lists as a forest predicts from what τ lists showed: REG, and REG+int with stability features |
+| `Regression` | after as many lists as a forest predicts from what τ lists showed: REG; with stability, REG+int |
 | `Classifier` | after τ lists, if a forest says Exit |
 | `Cascade` | as the classifier; queries told to continue go on under patience or a regression |
 | `Chance` | when the chance that the next lists improve on the best result, per list, falls below a rate: ours |
@@ -198,13 +198,14 @@ class Chance:
         return {"rule": "chance", **mine, "coefficients": list(self.coefficients)}
 
 
-USUAL: Rule = Fixed(32)
-"""For those who tune nothing."""
+USUAL: Rule = Patience(10, 0.05)
+"""For those who tune nothing: Δ and Φ in the middle of the paper's, N all lists. It knows no queries, so it can only
+watch the result; and it watches all k of it, which is what rounds of a search ask for."""
 
 
 def as_rule(rule: Rule | int) -> Rule:
     """A rule; a number is `Fixed`."""
-    if isinstance(rule, int | np.integer) and not isinstance(rule, bool):
+    if isinstance(rule, int | np.integer):
         return Fixed(int(rule))
     if not hasattr(rule, "program"):
         raise InputError(f"an exit rule is Fixed(N), Patience(Δ, 1 − Φ) or a learned one; got {rule!r}")
@@ -241,4 +242,4 @@ def patience_stops(kept: npt.NDArray[Any], rounds: int, needed: int) -> npt.NDAr
 
 def first_true(stop: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """1-based place of the first True of every row; the row's length where there is none."""
-    return np.where(stop.any(axis=1), stop.argmax(axis=1) + 1, stop.shape[1])
+    return np.asarray(np.where(stop.any(axis=1), stop.argmax(axis=1) + 1, stop.shape[1]))

@@ -168,6 +168,11 @@ class IVF:
         return int(self.vectors.shape[1])
 
     @property
+    def most(self) -> int:
+        """The number of lists."""
+        return len(self.centroids)
+
+    @property
     def nbytes(self) -> int:
         """Memory, of the whole index."""
         arrays = (self.centroids, self.vectors, self.starts, self.ids, self._places, self._norms)
@@ -386,11 +391,19 @@ class IVF:
         self.starts = np.searchsorted(home[order], np.arange(len(self.centroids) + 1)).astype(np.int64)
         self._arrange()
 
-    def tune(self, queries: npt.ArrayLike, target: float = 0.95, *, k: int = 100, loss: float = 0.02) -> Tuned:
+    def tune(
+        self,
+        queries: npt.ArrayLike,
+        target: float = 0.95,
+        *,
+        k: int = 100,
+        loss: float = 0.02,
+        rules: Sequence[str] | None = None,
+    ) -> Tuned:
         """Choose N and an exit rule on (train) queries of your own, and make it this index's; see `tuning.tune`."""
         from crosscut.vectors.tuning import tune
 
-        tuned = tune(self, self._queries(queries), target=target, k=k, loss=loss)
+        tuned = tune(self, self._queries(queries), target=target, k=k, loss=loss, rules=rules)
         self.rule = tuned.rule
         return tuned
 

@@ -38,8 +38,8 @@ def _converts_halves() -> bool:
     return bool(llvmlite.binding.get_host_cpu_features().get("f16c", False))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def wide(typing_context: Any, number: Any) -> Any:
+@intrinsic
+def _wide(typing_context: Any, number: Any) -> Any:
     """float32 as it is; the 16 bits of a float16 as float32, exactly. A loop over it becomes SIMD instructions."""
     half = number == numba.types.uint16
 
@@ -56,6 +56,9 @@ def wide(typing_context: Any, number: Any) -> Any:
         return builder.fmul(value, value.type(float(REBIAS)))
 
     return numba.types.float32(numba.types.uint16 if half else numba.types.float32), generate
+
+
+wide: Any = _wide
 
 
 @compiled(fastmath=True)

@@ -139,7 +139,7 @@ def learn_regression(
 def learn_classifier(
     lessons: Lessons, lists: int, *, weight: float = 1.0, tau: int = TAU, check: Lessons | None = None, seed: int = 0
 ) -> Classifier:
-    """Exit or Continue after τ lists, for N = lists. Synthetic queries are made of `lessons` alone, never of `check`."""
+    """Exit or Continue after τ lists, for N = lists. Synthetic queries are made of `lessons`, never of `check`."""
     features = lessons.features(tau)
     goes_on = (lessons.needed(lists) > tau).astype(np.int64)
     features, goes_on = balanced(features, goes_on, seed)

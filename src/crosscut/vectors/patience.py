@@ -1,4 +1,4 @@
-"""Patience: stop when the result has settled (Busolin et al. 2024, §2). Rounds of calls and lists of an index share it."""
+"""Patience: stop when the result has settled (Busolin et al. 2024, §2). Both loops share it: rounds and lists."""
 
 from __future__ import annotations
 

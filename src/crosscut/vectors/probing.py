@@ -156,10 +156,8 @@ def grow(forest: Forest, features: Double) -> float:
     total = 0.0
     for node in forest.roots:
         while forest.feature[node] >= 0:
-            if features[forest.feature[node]] <= forest.threshold[node]:
-                node = forest.left[node]
-            else:
-                node = forest.right[node]
+            goes_left = features[forest.feature[node]] <= forest.threshold[node]
+            node = forest.left[node] if goes_left else forest.right[node]
         total += forest.value[node]
     return total
 
@@ -198,7 +196,7 @@ def describe(query: Single, near: Single, known: int, trace: Single, k: int, tau
 
 
 @compiled()
-def odds(clues: Double, coefficients: Double) -> float:
+def odds(clues: Double, coefficients: Double) -> Any:
     """Log-odds of a logistic model with all products of two clues; coefficients: constant, linear, quadratic."""
     total = coefficients[0]
     at = 1
@@ -213,9 +211,7 @@ def odds(clues: Double, coefficients: Double) -> float:
 
 
 @compiled()
-def look(
-    best: float, first: float, following: float, mean: float, scale: float, h: int, since: int, clues: Double
-) -> None:
+def look(best: Any, first: Any, following: Any, mean: float, scale: float, h: int, since: int, clues: Double) -> None:
     """What is known after h lists of whether a later one holds something better than the best so far.
 
     In units of the spread of this query's similarities to all centroids: how far the best lies above the next

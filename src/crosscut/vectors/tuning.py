@@ -8,7 +8,7 @@ the same R*@1. A rule that needs as many lists as N′ has earned nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -87,6 +87,7 @@ def tune(
     target: float = 0.95,
     k: int = 100,
     loss: float = 0.02,
+    rules: Sequence[str] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Tuned:
@@ -100,6 +101,8 @@ def tune(
         The size of the result whose changes patience and stability features watch.
     loss
         How much R*@1 a rule may lose against N.
+    rules
+        Which kinds to try: patience, chance, reg, reg+int, classifier, …; all when not given.
     """
     points = np.ascontiguousarray(queries, dtype=np.float32)
     if len(points) < 30:
@@ -114,9 +117,17 @@ def tune(
     lists = fewest(lessons, target)
     quality = float(held.recall(lists).mean()) - loss
     choices = [Choice("fixed", Fixed(lists), float(held.recall(lists).mean()), float(lists), lists)]
-    for name, rules in candidates(train, held, lists, tell):
-        tell(name)
-        choices.append(cheapest(name, rules, held, quality))
+    left = None if rules is None else set(rules)
+    for name, tried in candidates(train, held, lists, tell) if left != set() else ():
+        if left is None or name in left:
+            tell(name)
+            choices.append(cheapest(name, tried, held, quality))
+        if left is not None:
+            left.discard(name)
+            if not left:
+                break
+    if left:
+        raise InputError(f"no rule {sorted(left)[0]!r} could be tuned: the package it needs, or the name, is missing")
     return Tuned(lists, target, loss, quality, tuple(choices))
 
 
