@@ -119,6 +119,8 @@ def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
         ("/search", {"query": "a" * 5000}, 422, "4000"),
         ("/search", {"query": "a", "method": "magic"}, 422, "method"),
         ("/search", {"query": "a", "method": "tour"}, 422, "can search with"),
+        ("/search", {"query": "a", "target_recall": 0.9}, 422, "tune"),
+        ("/search", {"query": "a", "target_recall": 1.5}, 422, "less than 1"),
         ("/search", {"query": "a", "filter": {"number": {"above": 3}}}, 422, "filter"),
         ("/search", {"query": "a", "filter": 3}, 422, "filter"),
         ("/v2/rerank", {"query": "a", "documents": []}, 422, "documents"),
@@ -325,7 +327,7 @@ def test_endpoints_that_fail(
     caplog.set_level(logging.DEBUG)
     with served(cohere) as endpoint:
         scorer = RerankEndpoint(
-            endpoint.url, key_env="RERANK_KEY", batch_size=1, concurrency=2, timeout=0.5, retries=1, first_wait=0.01
+            endpoint.url, key_env="RERANK_KEY", batch_size=1, concurrency=2, timeout=60.0, retries=1, first_wait=0.01
         )
         with scorer, running(small_app(scorer)) as url, httpx.Client(base_url=url, timeout=30) as client:
             assert client.post("/search", json={"query": "a", "budget": 20}).status_code == 200
@@ -333,6 +335,8 @@ def test_endpoints_that_fail(
             endpoint.faults = [lambda body: (200, {}, cohere(body))] * 2  # the first round begins well
             for name, value in faults.items():
                 setattr(endpoint, name, value)
+            if error == "ScorerTimeout":
+                scorer.transport.timeout = 0.3
             answer = client.post("/search", json={"query": "b", "budget": 20})
             rerank = client.post("/v2/rerank", json={"query": "b", "documents": ["x", "y"]})
             assert client.get("/health").status_code == 200

@@ -115,6 +115,7 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
             "method": method,
             "first": request.first if method == request.method else None,
             "stop": None if request.patience is None else Patience(request.patience),
+            "target_recall": request.target_recall if method == request.method else None,
             "filter": _filter(request.filter),
             "keep_predictions": keep,
         }
