@@ -119,6 +119,8 @@ def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
         ("/search", {"query": "a" * 5000}, 422, "4000"),
         ("/search", {"query": "a", "method": "magic"}, 422, "method"),
         ("/search", {"query": "a", "method": "tour"}, 422, "can search with"),
+        ("/search", {"query": "a", "target_recall": 0.9}, 422, "tune"),
+        ("/search", {"query": "a", "target_recall": 1.5}, 422, "less than 1"),
         ("/search", {"query": "a", "filter": {"number": {"above": 3}}}, 422, "filter"),
         ("/search", {"query": "a", "filter": 3}, 422, "filter"),
         ("/v2/rerank", {"query": "a", "documents": []}, 422, "documents"),
@@ -247,7 +249,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
         return score_words(query, texts)
 
     app = small_app(slow, queue=2, batch=1)
-    with running(app) as url, httpx.Client(base_url=url, timeout=120) as client, ThreadPoolExecutor(8) as pool:
+    with running(app) as url, httpx.Client(base_url=url, timeout=30) as client, ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(client.post, "/search", json={"query": "a", "budget": 10}) for _ in range(8)]
         end = time.monotonic() + 10
         while sum(one.done() for one in waiting) < 5 and time.monotonic() < end:
@@ -267,7 +269,7 @@ def test_a_deadline_counts_the_queue() -> None:
         time.sleep(0.3 if query == "slow" else 0.0)
         return score_words(query, texts)
 
-    with running(small_app(slow)) as url, httpx.Client(base_url=url, timeout=120) as client:
+    with running(small_app(slow)) as url, httpx.Client(base_url=url, timeout=30) as client:
         body = client.post("/search", json={"query": "slow", "budget": 100, "deadline": 0.5}).json()
         assert body["stop_reason"] == "deadline"
         assert 0 < body["calls"] < 100
@@ -291,7 +293,7 @@ def test_shutdown_finishes_what_was_accepted() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         with running(small_app(slow)) as url:
-            answer = pool.submit(httpx.post, f"{url}/search", json={"query": "long"}, timeout=120)
+            answer = pool.submit(httpx.post, f"{url}/search", json={"query": "long"}, timeout=30)
             begun.wait(10)
         assert answer.result().status_code == 200
 
@@ -325,14 +327,16 @@ def test_endpoints_that_fail(
     caplog.set_level(logging.DEBUG)
     with served(cohere) as endpoint:
         scorer = RerankEndpoint(
-            endpoint.url, key_env="RERANK_KEY", batch_size=1, concurrency=2, timeout=2.0, retries=1, first_wait=0.01
+            endpoint.url, key_env="RERANK_KEY", batch_size=1, concurrency=2, timeout=60.0, retries=1, first_wait=0.01
         )
-        with scorer, running(small_app(scorer)) as url, httpx.Client(base_url=url, timeout=120) as client:
+        with scorer, running(small_app(scorer)) as url, httpx.Client(base_url=url, timeout=30) as client:
             assert client.post("/search", json={"query": "a", "budget": 20}).status_code == 200
             good = len(endpoint.bodies)
             endpoint.faults = [lambda body: (200, {}, cohere(body))] * 2  # the first round begins well
             for name, value in faults.items():
                 setattr(endpoint, name, value)
+            if error == "ScorerTimeout":
+                scorer.transport.timeout = 0.3
             answer = client.post("/search", json={"query": "b", "budget": 20})
             rerank = client.post("/v2/rerank", json={"query": "b", "documents": ["x", "y"]})
             assert client.get("/health").status_code == 200
@@ -352,7 +356,7 @@ def test_one_failure_in_a_batch_leaves_finished_searches_alone() -> None:
         scores = score_words(query, texts)
         return [float("nan")] * len(texts) if query == "bad" else scores
 
-    with running(small_app(picky, linger=0.2)) as url, httpx.Client(base_url=url, timeout=120) as client:
+    with running(small_app(picky, linger=0.2)) as url, httpx.Client(base_url=url, timeout=30) as client:
         with ThreadPoolExecutor(2) as pool:
             bad, good = pool.map(
                 lambda query: client.post("/search", json={"query": query, "budget": 20}), ["bad", "good"]
