@@ -28,7 +28,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 import crosscut
-from crosscut.evaluation.clustered import as_records, as_table, frontier, table_2
+from crosscut.evaluation.clustered import as_records, as_table, table_2
 from crosscut.evaluation.report import machine, write_json
 from crosscut.vectors import clusters
 from crosscut.vectors.early_exit import USUAL, Fixed, Rule
@@ -37,7 +37,7 @@ from crosscut.vectors.learned import exact, study
 from crosscut.vectors.tuning import tune
 
 RESULTS = Path(__file__).parent / "results" / "ivf.json"
-TRAIN, TEST = 3000, 2000
+TRAIN, TEST = 2400, 1500
 Array = npt.NDArray[Any]
 console = Console(width=150)
 
@@ -74,14 +74,6 @@ def quality(options: argparse.Namespace) -> None:
             rows, limit = table_2(index, tuned, test, k=100, gold=gold, repeats=options.repeats)
             title = f"{name}: {index.n:,} items, {lists} lists, N = {tuned.lists}"
             console.print(as_table(rows, limit, 100, title))
-            seen = study(index, train, 100, tuned.lists)
-            third = np.arange(len(train)) % 3 == 0
-            line = frontier(
-                seen.some(np.flatnonzero(~third)),
-                seen.some(np.flatnonzero(third)),
-                study(index, test, 100, tuned.lists),
-                tuned.lists,
-            )
             record = {
                 "set": name,
                 "items": index.n,
@@ -92,7 +84,6 @@ def quality(options: argparse.Namespace) -> None:
                 "test_queries": len(test),
                 "rows": as_records(rows),
                 "limits": limit,
-                "frontier": line,
                 "untuned": untuned(index, test),
             }
             keep("quality", record, ("set", "lists", "loss"))
