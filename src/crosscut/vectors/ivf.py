@@ -327,9 +327,9 @@ class IVF:
             low, high = wanted.min(), wanted.max()
             if low < 0 or high >= self.n:
                 raise InputError(f"id {low if low < 0 else high} is not in this index of {self.n} vectors")
-            return self._places[wanted].astype(np.int64, copy=False)
+            return np.asarray(self._places[wanted], dtype=np.int64)
         at = np.minimum(np.searchsorted(self.ids, wanted, sorter=self._places), self.n - 1)
-        places = self._places[at]
+        places = np.asarray(self._places[at], dtype=np.int64)
         missing = self.ids[places] != wanted
         if missing.any():
             raise InputError(f"id {wanted[missing][0]} is not in this index of {self.n} vectors")
