@@ -181,11 +181,11 @@ def tell(
 
 
 def copies(index: IVF, size: int) -> IVF:
-    """The same lists, filled with jittered copies of their vectors up to about `size`: for timing only.
+    """The same lists, filled with jittered copies of their vectors up to `size` or a little more: for timing only.
 
     The lowest two bits of every float16 are drawn at random, about 0.2 % of its value.
     """
-    times = max(1, round(size / index.n))
+    times = -(-size // index.n)
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 4, (1 << 12, index.d), dtype=np.uint16)
     bits = index.vectors.view(np.uint16)
@@ -255,7 +255,7 @@ class Free:
 
     def score(self, query: Any, positions: Array) -> Array:
         noise = np.sin(12.9898 * positions + 78.233 * query) * 0.05
-        return self.index.rows(positions) @ self.wanted[query] + noise
+        return np.asarray(self.index.rows(positions) @ self.wanted[query] + noise)
 
     def score_many(self, requests: Any) -> list[Array]:
         return [self.score(query, positions) for query, positions in requests]
