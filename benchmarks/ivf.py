@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -62,7 +63,8 @@ def given(options: argparse.Namespace) -> Array | None:
 
 
 def keep(part: str, record: dict[str, Any], same: tuple[str, ...]) -> None:
-    """Add a case to the results; a case that is run again replaces the old one."""
+    """Add a case to the results, with the load of the machine; a case that is run again replaces the old one."""
+    record = {**record, "load_average": round(os.getloadavg()[0], 1)}
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results["machine"] = {**machine(), "faiss": faiss.__version__, "cores": 2}
     cases = [old for old in results.get(part, []) if any(old[key] != record[key] for key in same)]
