@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -62,7 +63,8 @@ def given(options: argparse.Namespace) -> Array | None:
 
 
 def keep(part: str, record: dict[str, Any], same: tuple[str, ...]) -> None:
-    """Add a case to the results; a case that is run again replaces the old one."""
+    """Add a case to the results, with the load of the machine; a case that is run again replaces the old one."""
+    record = {**record, "load_average": round(os.getloadavg()[0], 1)}
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results["machine"] = {**machine(), "faiss": faiss.__version__, "cores": 2}
     cases = [old for old in results.get(part, []) if any(old[key] != record[key] for key in same)]
@@ -181,11 +183,11 @@ def tell(
 
 
 def copies(index: IVF, size: int) -> IVF:
-    """The same lists, filled with jittered copies of their vectors up to about `size`: for timing only.
+    """The same lists, filled with jittered copies of their vectors up to `size` or a little more: for timing only.
 
     The lowest two bits of every float16 are drawn at random, about 0.2 % of its value.
     """
-    times = max(1, round(size / index.n))
+    times = -(-size // index.n)
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 4, (1 << 12, index.d), dtype=np.uint16)
     bits = index.vectors.view(np.uint16)
@@ -255,7 +257,7 @@ class Free:
 
     def score(self, query: Any, positions: Array) -> Array:
         noise = np.sin(12.9898 * positions + 78.233 * query) * 0.05
-        return self.index.rows(positions) @ self.wanted[query] + noise
+        return np.asarray(self.index.rows(positions) @ self.wanted[query] + noise)
 
     def score_many(self, requests: Any) -> list[Array]:
         return [self.score(query, positions) for query, positions in requests]
