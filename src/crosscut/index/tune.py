@@ -240,7 +240,7 @@ def _patience(folds: Sequence[Fold], best: Trial, k: int, budget: int) -> tuple[
 
 
 def _targets(folds: Sequence[Fold], best: Trial, k: int, budget: int) -> tuple[RecallModel, tuple[Target, ...]]:
-    step = max(10, k // 5)
+    step = max(5, k // 5)
     settings = {**best.settings, "rounds": max(2, budget // step)}
     paths: list[Path] = []
     for fold in folds:
