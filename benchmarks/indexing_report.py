@@ -208,6 +208,7 @@ def solvers(told: dict[str, Any]) -> str:
                 f"{run['held_out'][0]:.4f} → {run['best_held_out']:.4f}",
                 str(run["best"]),
                 f"{run['training_seconds']:.1f} s",
+                f"{run['cpu_seconds']:.1f} s",
                 "not reached" if reached is None else f"{reached:.1f} s",
             ]
         )
@@ -215,8 +216,19 @@ def solvers(told: dict[str, Any]) -> str:
         [
             "## The solvers\n",
             f"{sizes['items']:,} items, {sizes['queries']:,} queries, {sizes['k_d']} observed items a query, "
-            f"d = {sizes['dimension']}, planted; {told['machine']['cores']} cores. Made by `{told['command']}`.\n",
-            table(["solver", "held-out loss", "epoch kept", "time", "to AdamW's best loss"], rows),
+            f"d = {sizes['dimension']}, planted; {told['machine']['cores']} cores. Made by `{told['command']}`. "
+            f"Times: {told['timing']}\n",
+            table(
+                [
+                    "solver",
+                    "held-out loss",
+                    "epoch kept",
+                    "wall clock",
+                    "CPU, all threads",
+                    "wall clock to AdamW's best loss",
+                ],
+                rows,
+            ),
         ]
     )
 
