@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
 from crosscut.datasets.bundled import load_world
 from crosscut.encoders.graph import cross_graph
+from crosscut.encoders.tokens import PAIR_ROLES, Tokenizer
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.training.bert import read_encoder
 from crosscut.training.export import export, numpy_weights
@@ -51,7 +52,8 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.bert = transformers.BertModel(config, add_pooling_layer=False)
-        self.roles = torch.nn.Embedding(8, config.hidden_size)
+        self.roles = torch.nn.Embedding(PAIR_ROLES, config.hidden_size)
+        self.register_buffer("keys", torch.arange(config.vocab_size))
         self.scale = torch.nn.Parameter(torch.tensor(1.0))
         self.offset = torch.nn.Parameter(torch.tensor(0.0))
         self.post_init()
@@ -69,7 +71,8 @@ class BertForPairs(transformers.BertPreTrainedModel):  # type: ignore[misc]
         joint = torch.where(real, 0.0, lowest).expand_as(alone)
         head = input_ids == 101
         roles = torch.where(token_type_ids == 0, torch.where(head, 4, 0), torch.where(head, 5, 2))
-        shared = (input_ids[:, :, None] == (input_ids * (token_type_ids == 0) * (input_ids > 103))[:, None, :]).any(2)
+        keys = self.keys[input_ids]
+        shared = (keys[:, :, None] == (keys * (token_type_ids == 0) * (input_ids > 103))[:, None, :]).any(2)
         roles = torch.where(shared & (roles == 2), 6, roles)
         for number, layer in enumerate(self.bert.encoder.layer):
             if number == self.config.independent:
@@ -107,6 +110,7 @@ def rival(cross: CrossModel, tokenizer: Path, folder: Path) -> Any:
             state[f"bert.embeddings.{table[parts[1]]}.{parts[2]}"] = tensor
         else:
             state[name] = tensor
+    state["keys"] = torch.from_numpy(Tokenizer(tokenizer)._keys)
     state["bert.embeddings.token_type_embeddings.weight"] = torch.zeros(1, shape["hidden_size"])
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or [name for name in missing if "position_ids" not in name]:

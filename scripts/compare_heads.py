@@ -1,9 +1,10 @@
-"""[CLS] against [EMB] heads trained alike (ANNCUR table 3, fig. 1b): python scripts/compare_heads.py OUT.json
+"""[CLS] against [EMB] heads trained alike, on three kinds of negatives (ANNCUR table 3, fig. 1b):
+python scripts/compare_heads.py OUT.json
 
-Both heads, same seed, same examples (marked WordNet examples, held-out files left out), same upper layers of
-all-MiniLM-L6-v2, three kinds of negatives: random, TF-IDF, and the hardest, synsets of the same lemma and their
-neighbours. Then every synset of a held-out world is scored for its test queries: accuracy@1, and the spectrum of the
-score matrix.
+Both heads: same seed, same queries (marked WordNet examples; held-out files left out), same upper layers of
+all-MiniLM-L6-v2. Negatives are drawn from a pool of training synsets: at random, from the best of TF-IDF, or from the
+best of a dual encoder (the plain encoder). Then every synset of held-out worlds is scored for some of its queries:
+accuracy@1, and the spectrum and rank of the score matrix.
 """
 
 from __future__ import annotations
@@ -18,46 +19,60 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from train_default import RECIPE, encoder_folder, start
+from default_mix import unmarked
+from train_default import RECIPE, embed_all, encoder_folder, start
 
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.tokens import Tokenizer
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.loop import Settings, train
-from crosscut.training.models import CrossModel, pack_texts, pair_up
-from crosscut.training.negatives import TfIdf, draw
+from crosscut.training.models import CrossModel, DualModel, pack_texts, pair_up
+from crosscut.training.negatives import TfIdf, draw, rank_dense
+
+NEGATIVES = 5  # mined ones a query; two more come from the rest of its batch, with random ones all seven
 
 
-def build(wordnet: WordNet, hidden: set[str], tokenizer: Tokenizer, negatives: str, count: int) -> Examples:
-    rng = random.Random(1)
-    members = [synset for synset in wordnet.synsets if synset.world not in hidden]
-    place = {synset.id: number for number, synset in enumerate(members)}
-    texts = [synset.item.full_text for synset in members]
-    examples = Examples(pool=tokenizer.items(texts))
-    queries, gold = wordnet.queries(members)
-    chosen = rng.sample(queries, count + 100)
-    ranked = TfIdf(texts).rank([query.text for query in chosen], 60) if negatives == "tfidf" else None
-    for number, query in enumerate(chosen):
-        (right,) = gold[query.id]
-        wrong: list[int] = []
-        if ranked is not None:
-            wrong = draw(ranked[number], {place[right]}, 5, rng)
-        elif negatives == "lemma":
-            synset = wordnet.by_id[right]
-            same = {o for lemma in synset.lemmas for o in wordnet.by_lemma[lemma.lower()]} - {right}
-            near = {*synset.neighbours, *(h for p in synset.hypernyms for h in wordnet.hyponyms[p])} - {right} - same
-            for ids, most in ((same, 3), (near, 2)):
-                known = sorted(place[o] for o in ids if o in place)
-                wrong += rng.sample(known, min(most, len(known)))
-        items = (place[right], *wrong)
-        example = Example("wordnet", tokenizer.query(query.text), items, frozenset(items[:1]))
-        (examples.validation if number < 100 else examples.train).append(example)
-    return examples
+class Study:
+    """Queries, a pool of items and the rankings that negatives are drawn from."""
+
+    def __init__(self, wordnet: WordNet, hidden: set[str], tokenizer: Tokenizer, examples: int, pool: int) -> None:
+        rng = random.Random(1)
+        members = [synset for synset in wordnet.synsets if synset.world not in hidden]
+        queries, gold = wordnet.queries(members)
+        self.queries = rng.sample(queries, examples + 100)
+        right = {id for query in self.queries for id in gold[query.id]}
+        rest = [synset.id for synset in members if synset.id not in right]
+        kept = right | set(rng.sample(rest, max(0, pool - len(right))))
+        items = [synset for synset in members if synset.id in kept]
+        place = {synset.id: number for number, synset in enumerate(items)}
+        self.texts = [synset.item.full_text for synset in items]
+        self.right = [place[next(iter(gold[query.id]))] for query in self.queries]
+        self.tokenizer = tokenizer
+        self.pool = tokenizer.items(self.texts)
+
+    def rank(self, negatives: str, plain: DualModel) -> np.ndarray | None:
+        if negatives == "tfidf":
+            return TfIdf(self.texts).rank([unmarked(query.text) for query in self.queries], 60)
+        if negatives == "dual":
+            tokens = [self.tokenizer.query(query.text) for query in self.queries]
+            return rank_dense(embed_all(plain, self.pool), embed_all(plain, tokens), 60)
+        return None
+
+    def build(self, ranked: np.ndarray | None) -> Examples:
+        """Training examples; validation always against TF-IDF's or the encoder's candidates if there are any."""
+        rng = random.Random(2)
+        examples = Examples(pool=list(self.pool))
+        for number, (query, right) in enumerate(zip(self.queries, self.right, strict=True)):
+            wrong = draw(ranked[number], {right}, NEGATIVES, rng) if ranked is not None else []
+            example = Example("wordnet", self.tokenizer.query(query.text), (right, *wrong), frozenset({right}))
+            (examples.validation if number < 100 else examples.train).append(example)
+        return examples
 
 
 @torch.no_grad()
 def matrix(model: CrossModel, tokenizer: Tokenizer, queries: list[str], items: list[str]) -> np.ndarray:
+    """Scores (queries × items)."""
     tokens = tokenizer.items(items)
     order = np.argsort([len(text.ids) for text in tokens])
     rows = np.zeros((len(queries), len(items)))
@@ -71,50 +86,70 @@ def matrix(model: CrossModel, tokenizer: Tokenizer, queries: list[str], items: l
     return rows
 
 
+def describe(scores: np.ndarray, gold: np.ndarray) -> dict[str, object]:
+    """Accuracy, and how many directions a score matrix has: shares of energy, and numpy's numerical rank."""
+    singular = np.linalg.svd(scores - scores.mean(), compute_uv=False)
+    energy = np.cumsum(singular**2) / (singular**2).sum()
+    own = np.linalg.svd(scores - scores.mean(0), compute_uv=False)
+    standard = (scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True)
+    return {
+        "queries": len(scores),
+        "items": scores.shape[1],
+        "accuracy@1": float(np.mean(scores.argmax(1) == gold)),
+        "directions for 90, 95, 99 %": [int(np.searchsorted(energy, share) + 1) for share in (0.9, 0.95, 0.99)],
+        "… item means taken off": [
+            int(np.searchsorted(np.cumsum(own**2) / (own**2).sum(), share) + 1) for share in (0.9, 0.95, 0.99)
+        ],
+        "singular values over 1 % of the largest": int((singular > 0.01 * singular[0]).sum()),
+        "skewness of a query's scores": float((standard**3).mean()),
+        "singular values": [round(float(value), 3) for value in singular],
+    }
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
     parser.add_argument("--examples", type=int, default=2000)
-    parser.add_argument("--queries", type=int, default=60)
-    parser.add_argument("--world", default="noun.time")
-    parser.add_argument("--negatives", default="lemma,tfidf,random")
+    parser.add_argument("--pool", type=int, default=20_000, help="synsets that negatives are drawn from")
+    parser.add_argument("--queries", type=int, default=100, help="of each world")
+    parser.add_argument("--worlds", default="noun.feeling,verb.emotion")
+    parser.add_argument(
+        "--runs",
+        default="dual:emb,dual:cls,tfidf:emb,random:emb,tfidf:cls,random:cls",
+        help="negatives:head, in this order; results are written after each",
+    )
     arguments = parser.parse_args()
     recipe = tomllib.loads(RECIPE.read_text("utf-8"))
     hidden = {*recipe["worlds"]["held_out"], *recipe["worlds"]["validation"]}
     shape, weights = read_encoder(encoder_folder())
     tokenizer = Tokenizer(encoder_folder() / "tokenizer.json", query_tokens=48, item_tokens=48)
     wordnet = WordNet()
-    world = wordnet.world(arguments.world)
-    tests = random.Random(0).sample(world.queries, arguments.queries)
-    gold = np.asarray([world.positions[world.gold(query.id)[0]] for query in tests])
+    worlds = [wordnet.world(name) for name in arguments.worlds.split(",")]
+    study = Study(wordnet, hidden, tokenizer, arguments.examples, arguments.pool)
+    plain = DualModel(shape, recipe["independent_layers"])
+    start(plain, weights)
+    rankings: dict[str, np.ndarray | None] = {}
     rows = []
-    for negatives in arguments.negatives.split(","):
-        examples = build(wordnet, hidden, tokenizer, negatives, arguments.examples)
-        for head in ("emb", "cls"):
-            torch.manual_seed(0)
-            model = CrossModel(shape, recipe["independent_layers"], head)  # type: ignore[arg-type]
-            start(model, weights)
-            begun = time.monotonic()
-            with tempfile.TemporaryDirectory() as folder:
-                train(model, examples, Settings(validations=1), folder)
-            scores = matrix(model, tokenizer, [query.text for query in tests], [i.full_text for i in world.items])
-            energy = np.cumsum(np.linalg.svd(scores - scores.mean(), compute_uv=False) ** 2)
-            standard = (scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True)
-            rows.append(
-                {
-                    "negatives": negatives,
-                    "head": head,
-                    "accuracy@1": float(np.mean(scores.argmax(1) == gold)),
-                    "directions for 90, 95, 99 %": [
-                        int(np.searchsorted(energy / energy[-1], share) + 1) for share in (0.9, 0.95, 0.99)
-                    ],
-                    "skewness of a query's scores": float((standard**3).mean()),
-                    "training seconds": time.monotonic() - begun,
-                }
-            )
-            print(json.dumps(rows[-1]), flush=True)
-            report = {"world": arguments.world, "items": len(world.items), "queries": len(tests), "rows": rows}
-            arguments.output.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    for run in arguments.runs.split(","):
+        negatives, head = run.split(":")
+        if negatives not in rankings:
+            rankings[negatives] = study.rank(negatives, plain)
+        torch.manual_seed(0)
+        model = CrossModel(shape, recipe["independent_layers"], head)
+        start(model, weights)
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            train(model, study.build(rankings[negatives]), Settings(validations=1), folder)
+        seconds = time.monotonic() - begun
+        for world in worlds:
+            tests = random.Random(0).sample(world.queries, min(arguments.queries, len(world.queries)))
+            gold = np.asarray([world.positions[world.gold(query.id)[0]] for query in tests])
+            scores = matrix(model, tokenizer, [q.text for q in tests], [i.full_text for i in world.items])
+            told = describe(scores, gold)
+            rows.append({"negatives": negatives, "head": head, "world": world.name, **told, "seconds": seconds})
+            print(json.dumps({k: v for k, v in rows[-1].items() if k != "singular values"}), flush=True)
+        report = {"examples": arguments.examples, "pool": arguments.pool, "rows": rows}
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -65,12 +65,23 @@ class Mix:
 
         members = [s for s in wordnet.synsets if s.world not in hidden]
         queries, gold = wordnet.queries(members)
-        for query in rng.sample(queries, min(settings["examples"], len(queries))):
+        if "stage" in self.recipe:
+            rng.seed(f"{self.recipe['seed']} {source} {self.recipe['stage']}")
+        if settings.get("verbs_twice"):
+            queries += [query for query in queries if "-v." in query.id]
+        chosen = rng.sample(queries, min(settings["examples"], len(queries)))
+        lexical = settings.get("lexical", 0)
+        alike = TfIdf([s.item.full_text for s in members]).rank([unmarked(q.text) for q in chosen], 40)
+        for number, query in enumerate(chosen):
             (right,) = gold[query.id]
             wrong = hard(right, lambda other: wordnet.by_id[other].world not in hidden, 3, 2)
+            others = [members[n].id for n in alike[number] if members[n].id not in (right, *wrong)]
+            wrong += rng.sample(others[:30], lexical)
             tokens = tokenizer.query(query.text)
             items = tuple(place[id] for id in [right, *wrong])
             self.examples.train.append(Example(source, tokens, items, frozenset(items[:1])))
+        if "stage" in self.recipe:  # the same validation in every stage
+            rng = random.Random(f"{self.recipe['seed']} {source} validation")
         for world in worlds["validation"]:
             collection = wordnet.world(world)
             for query in rng.sample(collection.queries, 60):
@@ -139,7 +150,7 @@ class Mix:
         unique = list({q.id: q for q in [*held, *chosen]}.values())
         row = {q.id: n for n, q in enumerate(unique)}
         short = [text[:1500] for text in texts]
-        lexical = TfIdf(short).rank([re.sub(r"\[(START|END)\]", "", q.text) for q in unique], 80)
+        lexical = TfIdf(short).rank([unmarked(q.text) for q in unique], 80)
         encoded = None
         if dense:
             items, vectors = self.embed(source, short, [q.text for q in unique])
@@ -160,6 +171,10 @@ class Mix:
             items = tuple(base + p for p in [right, *wrong])
             example = Example(source, tokenizer.query(query.text), items, frozenset(base + p for p in gold))
             (self.examples.validation if number < len(held) else self.examples.train).append(example)
+
+
+def unmarked(text: str) -> str:
+    return re.sub(r"\[(START|END)\]", "", text)
 
 
 def describe(examples: Examples) -> str:

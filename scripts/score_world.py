@@ -1,18 +1,20 @@
 """Score matrices of the model in the box, exhaustively, float16: one command for worlds and collections.
 
-    python scripts/score_world.py wordnet:noun.group out.npz --anchors 0 --test 60
-    python scripts/score_world.py bundled src/crosscut/data/worlds/wordnet-cognition/scores.npz --anchors 160
-    python scripts/score_world.py beir:/data/scifact out.npz --anchors 100 --test 100
+    python scripts/score_world.py wordnet:noun.time time.npz --anchors 160 --test 80
+    python scripts/score_world.py bundled src/crosscut/data/worlds/wordnet-cognition/scores.npz --anchors 200 --test 0
+    python scripts/score_world.py beir:DATA/scifact scifact.npz --anchors 100 --test 60 --items 1000
 
-Queries are drawn with a fixed seed; anchors and test queries are disjoint. Arrays: anchor_ids,
-anchor_scores (a × n), test_ids, test_scores (t × n; left out with --no-test-scores), vectors (n × D),
-item_ids, fingerprint.
+Queries are drawn with a fixed seed; anchors and test queries are disjoint. A BEIR folder gives anchors from its train
+queries and test queries from its test part; `--items` takes the judged items of the chosen queries and random others.
+The arrays are those that `crosscut replay --data` reads: test (t × n) and train (a × n; the anchor queries), vectors
+(n × D), query_vectors (t × D), anchor_query_vectors (a × D); and test_ids, train_ids, item_ids, fingerprint.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import sys
 import time
@@ -20,9 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from crosscut.datasets.beir import read_beir
+from crosscut.datasets.beir import is_test, read_beir
 from crosscut.datasets.bundled import load_world
-from crosscut.datasets.records import Collection
+from crosscut.datasets.files import find, records
+from crosscut.datasets.records import Collection, Item, Query
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
@@ -41,6 +44,27 @@ def read(name: str) -> Collection:
     raise SystemExit(f"{name!r} is none of bundled, wordnet:<world>, beir:<folder>")
 
 
+def choose(name: str, collection: Collection, anchors: int, tests: int, seed: int) -> tuple[list[Query], list[Query]]:
+    """Anchor and test queries, all with judgements."""
+    judged = [query for query in collection.queries if collection.gold(query.id)]
+    random.Random(seed).shuffle(judged)
+    if not name.startswith("beir:"):
+        return judged[:anchors], judged[anchors : anchors + tests]
+    split = {}
+    for _, record in records(find(Path(name.removeprefix("beir:")), "queries.jsonl")):
+        split[record["_id"]] = record.get("split", "test" if is_test(record["_id"]) else "train")
+    held = {id for id, part in split.items() if part == "test"}
+    return [q for q in judged if q.id not in held][:anchors], [q for q in judged if q.id in held][:tests]
+
+
+def some_items(collection: Collection, queries: list[Query], count: int, seed: int) -> list[Item]:
+    """The items judged for some queries and random others, `count` together, in the order of the collection."""
+    judged = {id for query in queries for id in collection.judgements[query.id]}
+    rest = [item.id for item in collection.items if item.id not in judged]
+    kept = judged | set(random.Random(seed).sample(rest, max(0, count - len(judged))))
+    return [item for item in collection.items if item.id in kept]
+
+
 def start(items: list[str], model: str) -> None:
     global _bound
     _bound = OnnxCrossEncoder.load(model, threads=1).bind(items)
@@ -51,47 +75,47 @@ def row(query: str) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection")
     parser.add_argument("output", type=Path)
     parser.add_argument("--anchors", type=int, default=0)
     parser.add_argument("--test", type=int, default=60)
-    parser.add_argument("--no-test-scores", action="store_true")
+    parser.add_argument("--items", type=int, default=None, help="a part of a large collection")
+    parser.add_argument("--no-test-scores", action="store_true", help="only name the test queries")
     parser.add_argument("--model", default="default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=None)
-    parser.add_argument("--no-vectors", action="store_true", help="embed_world.py adds them")
     arguments = parser.parse_args()
     collection = read(arguments.collection)
-    judged = [query for query in collection.queries if collection.gold(query.id)]
-    random.Random(arguments.seed).shuffle(judged)
-    anchors = judged[: arguments.anchors]
-    tests = judged[arguments.anchors : arguments.anchors + arguments.test]
-    items = [item.full_text for item in collection.items]
+    anchors, tests = choose(arguments.collection, collection, arguments.anchors, arguments.test, arguments.seed)
+    chosen = collection.items
+    if arguments.items is not None:
+        chosen = some_items(collection, [*anchors, *tests], arguments.items, arguments.seed)
+    items = [item.full_text for item in chosen]
+    encoder = OnnxDualEncoder.load(arguments.model)
     arrays: dict[str, np.ndarray] = {
-        "anchor_ids": np.asarray([query.id for query in anchors]),
+        "train_ids": np.asarray([query.id for query in anchors]),
         "test_ids": np.asarray([query.id for query in tests]),
-        "item_ids": np.asarray([item.id for item in collection.items]),
+        "item_ids": np.asarray([item.id for item in chosen]),
         "fingerprint": np.asarray(OnnxCrossEncoder.load(arguments.model).fingerprint),
+        "vectors": encoder.encode_items(items).astype(np.float16),
     }
-    if not arguments.no_vectors:
-        arrays["vectors"] = OnnxDualEncoder.load(arguments.model).encode_items(items).astype(np.float16)
     begun = time.monotonic()
     # one thread in each of several processes: small matrix products do not share well
     context = multiprocessing.get_context("spawn")
     with context.Pool(arguments.processes, initializer=start, initargs=(items, arguments.model)) as pool:
-        if anchors:
-            arrays["anchor_scores"] = np.stack(pool.map(row, [query.text for query in anchors], chunksize=1))
-        if tests and not arguments.no_test_scores:
-            arrays["test_scores"] = np.stack(pool.map(row, [query.text for query in tests], chunksize=1))
-    pairs = sum(arrays[name].size for name in ("anchor_scores", "test_scores") if name in arrays)
+        for name, queries, vectors in (("train", anchors, "anchor_query_vectors"), ("test", tests, "query_vectors")):
+            if queries and not (name == "test" and arguments.no_test_scores):
+                arrays[name] = np.stack(pool.map(row, [query.text for query in queries], chunksize=1))
+                arrays[vectors] = encoder.encode_queries([query.text for query in queries]).astype(np.float16)
+    pairs = sum(arrays[name].size for name in ("train", "test") if name in arrays)
     seconds = time.monotonic() - begun
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(arguments.output, **arrays)
-    print(
-        f"{arguments.output}: {pairs} pairs in {seconds:.0f} s, {pairs / seconds:.0f} pairs/s",
-        file=sys.stderr,
-    )
+    part = arguments.output.with_name(f".{arguments.output.name}")
+    np.savez_compressed(part, **arrays)
+    os.replace(part, arguments.output)
+    rate = f"{pairs} pairs in {seconds:.0f} s, {pairs / seconds:.0f} pairs/s"
+    print(f"{arguments.output}: {rate}", file=sys.stderr)
 
 
 if __name__ == "__main__":

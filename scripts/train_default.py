@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from default_mix import Mix, describe
 
 from crosscut.encoders.quantize import rounded
-from crosscut.encoders.tokens import ITEM, PAIR_ROLES, TITLE, Tokenizer, Tokens
+from crosscut.encoders.tokens import ITEM, PAIR_ROLES, ROLES, TITLE, Tokenizer, Tokens
 from crosscut.training.bert import read_encoder
 from crosscut.training.loop import Settings, load_into, train, validate
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
@@ -49,6 +49,14 @@ def start(model: Split, weights: dict[str, torch.Tensor]) -> None:
                 parameter.copy_(torch.from_numpy(rounded(parameter.numpy())))
 
 
+def with_new_roles(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Roles that an earlier stage did not have start as those that they refine."""
+    roles = weights["roles.weight"]
+    while len(roles) < PAIR_ROLES:
+        roles = torch.cat([roles, roles[[ITEM, TITLE] if len(roles) == ROLES else [-2, -1]]])
+    return {**weights, "roles.weight": roles}
+
+
 def embed_all(model: DualModel, tokens: list[Tokens]) -> np.ndarray:
     order = np.argsort([len(text.ids) for text in tokens], kind="stable")
     vectors = np.zeros((len(tokens), model.shape.hidden_size), np.float32)
@@ -67,14 +75,19 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("--second-stage", type=Path, metavar="FIRST", help="continue from the best of this folder")
+    parser.add_argument("--third-stage", type=Path, metavar="SECOND", help="continue from the best of this folder")
     arguments = parser.parse_args()
     recipe = tomllib.loads(RECIPE.read_text("utf-8"))
     torch.manual_seed(recipe["seed"])
-    if arguments.second_stage:
-        for source, settings_ in recipe["second_stage"].pop("examples").items():
-            recipe["sources"][source]["examples"] = settings_
-        recipe["cross_encoder"].update(recipe["second_stage"])
-        recipe["stage"] = 2
+    earlier: Path | None = arguments.third_stage or arguments.second_stage
+    if earlier is not None:
+        recipe["stage"] = 3 if arguments.third_stage else 2
+        stage = recipe["third_stage" if arguments.third_stage else "second_stage"]
+        for key, name in (("examples", "examples"), ("lengths", "item_tokens")):
+            for source, value in stage.pop(key, {}).items():
+                recipe["sources"][source][name] = value
+        recipe["sources"]["wordnet"].update(stage.pop("wordnet", {}))
+        recipe["cross_encoder"].update(stage)
     arguments.work.mkdir(parents=True, exist_ok=True)
     shape, weights = read_encoder(encoder_folder())
     independent = recipe["independent_layers"]
@@ -97,12 +110,9 @@ def main() -> None:
     else:
         model = DualModel(shape, independent)
     start(model, weights)
-    if arguments.second_stage:
-        first = load_file(arguments.second_stage / "best.safetensors")
-        known = first["roles.weight"]
-        # a first stage without roles for matching words: they start as the roles that they refine
-        first["roles.weight"] = torch.cat([known, known[[ITEM, TITLE]]])[:PAIR_ROLES]
-        load_into({n: p for n, p in model.named_parameters() if p.requires_grad}, first, arguments.second_stage)
+    if earlier is not None:
+        first = with_new_roles(load_file(earlier / "best.safetensors"))
+        load_into({n: p for n, p in model.named_parameters() if p.requires_grad}, first, earlier)
     share = own.pop("share", 1.0)
     if share < 1:
         random.Random(recipe["seed"]).shuffle(examples.train)

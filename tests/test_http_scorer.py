@@ -291,7 +291,12 @@ def test_no_key_goes_to_another_host(endpoint: Endpoint, monkeypatch: pytest.Mon
 
 
 def test_addresses_that_carry_secrets_are_refused() -> None:
-    for url in ("https://me:pass@x.example/rerank", "https://x.example/rerank?api_key=hunter2", "ftp://x/rerank"):
+    for url in (
+        "https://me:pass@x.example/rerank",
+        "https://x.example/rerank?api_key=hunter2",
+        "ftp://x/rerank",
+        "http://x:8v2/rerank",
+    ):
         with pytest.raises(InputError) as caught:
             RerankEndpoint(url)
         assert "pass@" not in str(caught.value)

@@ -180,6 +180,8 @@ def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:
     tokenizer = OnnxCrossEncoder.load(folder).folder.tokenizer
     query = tokenizer.query("the [START] bank [END] of")
     item = tokenizer.item("bank [ENT] of a river")
-    roles = matched(item.roles, item.ids, query.ids)
-    #                       [CLS] bank of a river [SEP]
-    assert roles.tolist() == [5, 7, 6, 2, 2, 2]
+    roles = matched(item.roles, item.keys, query)
+    #                       [CLS] bank of a river [SEP]; the bank is the mention
+    assert roles.tolist() == [5, 9, 6, 2, 2, 2]
+    unmarked = matched(item.roles, item.keys, tokenizer.query("the bank of"))
+    assert unmarked.tolist() == [5, 7, 6, 2, 2, 2]

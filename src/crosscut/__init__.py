@@ -23,19 +23,23 @@ if TYPE_CHECKING:
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.search.hits import Hit, Hits
     from crosscut.search.searcher import Searcher
-    from crosscut.search.stopping import Patience
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
     from crosscut.spaces.factorization import Factors, factorize
     from crosscut.spaces.sparse import SparseScores
+    from crosscut.vectors.early_exit import Fixed
+    from crosscut.vectors.ivf import IVF
+    from crosscut.vectors.patience import Patience
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CUR",
+    "IVF",
     "BudgetError",
     "CrosscutError",
     "DivergedError",
     "Factors",
+    "Fixed",
     "Hit",
     "Hits",
     "Index",
@@ -72,10 +76,12 @@ _HOME = {
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "search.hits": ("Hit", "Hits"),
     "search.searcher": ("Searcher",),
-    "search.stopping": ("Patience",),
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
+    "vectors.early_exit": ("Fixed",),
+    "vectors.ivf": ("IVF",),
+    "vectors.patience": ("Patience",),
 }
 
 

@@ -6,6 +6,7 @@
     ├── BudgetError             more calls asked for than the budget allows
     ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
+    ├── StoreError              a score store that cannot be written or read
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -51,6 +52,10 @@ class DivergedError(CrosscutError):
 
 class MissingDependency(CrosscutError, ImportError):
     """An optional package is needed; the message names the command that installs it."""
+
+
+class StoreError(CrosscutError):
+    """A score store cannot be written or read; what it already holds is unharmed."""
 
 
 class ScorerError(CrosscutError):

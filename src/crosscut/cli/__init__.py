@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from crosscut.cli import demo, replay, serve, train
+from crosscut.cli import bench, demo, evaluate, index, replay, score, search, serve, train
 from crosscut.errors import CrosscutError
 
 app = typer.Typer(
@@ -42,9 +42,14 @@ def root(
 
 
 app.command()(demo.demo)
+app.add_typer(index.app, name="index")
+app.command()(search.search)
+app.command()(evaluate.evaluate)
 app.command()(replay.replay)
 app.command()(serve.serve)
+app.command()(score.score)
 app.add_typer(train.app, name="train")
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

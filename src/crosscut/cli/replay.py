@@ -11,6 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from crosscut.cli.common import numbers
 from crosscut.errors import InputError
 
 
@@ -77,11 +78,11 @@ def replay(
         raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
     errors, out = Console(stderr=True), Console()
     labels = [label.replace("+", ",") for label in methods.split(",") if label]
-    sizes, ks = _numbers("--budgets", budgets), _numbers("-k", k)
+    sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     if first not in ("auto", "dense", "random"):
         raise InputError(f"--first takes auto, dense or random; got {first!r}")
     reports: dict[int | None, Report] = {}
-    for each in _numbers("--rounds", rounds) if rounds else [None]:
+    for each in numbers("--rounds", rounds) if rounds else [None]:
         with Progress(console=errors, transient=True) as bar:
             reports[each] = run_replay(
                 **arrays,
@@ -222,16 +223,6 @@ def _load(path: Path, memory_map: bool = False) -> Any:
         raise InputError(f"there is no file {path}") from None
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is not a readable numpy file: {error}") from None
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        values = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise InputError(f"{option} takes whole numbers separated by commas; got {text!r}") from None
-    if not values or min(values) < 1:
-        raise InputError(f"{option} takes whole numbers of at least 1; got {text!r}")
-    return values
 
 
 def _fraction(option: str, text: str) -> float:

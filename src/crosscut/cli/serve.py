@@ -75,9 +75,8 @@ def serve(
         loaded.preload()
     app = make_app(loaded, settings)
     if settings.token() is None and host not in ("127.0.0.1", "localhost", "::1"):
-        LOGGER.warning(
-            "open", extra={"message_": f"anyone who reaches {host} may search; set {token_env} to ask for it"}
-        )
+        told = f"anyone who reaches {host} may search; set {token_env} to ask for a token"
+        LOGGER.warning("open", extra={"fields": {"message": told}})
     config = uvicorn.Config(
         app,
         host=host,

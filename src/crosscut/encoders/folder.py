@@ -17,7 +17,7 @@ from crosscut.errors import InputError
 if TYPE_CHECKING:
     import onnxruntime
 
-FORMAT = 1
+FORMAT = 2
 DEFAULT = "default"
 
 

@@ -77,12 +77,12 @@ class ItemStates:
     def grid(
         self, positions: npt.NDArray[np.int64], passing: dict[int, States]
     ) -> tuple[States, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """States (b × l × D), roles and ids (b × l), and lengths (b) of some items, padded to the longest."""
+        """States (b × l × D), roles and keys (b × l), and lengths (b) of some items, padded to the longest."""
         lengths = self.lengths[positions]
         longest = int(lengths.max())
         states = np.zeros((len(positions), longest, self.flat.shape[1]), self.dtype)
         roles = np.zeros((len(positions), longest), np.int64)
-        ids = np.zeros_like(roles)
+        keys = np.zeros_like(roles)
         for row, position in enumerate(positions.tolist()):
             length = int(self.lengths[position])
             if position < self.kept:
@@ -91,5 +91,5 @@ class ItemStates:
             else:
                 states[row, :length] = passing[position]
             roles[row, :length] = self.tokens[position].roles
-            ids[row, :length] = self.tokens[position].ids
-        return states, roles, ids, lengths
+            keys[row, :length] = self.tokens[position].keys
+        return states, roles, keys, lengths

@@ -9,12 +9,14 @@ appendix A.1:
 
 The two [CLS] tokens are the special tokens of the [EMB] head; the mention role stands for [M_s] … [M_e], the title
 role for [ENT]. In texts these are written `[START] … [END]` and `title [ENT] description`. When a pair is scored,
-an item token that also stands in the query takes another role: what words share is told, not left to be guessed.
+an item token that also stands in the query, inflected or not, takes another role, and yet another if it stands in the
+mention: what words share is told, not left to be guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK
+from crosscut.encoders.stems import stem_keys
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,16 +36,19 @@ QUERY, MENTION, ITEM, TITLE, QUERY_HEAD, ITEM_HEAD = range(6)
 ROLES = 6
 MATCHED = 4
 """Added to ITEM and TITLE where the item's token also stands in the query: roles 6 and 7."""
-PAIR_ROLES = 8
+MENTIONED = 6
+"""Added to ITEM and TITLE where it stands in the query's mention: roles 8 and 9."""
+PAIR_ROLES = 10
 LONGEST_TEXT = 20_000
 """Characters looked at: far more than any token limit keeps, far less than would cost time."""
 
 
 class Tokens(NamedTuple):
-    """One text: token ids and roles, both of shape (length,)."""
+    """One text: token ids, roles, and keys that forms of one word share (`stems.py`), all of shape (length,)."""
 
     ids: Ids
     roles: Ids
+    keys: Ids
 
 
 class Tokenizer:
@@ -88,7 +94,7 @@ class Tokenizer:
         ids = [self._start, *left_ids, *mention_ids, *right_ids, self._end]
         roles = [QUERY_HEAD] + [QUERY] * (len(ids) - 1)
         roles[1 + len(left_ids) : 1 + len(left_ids) + len(mention_ids)] = [MENTION] * len(mention_ids)
-        return Tokens(np.asarray(ids, np.int64), np.asarray(roles, np.int64))
+        return self._tokens(ids, roles)
 
     def item(self, text: str) -> Tokens:
         """One item, `title [ENT] description` or plain text, cut at the end."""
@@ -106,18 +112,28 @@ class Tokenizer:
             body = body[: room - len(title)]
             ids = [self._start, *title, *body, self._end]
             roles = [ITEM_HEAD] + [TITLE] * len(title) + [ITEM] * (len(body) + 1)
-            tokens.append(Tokens(np.asarray(ids, np.int64), np.asarray(roles, np.int64)))
+            tokens.append(self._tokens(ids, roles))
         return tokens
+
+    def _tokens(self, ids: list[int], roles: list[int]) -> Tokens:
+        places = np.asarray(ids, np.int64)
+        return Tokens(places, np.asarray(roles, np.int64), self._keys[places])
+
+    @cached_property
+    def _keys(self) -> Ids:
+        return stem_keys(self._tokenizer.get_vocab(), self.vocabulary_size)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
 
-def matched(roles: Ids, ids: Ids, query: Ids) -> Ids:
+def matched(roles: Ids, keys: Ids, query: Tokens) -> Ids:
     """Roles of item tokens (any shape) once the query is known; its [CLS] and [SEP] match nothing."""
     text = (roles == ITEM) | (roles == TITLE)
-    return np.where(text & np.isin(ids, query[1:-1]), roles + MATCHED, roles)
+    mentioned = np.isin(keys, query.keys[query.roles == MENTION])
+    added = np.where(mentioned, MENTIONED, MATCHED * np.isin(keys, query.keys[1:-1]))
+    return np.where(text, roles + added, roles)
 
 
 def split_mention(text: str) -> tuple[str, str, str]:

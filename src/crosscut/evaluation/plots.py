@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import MissingDependency
+from crosscut.evaluation.judged import Judged
 from crosscut.evaluation.replay import Report
 from crosscut.evaluation.world import World
 from crosscut.search.hits import Hits
@@ -44,6 +45,23 @@ def recall_against_budget(report: Report, path: str | Path) -> None:
         axis.minorticks_off()
         axis.grid(alpha=0.25)
     axes[0][0].set_ylabel("Top-k-Recall")
+    axes[0][-1].legend(fontsize=8)
+    figure.savefig(path, dpi=140)
+
+
+def measures_against_calls(records: Sequence[Judged], path: str | Path) -> None:
+    """One panel per measure: its value over the calls made, a line per method with its interval."""
+    measures = list(dict.fromkeys(record.measure for record in records))
+    methods = list(dict.fromkeys(record.method for record in records))
+    figure, axes = _figure(4.2 * len(measures), 3.6, columns=len(measures))
+    for axis, measure in zip(axes[0], measures, strict=True):
+        for method, colour in zip(methods, _colours(methods), strict=True):
+            points = sorted((r for r in records if (r.method, r.measure) == (method, measure)), key=lambda r: r.calls)
+            calls = [r.calls for r in points]
+            axis.plot(calls, [r.value for r in points], marker="o", ms=4, color=colour, label=method)
+            axis.fill_between(calls, [r.low for r in points], [r.high for r in points], color=colour, alpha=0.15)
+        axis.set(title=measure, xlabel="calls per query", xscale="log")
+        axis.grid(alpha=0.25)
     axes[0][-1].legend(fontsize=8)
     figure.savefig(path, dpi=140)
 

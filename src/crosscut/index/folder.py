@@ -12,6 +12,7 @@
         measured.npy        (n) bool: False where a column of anchors is an estimate
         queries.jsonl       the anchor queries, one JSON string a line
         bm25.json, bm25-*.npy   counts of words
+        factors/            of a sparse score matrix: factors.json, items.npy, queries.npy, mlp.npz if inductive
 
 A save writes a new generation beside the old one, then replaces index.json in one step, then deletes the old one. Who
 is killed on the way leaves the old index as it was.
@@ -55,11 +56,11 @@ def write(folder: Path, manifest: dict[str, Any], fill: Callable[[Path], None]) 
         try:
             home.mkdir()
             fill(home)
-            files = {path.name: _described(path) for path in sorted(home.iterdir())}
+            written = sorted(path for path in home.rglob("*") if path.is_file())
+            files = {path.relative_to(home).as_posix(): _described(path) for path in written}
             whole = {"format": FORMAT, "version": VERSION, "generation": generation, **manifest, "files": files}
-            for path in home.iterdir():
+            for path in (*written, *{path.parent for path in written}):
                 _sync(path)
-            _sync(home)
             temporary = home / MANIFEST
             temporary.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             _sync(temporary)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,22 +18,26 @@ from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import folder as on_disk
 from crosscut.index.items import Filter, Source, as_items, passing
+from crosscut.index.kept import read_state, same_model, write_state
+from crosscut.index.making import Progress, distinct, encoded, exhaustive, factorized
 from crosscut.index.state import FirstChoice, State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.meter import Account, Meter, ScoreCache
+from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.segments import Segments
+from crosscut.scores.cache import StoreCache
+from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
-
 ANCHORS = 200
+PER_QUERY = 100
+SPACES = ("encoder", "cur", "als", "transductive", "inductive")
+SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
 
 
 class Index:
@@ -88,9 +92,12 @@ class Index:
         encoder: Any = "default",
         queries: Iterable[str] | None = None,
         anchors: int = ANCHORS,
+        space: SpaceName = "auto",
+        per_query: int = PER_QUERY,
         bm25: bool = True,
         method: str = "crosscut",
         cache: ScoreCache | None = None,
+        store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
         progress: Progress | None = None,
@@ -106,32 +113,47 @@ class Index:
         encoder
             A dual encoder for round one and for the space: `"default"`, a folder, a hub id, a model, or None.
         queries
-            Train queries. Up to `anchors` of them are scored with every item (that many calls per item): most of the
-            recall comes from there. Without them nothing is scored while building.
+            Train queries: most of the recall comes from there. Without them nothing is scored while building.
+        space
+            What train queries are used for. `cur` scores up to `anchors` of them with every item. `als`,
+            `transductive` and `inductive` score each with `per_query` items (half of them near its vector, half
+            drawn) and factorise that. `encoder` uses none. `auto` is `cur` with queries, `encoder` without.
         bm25
             Whether round one also looks at words.
         method
             What `search` uses unless told otherwise.
-        cache
-            Scores that are known already, and a place for new ones.
+        cache, store
+            Scores that are known already, and a place for new ones: an object, or the folder of a score store. With a
+            store, a build that was stopped goes on where it was.
         dtype
             Of the vectors kept: float16 or float32.
         progress
             Called as `progress(what, done, total)`.
         """
         items = as_items(source)
-        _distinct(items)
+        distinct(items)
         model = load_scorer(scorer)
         dual = None if encoder is None else load_encoder(encoder)
-        asked = list(queries or ())[:anchors]
+        asked = list(queries or ())
+        if space == "auto":
+            space = "cur" if asked else "encoder"
+        if space not in SPACES:
+            raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
+        if space == "cur":
+            asked = asked[:anchors]
+        if (space == "encoder") == bool(asked):
+            told = f"space={space!r} and {len(asked)} train queries"
+            raise InputError(f"{told} do not go together: give queries for a space that is made of them")
         if any(not isinstance(query, str) for query in asked):
             raise InputError("train queries must be texts")
         texts = [item.full_text for item in items]
+        if store is not None:
+            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts)
         state = State(
             items,
             np.ones(len(items), np.bool_),
             Segments(model, texts),
-            vectors=None if dual is None else _encoded(dual, texts, dtype, progress),
+            vectors=None if dual is None else encoded(dual, texts, dtype, progress),
             bm25=BM25(texts) if bm25 else None,
             cache=cache,
             seed=seed,
@@ -145,34 +167,17 @@ class Index:
             queries=asked,
             method=method,
         )
-        if asked and items:
-            scores = index._exhaustive(asked, np.arange(len(items)), progress)
+        if asked and items and space == "cur":
+            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
+        elif asked and items:
+            factors = factorized(state, dual, asked, per_query, space, progress)
+            index.build_calls = factors.fitting.calls
+            index._state = state.changed(factors=factors)
+        if isinstance(cache, StoreCache):
+            cache.flush()
         index._state.searcher(method, "auto", {})  # a method that cannot work here says so now
         return index
-
-    def _exhaustive(
-        self, queries: Sequence[str], positions: npt.NDArray[np.int64], progress: Progress | None
-    ) -> npt.NDArray[np.float32]:
-        """Scores (q × m) of queries with items, every call through the meter."""
-        scorer = self._state.scorer
-        if scorer is None:
-            raise InputError("this index has no scorer: load it with scorer=…")
-        meter = Meter(scorer, cache=self._state.cache)
-        scores = np.empty((len(queries), len(positions)), np.float32)
-        done = 0
-        for row, query in enumerate(queries):
-            account = Account(query, len(positions))
-            for start in range(0, len(positions), 512):
-                part = positions[start : start + 512]
-                meter.buy([account], [part])
-                done += len(part)
-                if progress is not None:
-                    progress("scoring train queries with every item", done, scores.size)
-            order = np.argsort(account.positions)
-            scores[row] = account.scores[order[np.searchsorted(account.positions, positions, sorter=order)]]
-        self.build_calls += meter.calls
-        return scores
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -307,13 +312,13 @@ class Index:
         if max_calls is not None and calls > max_calls:
             raise InputError(f"tuning would make {calls} calls and may make {max_calls}; give fewer queries")
         asked = list(dict.fromkeys(queries))[:MOST] if queries is not None else list(self.anchor_queries)
-        before = self.build_calls
+        spent = 0
         if queries is None:
             truth = np.asarray(state.anchors, np.float32)
         else:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
-            truth[:, there] = self._exhaustive(asked, there, progress)
+            truth[:, there], spent = exhaustive(state, asked, there, progress)
         vectors = None
         if self.encoder is not None and state.vectors is not None:
             vectors = self.encoder.encode_queries(asked)
@@ -321,7 +326,7 @@ class Index:
         def folds(count: int) -> list[Fold]:
             return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
 
-        report = choose(folds, k, budget, self.build_calls - before, progress)
+        report = choose(folds, k, budget, spent, progress)
         self.method, self.first, self.settings = report.chosen.method, report.chosen.first, report.chosen.settings
         self.stop = None if report.patience is None else Patience(report.patience)
         self.recall_model, self.tuned = report.model, report.json()
@@ -366,7 +371,7 @@ class Index:
             self._claim()
             state = self._state
             items = as_items(source, taken=len(state.items))
-            _distinct(items)
+            distinct(items)
             there = state.places
             known = [item.id for item in items if item.id in there]
             if known:
@@ -380,7 +385,7 @@ class Index:
                 texts = [item.full_text for item in items]
                 vectors = None
                 if self.encoder is not None and state.vectors is not None:
-                    vectors = _encoded(self.encoder, texts, state.vectors.dtype, progress)
+                    vectors = encoded(self.encoder, texts, state.vectors.dtype, progress)
                 self._state = state.extended(items, vectors)
             return len(items)
 
@@ -403,14 +408,15 @@ class Index:
                 raise InputError("this index has no anchor queries: build it with queries=… to have them")
             self._claim()
             missing = np.flatnonzero(~state.measured & state.alive)
-            before = self.build_calls
+            calls = 0
             if len(missing):
                 anchors = np.array(state.anchors)
-                anchors[:, missing] = self._exhaustive(self.anchor_queries, missing, progress)
+                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
                 self._state = state.changed(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
-            return self.build_calls - before
+                self.build_calls += calls
+            return calls
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
@@ -425,28 +431,15 @@ class Index:
             try:
                 if same:
                     self._unchanged()
-                self._generation = on_disk.write(target, self._manifest(), self._fill)
+                self._generation = on_disk.write(
+                    target, self._manifest(), partial(write_state, self._state, self.anchor_queries)
+                )
                 self.path = target
             finally:
                 lock.release()
                 if same:
                     self._lock = None
             return target
-
-    def _fill(self, home: Path) -> None:
-        state = self._state
-        with (home / "items.jsonl").open("w", encoding="utf-8") as file:
-            for item in state.items:
-                record = {"id": item.id, "title": item.title, "text": item.text, "metadata": dict(item.metadata)}
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        with (home / "queries.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(query, ensure_ascii=False) + "\n" for query in self.anchor_queries)
-        for name in ("alive", "vectors", "anchors", "measured"):
-            array = getattr(state, name)
-            if array is not None:
-                np.save(home / f"{name}.npy", np.ascontiguousarray(array))
-        if state.bm25 is not None:
-            state.bm25.save(home)
 
     def _manifest(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
@@ -474,6 +467,7 @@ class Index:
         encoder: Any = None,
         any_scorer: bool = False,
         cache: ScoreCache | None = None,
+        store: str | Path | None = None,
         verify: bool = True,
     ) -> Index:
         """An index that was saved.
@@ -485,35 +479,20 @@ class Index:
             was built with: fingerprints are compared.
         any_scorer
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        cache, store
+            As in `build`: scores found there are free, new ones are kept.
         verify
             Compare the checksums of all files (reads them once).
         """
         target = Path(path)
         manifest, home = on_disk.read(target, verify=verify)
-        model = _again("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
-        dual = _again("encoder", encoder, manifest["encoder"], load_encoder, target, False)
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
+        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
 
-        def array(name: str) -> Any:
-            file = home / f"{name}.npy"
-            if file.name not in manifest["files"]:
-                return None
-            return np.load(file, mmap_mode="r" if name in ("vectors", "anchors") else None, allow_pickle=False)
-
-        with (home / "items.jsonl").open(encoding="utf-8") as file:
-            items = [Item(**json.loads(line)) for line in file]
-        with (home / "queries.jsonl").open(encoding="utf-8") as file:
-            queries = [json.loads(line) for line in file]
-        state = State(
-            items,
-            array("alive"),
-            None if model is None else Segments(model, [item.full_text for item in items]),
-            vectors=array("vectors"),
-            bm25=BM25.load(home) if "bm25.json" in manifest["files"] else None,
-            anchors=array("anchors"),
-            measured=array("measured"),
-            cache=cache,
-            seed=manifest["seed"],
-        )
+        state, queries = read_state(home, manifest, model, cache)
+        if store is not None and model is not None:
+            texts = [item.full_text for item in state.items]
+            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts))
         index = cls(
             state,
             scorer=model,
@@ -553,7 +532,9 @@ class Index:
             )
 
     def close(self) -> None:
-        """Give up changes that were not saved, and the right to make any."""
+        """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
+        if isinstance(self._state.cache, StoreCache):
+            self._state.cache.flush()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -563,58 +544,8 @@ class Index:
         return f"Index({len(self)} items, scorer={self.scorer!r}, method={self.method!r}{anchors})"
 
 
-def _encoded(
-    encoder: DualEncoder, texts: Sequence[str], dtype: npt.DTypeLike, progress: Progress | None
-) -> npt.NDArray[Any]:
-    if np.dtype(dtype) not in (np.dtype(np.float16), np.dtype(np.float32)):
-        raise InputError(f"vectors are kept as float16 or float32; got {np.dtype(dtype)}")
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress("encoding items", done, len(texts))
-
-    return encoder.encode_items(texts, progress=advance).astype(dtype)
-
-
-def _again(
-    what: str,
-    given: Any,
-    saved: dict[str, Any] | None,
-    load: Callable[[Any], Any],
-    path: Path,
-    any_fingerprint: bool,
-) -> Any:
-    """The scorer or encoder of a saved index, checked against what the index was built with."""
-    if saved is None:
-        return None if given is None else load(given)
-    if given is None and saved["name"] is None:
-        if what == "scorer":
-            raise InputError(
-                f"the index at {str(path)!r} was built with a scorer that has no name: pass it, Index.load(…, scorer=…)"
-            )
-        return None  # searches go without query vectors, or with the caller's
-    model = load(saved["name"] if given is None else given)
-    if model.fingerprint != saved["fingerprint"] and not any_fingerprint:
-        way = "; pass any_scorer=True to use it all the same" if what == "scorer" else ""
-        raise InputError(
-            f"the index at {str(path)!r} was built with {what} {saved['fingerprint']}, and this one is "
-            f"{model.fingerprint}{way}"
-        )
-    return model
-
-
 def _name(model: Any) -> str | None:
     return str(model) if isinstance(model, str | Path) else None
-
-
-def _distinct(items: Sequence[Item]) -> None:
-    if len({item.id for item in items}) != len(items):
-        seen: set[str] = set()
-        twice = next(item.id for item in items if item.id in seen or seen.add(item.id))  # type: ignore[func-returns-value]
-        raise InputError(f"the id {twice!r} stands twice among {len(items)} items; ids must be unique")
 
 
 def _place(places: dict[str, int], id: str) -> int:

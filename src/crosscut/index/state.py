@@ -19,11 +19,13 @@ from crosscut.errors import InputError
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.segments import Segments
+from crosscut.scores.cache import StoreCache
 from crosscut.search.first import Dense, Drawn, Filled, FirstStage, Lexical, Union
 from crosscut.search.searcher import Searcher
-from crosscut.spaces.base import Vectors
+from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
+from crosscut.spaces.factorization.factors import Factors
 
 FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
 TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")
@@ -54,6 +56,7 @@ class State:
     bm25: BM25 | None = None
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
+    factors: Factors | None = None  # (n × d) of a sparse score matrix
     cache: ScoreCache | None = None
     seed: int = 0
     _searchers: dict[tuple[Any, ...], Searcher] = field(default_factory=dict, repr=False)
@@ -63,6 +66,14 @@ class State:
     def places(self) -> dict[str, int]:
         """Id → position, of items that are there."""
         return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
+
+    @cached_property
+    def encoder_space(self) -> Vectors | None:
+        return None if self.vectors is None else Vectors(self.vectors)
+
+    @cached_property
+    def anchor_space(self) -> CUR | None:
+        return None if self.anchors is None else CUR(self.anchors)
 
     def changed(self, **parts: Any) -> State:
         """Another state with these parts replaced; nothing that was derived is kept."""
@@ -78,6 +89,11 @@ class State:
             more = extended_scores(self.anchors, self.vectors, vectors, self.measured, len(items))
             parts["anchors"] = np.concatenate([self.anchors, more.astype(self.anchors.dtype)], axis=1)
             parts["measured"] = np.append(self.measured, np.zeros(len(items), np.bool_))
+        if self.factors is not None and vectors is not None:
+            parts["factors"] = self.factors.extended(vectors)
+        if isinstance(self.cache, StoreCache):
+            self.cache.flush()
+            parts["cache"] = self.cache.store.cache([*(item.full_text for item in self.items), *texts])
         return self.changed(
             items=self.items + items,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
@@ -95,11 +111,13 @@ class State:
             if key not in self._searchers:
                 if method in TAKES_FIRST:
                     settings = {"first": self.first_stage(first), **settings}
-                needs_space = self.anchors is not None and method in (*NEEDS_ANCHORS, "crosscut")
+                if method == "axn" and self.factors is not None:  # scores as the factors were fitted to them
+                    normal = self.factors.normalisation
+                    settings = {"alpha": normal.alpha, "beta": normal.beta, **settings}
                 self._searchers[key] = Searcher(
                     self.scorer,
-                    vectors=self.vectors,
-                    space=CUR(self.anchors) if needs_space and self.anchors is not None else None,
+                    vectors=self.encoder_space,
+                    space=self._space(method),
                     method=method,
                     texts=Texts(self.items),
                     n=len(self.items),
@@ -109,9 +127,17 @@ class State:
                 )
             return self._searchers[key]
 
+    def _space(self, method: str) -> Space | None:
+        """What a method searches beside the encoder's vectors."""
+        if method in NEEDS_ANCHORS:
+            return self.anchor_space
+        if method == "crosscut":
+            return self.anchor_space or self.factors
+        return self.factors if method == "axn" else None
+
     def first_stage(self, first: FirstChoice) -> FirstStage:
         """Round one: by query vector, by words, by both in turn, or by chance."""
-        dense = None if self.vectors is None else Dense(Vectors(self.vectors))
+        dense = None if self.encoder_space is None else Dense(self.encoder_space)
         lexical = None if self.bm25 is None else Lexical(self.bm25)
         if first not in ("auto", "dense", "lexical", "union", "random"):
             raise InputError(f"first takes auto, dense, lexical, union or random; got {first!r}")

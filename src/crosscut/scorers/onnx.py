@@ -91,7 +91,7 @@ class BoundOnnxCrossEncoder:
         states, tokens = self._query(str(query))
         passing = self.items.fill(positions)
         for rows in alike(self.items.lengths[positions], len(tokens.ids)):
-            item_states, item_roles, item_ids, item_lengths = self.items.grid(positions[rows], passing)
+            item_states, item_roles, item_keys, item_lengths = self.items.grid(positions[rows], passing)
             try:
                 (result,) = self.model._cross.run(
                     None,
@@ -99,7 +99,7 @@ class BoundOnnxCrossEncoder:
                         "query_states": states[None],
                         "query_roles": tokens.roles[None],
                         "item_states": item_states,
-                        "item_roles": matched(item_roles, item_ids, tokens.ids),
+                        "item_roles": matched(item_roles, item_keys, tokens),
                         "item_lengths": item_lengths,
                     },
                 )

@@ -273,8 +273,12 @@ class Transport:
 
 def checked_url(url: str) -> str:
     """The URL, if it is one that carries no secret: it will be shown, logged and saved."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise InputError(f"an endpoint is an http:// or https:// address; got {_bare(url)!r}")
     if parts.username is not None or parts.password is not None:
         raise InputError(

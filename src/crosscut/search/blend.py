@@ -21,13 +21,15 @@ the items of highest base. With neither, what is left is to score the given ids,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats
 from crosscut.search.estimators import Stretched
-from crosscut.search.first import Dense, Drawn, Fixed
+from crosscut.search.first import Dense, Fixed
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.methods import FirstName, Materials, first_stage
 from crosscut.search.selection import Selection, as_selection
@@ -67,11 +69,9 @@ def crosscut(
     chooser = as_selection(select, epsilon)
     constant = Constant(m.n)
     if isinstance(m.space, CUR) and not isinstance(m.space, ItemScores):
-        scores = m.space.anchor_scores
-        base = background(scores)
         rank = rank if m.space.rank is None else min(rank, m.space.rank)
-        weights = choose_weights(scores, m.encoder, rank, m.seed)
-        blocks: list[Space] = [Vectors(reduced(scores, rank, base))]
+        base, block, weights = _learned(m.space, m.encoder, rank, m.seed)
+        blocks: list[Space] = [block]
         if m.encoder is not None:
             blocks.append(m.encoder)
         space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
@@ -83,12 +83,26 @@ def crosscut(
         return Plan(m.n, stage, schedule, space, estimator, chooser, Offset(base))
     blocks = [block for block in dict.fromkeys((m.space, m.encoder)) if block is not None]
     if not blocks:
-        return Plan(m.n, Drawn(), Schedule(1))
+        return Plan(m.n, first_stage(m, first), Schedule(1))
     spreads = [_spread(block, m.seed) for block in blocks]  # every block gets the same variance
     space = Stacked([*blocks, constant], [*(1 / spread for spread in spreads), 10 * FREE])
     at = sum(block.d for block in blocks) - blocks[-1].d
     estimator = Stretched(ridge * ALONE * len(blocks), stretch if m.encoder is not None else 1.0, at)
     return Plan(m.n, first_stage(m, first), schedule, space, estimator, chooser)
+
+
+_LEARNED: WeakKeyDictionary[CUR, dict[Any, tuple[Floats, Vectors, Weights]]] = WeakKeyDictionary()
+
+
+def _learned(cur: CUR, encoder: Space | None, rank: int, seed: int) -> tuple[Floats, Vectors, Weights]:
+    """Base, CUR block and weights of a space: made once, however many searchers share it."""
+    known = _LEARNED.setdefault(cur, {})
+    key = (encoder, rank, seed)
+    if key not in known:
+        scores = cur.anchor_scores
+        base = background(scores)
+        known[key] = base, Vectors(reduced(scores, rank, base)), choose_weights(scores, encoder, rank, seed)
+    return known[key]
 
 
 @dataclass(frozen=True)

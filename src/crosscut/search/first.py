@@ -12,6 +12,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.scorers.base import Positions
 from crosscut.scorers.meter import NO_POSITIONS
+from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
 from crosscut.vectors.flat import best, predictions, rerank, slack_for
@@ -57,10 +58,18 @@ class Listed(Drawn):
 
 @dataclass(frozen=True)
 class Dense:
-    """The items closest to the encoder's query vector; `otherwise` for queries without one (None: an error)."""
+    """The items closest to the encoder's query vector; `otherwise` for queries without one (None: an error).
+
+    `index` finds them without reading every vector; when not given, the one that the space brings along, if it does.
+    """
 
     space: Space
     otherwise: FirstStage | None = field(default_factory=Drawn)
+    index: Candidates | None = None
+
+    def __post_init__(self) -> None:
+        if self.index is None:
+            object.__setattr__(self, "index", candidates(self.space))
 
     def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
         picks: list[Positions] = [NO_POSITIONS] * len(walks)
@@ -78,6 +87,13 @@ class Dense:
             for j, pick in zip(lack, drawn, strict=True):
                 picks[j] = pick
         vectors = [vector for j in have if (vector := walks[j].vector) is not None]
+        if self.index is not None and have:
+            gone = [np.concatenate([walks[j].account.positions, taken[j]]) for j in have]
+            wanted = [counts[j] + slack_for(counts[j]) for j in have]
+            found = self.index.top(vectors, wanted, gone, walks[have[0]].allowed)
+            for j, vector, places in zip(have, vectors, found, strict=True):
+                picks[j] = rerank(self.space, vector, places, 0.0, counts[j])[0]
+            return picks
         for j, vector, row in zip(have, vectors, predictions(self.space, vectors), strict=True):
             values = walks[j].mask(row, taken[j])
             places = best(values, counts[j], slack_for(counts[j]))

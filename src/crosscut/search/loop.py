@@ -23,6 +23,7 @@ from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
 from crosscut.scorers.meter import Meter
 from crosscut.search.blas import few_threads
+from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.estimators import Estimator
 from crosscut.search.first import Drawn, FirstStage
 from crosscut.search.hits import Round, Seconds
@@ -30,7 +31,7 @@ from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
 from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
-from crosscut.vectors.flat import predictions, rerank
+from crosscut.vectors.flat import predictions, rerank, slack_for
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Offset:
 class Plan:
     """The parts of a method.
 
-    Without an `estimator` and its `space`, there is one round.
+    Without an `estimator` and its `space`, there is one round. `index` finds the top of a round without predicting
+    every item; when not given, the one that the space brings along, if it does.
     """
 
     n: int
@@ -63,8 +65,11 @@ class Plan:
     selection: Selection = field(default_factory=Top)
     offset: Offset = field(default_factory=Offset)
     shortlist: int | None = None  # S: every round stays within the first stage's top S
+    index: Candidates | None = None
 
     def __post_init__(self) -> None:
+        if self.index is None and self.space is not None:
+            object.__setattr__(self, "index", candidates(self.space, self.offset.base))
         if self.shortlist is not None and self.shortlist < 1:
             raise InputError(f"a shortlist holds at least 1 item; got {self.shortlist}")
         if self.schedule.rounds > 1 and (self.space is None or self.estimator is None):
@@ -135,12 +140,41 @@ def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], last:
 
 
 def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep: bool) -> list[_Choice]:
-    space, base, scale = plan.space, plan.offset.base, plan.offset.scale
-    assert space is not None
     started = time.perf_counter()
     with few_threads(len(walks)):
-        vectors = [_fit(plan, walk) / scale for walk in walks]
+        vectors = [_fit(plan, walk) / plan.offset.scale for walk in walks]
     fitted = time.perf_counter()
+    if plan.index is not None and isinstance(plan.selection, Top) and plan.shortlist is None and not keep:
+        choices = _from_index(plan, plan.index, walks, counts, vectors)
+    else:
+        choices = _from_all(plan, walks, counts, vectors, keep)
+    share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
+    for choice in choices:
+        choice.seconds = share
+    return choices
+
+
+def _from_index(
+    plan: Plan, index: Candidates, walks: Sequence[Walk], counts: Sequence[int], vectors: Sequence[Floats]
+) -> list[_Choice]:
+    """The top of the predictions that a clustered index finds."""
+    assert plan.space is not None
+    gone = [walk.account.positions for walk in walks]
+    wanted = [count + slack_for(count) for count in counts]
+    found = index.top(vectors, wanted, gone, walks[0].allowed)  # queries of a batch share what is allowed
+    choices = []
+    for u, places, count in zip(vectors, found, counts, strict=True):
+        positions, estimates = rerank(plan.space, u, places, plan.offset.base, count)
+        choices.append(_Choice(positions, estimates, Seconds()))
+    return choices
+
+
+def _from_all(
+    plan: Plan, walks: Sequence[Walk], counts: Sequence[int], vectors: Sequence[Floats], keep: bool
+) -> list[_Choice]:
+    """What the selection rule picks from the predictions of all items."""
+    space, base = plan.space, plan.offset.base
+    assert space is not None
     choices = []
     rows = predictions(space, vectors) if plan.shortlist is None else _short_predictions(space, vectors, walks)
     for walk, count, u, row in zip(walks, counts, vectors, rows, strict=True):
@@ -154,9 +188,6 @@ def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep:
 
         positions, estimates = plan.selection.pick(values, count, walk.rng, exact)
         choices.append(_Choice(positions, estimates, Seconds(), kept))
-    share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
-    for choice in choices:
-        choice.seconds = share
     return choices
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,14 +13,17 @@ from crosscut.errors import BudgetError, InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Floats, Positions
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import NO_POSITIONS, Account, Meter, ScoreCache
+from crosscut.search.candidates import Candidates, cluster, of_block
+from crosscut.search.first import Dense, FirstStage
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
 from crosscut.search.methods import Materials, plan_for
 from crosscut.search.recall import TargetRecall
 from crosscut.search.stopping import Patience
 from crosscut.search.walk import Walk, generator
-from crosscut.spaces.base import Space, Vectors, as_space
+from crosscut.spaces.base import Space, Stacked, Vectors, as_space
 from crosscut.spaces.cur import CUR
+from crosscut.vectors.early_exit import Rule
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any]
 """Items a search may score: ids, a boolean mask over all items, or a predicate on ids."""
@@ -105,6 +109,23 @@ class Searcher:
             raise InputError(f"a plan of your own is searched as it is; got {told}")
         made = plan or plan_for(method, Materials(self.n, encoder, other, int(seed)), settings)
         self.plan: Plan = made
+
+    def cluster(self, *, lists: int | None = None, rule: Rule | int | None = None) -> Searcher:
+        """Search rounds through a clustered index over this method's own space, instead of reading every item.
+
+        For items by the million: the index takes minutes to build and n × d float16 numbers to hold, and the rounds of
+        a search then visit some of its lists (`rule`, see `crosscut.IVF`). Where the vectors alone are searched, pass
+        an `IVF` as `vectors` instead: it needs no second copy of them. Returns self.
+        """
+        plan = self.plan
+        if plan.space is None:
+            raise InputError(f"{self.method} makes one round and searches no space: there is nothing to cluster")
+        index = cluster(plan.space, plan.offset.base, lists=lists, rule=rule, seed=int(self.seed))
+        first = plan.first
+        if isinstance(first, Dense):
+            first = _clustered(first, plan.space, index)
+        self.plan = replace(plan, index=index, first=first)
+        return self
 
     def search(
         self,
@@ -266,6 +287,17 @@ class Searcher:
             return np.array([self._place[name] for name in names], dtype=np.int64)
         except KeyError as error:
             raise InputError(f"item id {error.args[0]!r} is not among the {self.n} items") from None
+
+
+def _clustered(first: Dense, space: Space, index: Candidates) -> FirstStage:
+    """The first stage through the same index, if the encoder's vectors are a block of it."""
+    blocks, weights = (space.blocks, space.weights) if isinstance(space, Stacked) else ([space], [1.0])
+    start = 0
+    for block, weight in zip(blocks, weights, strict=True):
+        if block is first.space and weight:
+            return replace(first, index=of_block(index, start, block.d, weight))
+        start += block.d
+    return first
 
 
 def _count(sources: dict[str, int | None]) -> int:

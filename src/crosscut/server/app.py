@@ -82,7 +82,7 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
         metrics.watch(lambda: len(batcher.waiting), lambda: len(index), index.scorer)
         await asyncio.to_thread(_warm_up, index)
         ready = True
-        LOGGER.info("ready", extra={"items": len(index), "token": settings.token() is not None})
+        LOGGER.info("ready", extra={"fields": {"items": len(index), "token": settings.token() is not None}})
         try:
             yield
         finally:
@@ -115,6 +115,7 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
             "method": method,
             "first": request.first if method == request.method else None,
             "stop": None if request.patience is None else Patience(request.patience),
+            "target_recall": request.target_recall if method == request.method else None,
             "filter": _filter(request.filter),
             "keep_predictions": keep,
         }

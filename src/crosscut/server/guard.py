@@ -111,12 +111,14 @@ class Guard:
             10 if quiet else 20 if status < 500 else 40,
             "request",
             extra={
-                "request_id": request_id,
-                "method": scope["method"],
-                "route": route,
-                "status": status,
-                "ms": round(1000 * seconds, 2),
-                **facts,
+                "fields": {
+                    "request_id": request_id,
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "ms": round(1000 * seconds, 2),
+                    **facts,
+                }
             },
         )
 

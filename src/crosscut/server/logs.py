@@ -9,11 +9,10 @@ import time
 from typing import Any, TextIO
 
 LOGGER = logging.getLogger("crosscut.server")
-STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON; what was passed as `extra` becomes fields."""
+    """A record as one line of JSON; `extra={"fields": {…}}` adds to it."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -21,7 +20,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
-        entry |= {name: value for name, value in vars(record).items() if name not in STANDARD}
+        entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)

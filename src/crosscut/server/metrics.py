@@ -17,6 +17,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        self._endpoint = False  # whether there are metrics of the scorer's endpoint
         self.requests = Counter("crosscut_requests", "Requests answered.", ["route", "status"], registry=registry)
         self.latency = Histogram(
             "crosscut_request_seconds", "Time to answer.", ["route"], buckets=LATENCIES, registry=registry
@@ -38,7 +39,8 @@ class Metrics:
         """Read these when metrics are asked for."""
         self.queue.set_function(queue)
         self.items.set_function(items)
-        if isinstance(scorer, RemoteScorer):
+        if isinstance(scorer, RemoteScorer) and not self._endpoint:
+            self._endpoint = True
             sent = scorer.sent
             for name, text in (("requests", "Requests sent to the scorer."), ("retries", "Requests sent again.")):
                 gauge = Gauge(f"crosscut_endpoint_{name}", text, registry=self.registry)

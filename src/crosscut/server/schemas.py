@@ -43,6 +43,9 @@ class SearchBase(Strict):
     patience: int | None = Field(
         None, ge=1, le=1000, description="Stop once the top k has not changed for this many rounds."
     )
+    target_recall: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = Field(
+        None, description="Stop once this share of the top k is expected to be found; needs a tuned index."
+    )
     trace: bool = Field(False, description="Return every round: what was picked, predicted and scored.")
     compare: bool = Field(
         False,

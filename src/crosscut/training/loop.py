@@ -43,6 +43,7 @@ class Settings:
     candidates: int = 8
     tokens_per_batch: int = 4096
     validations: int = 8
+    minutes: float | None = None  # of wall clock: the cycle is hurried to end by then
     seed: int = 0
 
     def check(self) -> None:
@@ -180,7 +181,10 @@ def train(
                 continue
             rng = random.Random(settings.seed * 1_000_003 + seen)
             batch = collate(examples, group, settings.candidates, rng)
-            rate = one_cycle(seen / total, settings.warm_up)
+            passed = time.monotonic() - begun
+            hurried = passed / (60 * settings.minutes) if settings.minutes else 0.0
+            last = hurried >= 1
+            rate = one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up)
             for parameters in optimizer.param_groups:
                 parameters["lr"] = parameters["peak"] * rate
             loss, correct = (objective or loss_of)(model, batch)
@@ -207,7 +211,7 @@ def train(
                     "seconds": time.monotonic() - begun,
                 }
             )
-            if step % every == 0 or step == total:
+            if step % every == 0 or step == total or last:
                 accuracy = judge(model, examples) if judge is not None else validate(model, examples, settings)
                 record = {"step": step, "validation": accuracy, "seconds": time.monotonic() - begun}
                 history.append(record)
@@ -216,6 +220,8 @@ def train(
                     best, best_step = accuracy["mean"], step
                     write_tensors(folder / "best.safetensors", dict(trained))
                 keep(folder, trained, optimizer, step, best, best_step, history, settings)
+            if last:
+                break
     load_into(trained, load_file(folder / "best.safetensors"), folder)
     return Outcome(best, best_step, step, time.monotonic() - begun, history)
 

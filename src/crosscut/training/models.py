@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from crosscut.encoders.tokens import ITEM, MATCHED, PAIR_ROLES, ROLES, TITLE, Tokens
+from crosscut.encoders.tokens import ITEM, MATCHED, MENTION, MENTIONED, PAIR_ROLES, ROLES, TITLE, Tokens
 from crosscut.errors import InputError
 from crosscut.training.bert import Layer, Lower, Packing, Shape, pack
 
@@ -30,6 +30,7 @@ class Texts(NamedTuple):
 
     ids: Tensor  # (T,)
     roles: Tensor  # (T,)
+    keys: np.ndarray  # (T,) forms of one word share a key
     packing: Packing
     starts: np.ndarray  # (texts,) row of the first token
     lengths: np.ndarray  # (texts,)
@@ -41,6 +42,7 @@ def pack_texts(texts: Sequence[Tokens]) -> Texts:
     return Texts(
         ids=torch.from_numpy(np.concatenate([text.ids for text in texts])),
         roles=torch.from_numpy(np.concatenate([text.roles for text in texts])),
+        keys=np.concatenate([text.keys for text in texts]),
         packing=pack(lengths),
         starts=np.cumsum(lengths) - lengths,
         lengths=lengths,
@@ -63,18 +65,19 @@ def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> Pairs
     lengths = np.stack([texts.lengths[q], texts.lengths[i]], 1).ravel()
     offsets = np.cumsum(lengths) - lengths
     gather = np.arange(int(lengths.sum())) - np.repeat(offsets - starts, lengths)
-    # an item token that stands in its pair's query, [CLS] and [SEP] apart, has the role of a match
+    # an item token that stands in its pair's query, [CLS] and [SEP] apart, has the role of a match (`tokens.matched`)
     of_item = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)  # (P,)
-    keys = np.repeat(np.arange(len(lengths)) // 2, lengths) << 32 | texts.ids.numpy()[gather]
+    keys = np.repeat(np.arange(len(lengths)) // 2, lengths) << 32 | texts.keys[gather]
     inner = np.ones(len(gather), np.bool_)
     inner[offsets] = False
     inner[offsets + lengths - 1] = False
     roles = texts.roles.numpy()[gather]
     text = of_item & ((roles == ITEM) | (roles == TITLE))
-    same = text & np.isin(keys, keys[~of_item & inner])
+    mentioned = np.isin(keys, keys[roles == MENTION])
+    added = np.where(mentioned, MENTIONED, MATCHED * np.isin(keys, keys[~of_item & inner]))
     return Pairs(
         gather=torch.from_numpy(gather),
-        roles=torch.from_numpy(roles + MATCHED * same),
+        roles=torch.from_numpy(np.where(text, roles + added, roles)),
         rows=torch.from_numpy(offsets.reshape(-1, 2)),
         packing=pack(lengths.reshape(-1, 2).sum(1)),
     )

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+import llvmlite.binding
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba.extending import intrinsic
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., Any])
 REBIAS = np.float32(2.0**112)  # between the exponents of float16 and float32
 
 
-def _compiled(**how: Any) -> Callable[[F], Any]:
+def compiled(**how: Any) -> Callable[[F], F]:
     """Compile without the interpreter lock, and keep the result on disk where there is a place for it."""
 
     def compile(function: F) -> Any:
@@ -26,50 +30,69 @@ def _compiled(**how: Any) -> Callable[[F], Any]:
     return compile
 
 
-@_compiled(fastmath=True)
-def dot(array: npt.NDArray[np.float32], vector: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
-    """out[i] = array[i] · vector."""
+@cache
+def _converts_halves() -> bool:
+    """Whether the processor widens float16 by itself: every one but the oldest of x86."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return platform.machine().lower() in ("aarch64", "arm64")
+    return bool(llvmlite.binding.get_host_cpu_features().get("f16c", False))
+
+
+@intrinsic
+def _wide(typing_context: Any, number: Any) -> Any:
+    """float32 as it is; the 16 bits of a float16 as float32, exactly. A loop over it becomes SIMD instructions."""
+    half = number == numba.types.uint16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if not half:
+            return arguments[0]
+        if _converts_halves():
+            return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
+        # shift into place, then × 2¹¹²
+        bits = builder.zext(arguments[0], ir.IntType(32))
+        sign = builder.shl(builder.and_(bits, bits.type(0x8000)), bits.type(16))
+        rest = builder.shl(builder.and_(bits, bits.type(0x7FFF)), bits.type(13))
+        value = builder.bitcast(builder.or_(sign, rest), ir.FloatType())
+        return builder.fmul(value, value.type(float(REBIAS)))
+
+    return numba.types.float32(numba.types.uint16 if half else numba.types.float32), generate
+
+
+wide: Any = _wide
+
+
+@compiled(fastmath=True)
+def dot(array: npt.NDArray[Any], vector: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
+    """out[i] = array[i] · vector; the array is float32, or the bits of float16."""
     for i in range(array.shape[0]):
         total = np.float32(0)
         for j in range(array.shape[1]):
-            total += array[i, j] * vector[j]
+            total += wide(array[i, j]) * vector[j]
         out[i] = total
 
 
-@_compiled()
-def widen(bits: npt.NDArray[np.uint16], out_bits: npt.NDArray[np.uint32], out: npt.NDArray[np.float32]) -> None:
-    """float16 bits → float32: shift into place, then × 2¹¹²; exact for every finite half, subnormals included.
-
-    `out_bits` and `out` are two views of the same memory.
-    """
-    for i in range(bits.size):
-        half = np.uint32(bits[i])
-        out_bits[i] = ((half & np.uint32(0x8000)) << np.uint32(16)) | ((half & np.uint32(0x7FFF)) << np.uint32(13))
-    for i in range(bits.size):
-        out[i] *= REBIAS
-
-
-@_compiled(fastmath=True)
-def dot_half(bits: npt.NDArray[np.uint16], vector: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
-    """out[i] = row i of float16 bits · vector."""
-    d = bits.shape[1]
-    row_bits = np.empty(d, dtype=np.uint32)
-    row = row_bits.view(np.float32)
-    for i in range(bits.shape[0]):
-        for j in range(d):
-            half = np.uint32(bits[i, j])
-            sign = (half & np.uint32(0x8000)) << np.uint32(16)
-            row_bits[j] = sign | ((half & np.uint32(0x7FFF)) << np.uint32(13))
+@compiled(fastmath=True)
+def distance(array: npt.NDArray[Any], vector: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
+    """out[i] = −‖array[i] − vector‖²."""
+    for i in range(array.shape[0]):
         total = np.float32(0)
-        for j in range(d):
-            total += row[j] * vector[j]
-        out[i] = total * REBIAS
+        for j in range(array.shape[1]):
+            difference = wide(array[i, j]) - vector[j]
+            total += difference * difference
+        out[i] = -total
+
+
+@compiled()
+def widen(bits: npt.NDArray[np.uint16], out: npt.NDArray[np.float32]) -> None:
+    """float16 bits → float32."""
+    for i in range(bits.size):
+        out[i] = wide(bits[i])
 
 
 @cache
 def warm() -> None:
-    """Compile, or load from the cache, every loop."""
+    """Compile, or load from the cache, the loops of flat search."""
     out = np.zeros(1, dtype=np.float32)
     dot(np.zeros((1, 1), dtype=np.float32), out, out)
-    dot_half(np.zeros((1, 1), dtype=np.uint16), out, out)
-    widen(np.zeros(1, dtype=np.uint16), out.view(np.uint32), out)
+    dot(np.zeros((1, 1), dtype=np.uint16), out, out)
+    widen(np.zeros(1, dtype=np.uint16), out)

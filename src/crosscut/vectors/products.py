@@ -2,8 +2,8 @@
 
 BLAS is best for a batch of queries and for column-major arrays. For one query over many row-major vectors it reads
 memory at two thirds of its speed; a compiled dot product per row, over all cores, reads at full speed. And numpy widens
-float16 one number at a time, ten times slower than memory: here float16 is widened by integer arithmetic that the
-compiler vectorises, in the dot product itself or block by block into a buffer that BLAS then takes.
+float16 one number at a time, ten times slower than memory: here float16 is widened by the processor's own instruction,
+in the dot product itself or block by block into a buffer that BLAS then takes.
 """
 
 from __future__ import annotations
@@ -39,23 +39,22 @@ def _one_query(array: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray
     from crosscut.vectors import kernels
 
     out = np.empty(len(array), dtype=np.float32)
-    half = array.dtype == np.float16
-    kernel: Any = kernels.dot_half if half else kernels.dot
-    values: npt.NDArray[Any] = array.view(np.uint16) if half else array
+    values: npt.NDArray[Any] = array.view(np.uint16) if array.dtype == np.float16 else array
     workers = os.cpu_count() or 1
     step = -(-len(array) // (4 * workers))  # a few pieces each, so that a slow core does not hold up the rest
     pieces = [slice(start, start + step) for start in range(0, len(array), step)]
-    list(_pool().map(lambda piece: kernel(values[piece], vector, out[piece]), pieces))
+    list(pool().map(lambda piece: kernels.dot(values[piece], vector, out[piece]), pieces))
     return out
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
+def pool() -> ThreadPoolExecutor:
+    """Threads for compiled loops, one a core."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="crosscut-product")
 
 
 # threads do not survive a fork: a child makes its own
-os.register_at_fork(after_in_child=_pool.cache_clear)
+os.register_at_fork(after_in_child=pool.cache_clear)
 
 
 def prepare(array: npt.NDArray[Any]) -> None:
@@ -72,7 +71,7 @@ def widen(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
 
     bits = np.ascontiguousarray(block).view(np.uint16).reshape(-1)
     out = np.empty(bits.size, dtype=np.float32)
-    kernels.widen(bits, out.view(np.uint32), out)
+    kernels.widen(bits, out)
     return out.reshape(block.shape)
 
 

@@ -136,7 +136,7 @@ function show(query) {
     const lost = answer.hits.filter((hit) => missed.has(hit.id));
     if (lost.length) {
       rows.push(make("li", "divide", "What it never looked at"));
-      rows.push(...lost.map((hit) => row(hit, answer.hits.indexOf(hit) + 1, words, 0, { state: "lost", badge: "missed" })));
+      rows.push(...lost.map((hit) => row(hit, answer.hits.indexOf(hit) + 1, words, 0, { state: "lost" })));
     }
     at("other-hits").replaceChildren(...rows);
   }
@@ -169,7 +169,7 @@ function row(hit, rank, words, count, { state = "", badge = "" }) {
   const body = make("div");
   const [title, text] = hit.title ? [hit.title, hit.text] : ["", hit.text];
   if (title) body.append(marked("div", "title", title, words));
-  body.append(marked("div", "text", snippet(text, words), words));
+  if (!title || state !== "lost") body.append(marked("div", "text", snippet(text, words), words));
   if (badge) body.append(make("span", "badge", badge));
   const side = make("div", "side");
   side.append(make("div", "score", hit.score.toFixed(2)));

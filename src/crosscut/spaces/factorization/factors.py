@@ -70,6 +70,13 @@ class Factors(Vectors):
         self.normalisation = normalisation
         self.fitting = fitting
 
+    def extended(self, vectors: Array) -> Factors:
+        """With more items at the end, by their encoder vectors (m × d): that is where transductive factors start."""
+        return Factors(self._with(vectors), self.query_factors, self.normalisation, self.fitting)
+
+    def _with(self, rows: Array) -> Array:
+        return np.concatenate([self.array, rows.astype(self.array.dtype)])
+
     def save(self, path: str | Path) -> Path:
         """Write a folder: factors.json, items.npy and queries.npy (float32), mlp.npz of an inductive model."""
         target = Path(path)

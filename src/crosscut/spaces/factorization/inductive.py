@@ -80,6 +80,13 @@ class InductiveFactors(Factors):
         """The encoder's vectors of any queries (m × d), in this space."""
         return self.query_mlp(vectors)
 
+    def extended(self, vectors: Array) -> InductiveFactors:
+        """With more items at the end: the network embeds them."""
+        items = self._with(self.embed_items(vectors))
+        return InductiveFactors(
+            items, self.query_factors, self.normalisation, self.fitting, self.query_mlp, self.item_mlp
+        )
+
     def _save_more(self, folder: Path) -> None:
         arrays = {
             f"{side}.{part.name}": getattr(mlp, part.name)

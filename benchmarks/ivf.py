@@ -1,0 +1,328 @@
+"""Clustered search with early exit, on real embeddings: quality, speed against FAISS, growth, and rounds of the loop.
+
+    python benchmarks/vectors.py --data ../shared/data --out vectors
+    python benchmarks/ivf.py quality --vectors vectors --sets wordnet-static sentences-static
+    python benchmarks/ivf.py speed   --vectors vectors --sets wordnet-static
+    python benchmarks/ivf.py growth  --vectors vectors --sets sentences-static --sizes 100000 1000000 5000000
+
+`quality` is Table 2 and the frontier of every rule; `speed` times a fixed number of lists, ours against FAISS IVFFlat,
+interleaved, in the same process; `growth` times single queries and rounds of the loop on jittered copies of real
+vectors, which say nothing about quality. Every part adds its cases to benchmarks/results/ivf.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+import crosscut
+from crosscut.evaluation.clustered import as_records, as_table, table_2
+from crosscut.evaluation.report import machine, write_json
+from crosscut.vectors import clusters
+from crosscut.vectors.early_exit import USUAL, Fixed, Rule
+from crosscut.vectors.ivf import IVF
+from crosscut.vectors.learned import exact, study
+from crosscut.vectors.tuning import tune
+
+RESULTS = Path(__file__).parent / "results" / "ivf.json"
+TRAIN, TEST = 2400, 1500
+Array = npt.NDArray[Any]
+console = Console(width=150)
+
+
+def load(folder: Path, name: str) -> tuple[Array, Array, Array, list[list[int]]]:
+    """Items, train queries, test queries and the test queries' judgements.
+
+    Train and test queries are disjoint parts of the collection's train queries: its test queries come from another
+    source, and a number of lists chosen on the ones says little about the others.
+    """
+    items = np.load(folder / f"{name}-items.npy")
+    queries = np.load(folder / f"{name}-train.npy").astype(np.float32)
+    with gzip.open(folder / f"{name.split('-')[0]}-gold.json.gz", "rt") as file:
+        gold = json.load(file)["train"]
+    kept = [[j for j in wanted if j < len(items)] for wanted in gold[TRAIN : TRAIN + TEST]]
+    return items, queries[:TRAIN], queries[TRAIN : TRAIN + TEST], kept
+
+
+def given(options: argparse.Namespace) -> Array | None:
+    return None if options.centroids is None else np.load(options.centroids)
+
+
+def keep(part: str, record: dict[str, Any], same: tuple[str, ...]) -> None:
+    """Add a case to the results, with the load of the machine; a case that is run again replaces the old one."""
+    record = {**record, "load_average": round(os.getloadavg()[0], 1)}
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results["machine"] = {**machine(), "faiss": faiss.__version__, "cores": 2}
+    cases = [old for old in results.get(part, []) if any(old[key] != record[key] for key in same)]
+    results[part] = [*cases, record]
+    write_json(RESULTS, results)
+
+
+def quality(options: argparse.Namespace) -> None:
+    for name in options.sets:
+        items, train, test, gold = load(options.vectors, name)
+        for lists in options.lists or [clusters.usual_lists(len(items))]:
+            index = IVF.build(items, lists=lists, centroids=given(options))
+            tuned = tune(index, train, target=0.95, loss=options.loss, k=100)
+            rows, limit = table_2(index, tuned, test, k=100, gold=gold, repeats=options.repeats)
+            title = f"{name}: {index.n:,} items, {lists} lists, N = {tuned.lists}"
+            console.print(as_table(rows, limit, 100, title))
+            record = {
+                "set": name,
+                "items": index.n,
+                "lists": lists,
+                "loss": options.loss,
+                "N": tuned.lists,
+                "train_queries": len(train),
+                "test_queries": len(test),
+                "rows": as_records(rows),
+                "limits": limit,
+                "untuned": untuned(index, test),
+            }
+            keep("quality", record, ("set", "lists", "loss"))
+
+
+def untuned(index: IVF, test: Array) -> dict[str, float]:
+    """What the default does for those who tune nothing."""
+    found = index.search_many(test, 10, rule=USUAL)
+    truth = exact(index, test, 1)[:, 0]
+    hit = found.ids[:, 0] == index.ids[truth]
+    ranks = study(index, test, 1, 1).ranks[:, 0]
+    rival = int(np.sort(ranks)[max(0, int(np.ceil(hit.mean() * len(hit))) - 1)])
+    return {"recall_1": float(hit.mean()), "lists": float(found.lists.mean()), "rival": rival}
+
+
+def median(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Median seconds of each, interleaved, after one run to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for repeat in range(repeats + 1):
+        for name, run in work.items():
+            started = time.perf_counter()
+            run()
+            if repeat:
+                times[name].append(time.perf_counter() - started)
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def rival_of(index: IVF, items: Array) -> Any:
+    """FAISS IVFFlat with the same centroids."""
+    coarse = faiss.IndexFlatIP(index.d)
+    coarse.add(index.centroids)
+    rival = faiss.IndexIVFFlat(coarse, index.d, len(index.centroids), faiss.METRIC_INNER_PRODUCT)
+    for _, block in clusters.blocks(items, 1 << 16):
+        rival.add(block)
+    return rival
+
+
+def speed(options: argparse.Namespace) -> None:
+    for name in options.sets:
+        items, train, test, _ = load(options.vectors, name)
+        for lists in options.lists or [clusters.usual_lists(len(items))]:
+            race(options, name, lists, items, train[:1500], test)
+
+
+def race(options: argparse.Namespace, name: str, lists: int, items: Array, train: Array, test: Array) -> None:
+    """Ours against FAISS: the same centroids, N, threads and queries."""
+    single = IVF.build(items.astype(np.float32), lists=lists, centroids=given(options))
+    half = IVF(single.centroids, single.vectors.astype(np.float16), single.starts, single.ids)
+    rival = rival_of(single, items)
+    tuned = tune(half, train, target=0.95, loss=options.loss, k=100, rules=("patience", "chance"))
+    n = rival.nprobe = tuned.lists
+    rules = {choice.name: choice.rule for choice in tuned.choices if choice.name != "fixed"}
+    batch, few = test[:1000], test[:100]
+    for threads in (1, 2):
+        faiss.omp_set_num_threads(threads)
+        with threadpool_limits(threads, user_api="blas"):
+            many = partial(batch_of, queries=batch, threads=threads)
+            work: dict[str, Callable[[], Any]] = {"faiss": lambda: rival.search(batch, 100)}
+            work |= {"ours": many(single, Fixed(n)), "ours float16": many(half, Fixed(n))}
+            for title, rule in rules.items():
+                work |= {title: many(single, rule), f"{title} float16": many(half, rule)}
+            tell(name, lists, n, threads, len(batch), median(work, options.repeats))
+        if threads == 1:
+            alone: dict[str, Callable[[], Any]] = {
+                "faiss": lambda: [rival.search(few[j : j + 1], 100) for j in range(len(few))],
+                "ours": one_by_one(single, Fixed(n), few),
+                "ours float16": one_by_one(half, Fixed(n), few),
+                **{f"{title} float16": one_by_one(half, rule, few) for title, rule in rules.items()},
+            }
+            tell(name, lists, n, threads, 1, median(alone, options.repeats), len(few))
+
+
+def batch_of(index: IVF, rule: Rule, queries: Array, threads: int) -> Callable[[], Any]:
+    return lambda: index.search_many(queries, 100, rule=rule, threads=threads)
+
+
+def one_by_one(index: IVF, rule: Rule | None, queries: Array) -> Callable[[], Any]:
+    return lambda: [index.search(query, 100, rule=rule) for query in queries]
+
+
+def tell(
+    name: str, lists: int, n: int, threads: int, batch: int, seconds: dict[str, float], queries: int | None = None
+) -> None:
+    ms = {what: 1000 * value / (queries or batch) for what, value in seconds.items()}
+    record = {"set": name, "lists": lists, "N": n, "threads": threads, "batch": batch, "ms": ms}
+    record["times_faiss"] = {what: ms["faiss"] / value for what, value in ms.items()}
+    shown = "  ".join(f"{what} {value:.3f} ({ms['faiss'] / value:.2f}×)" for what, value in ms.items())
+    console.print(f"{name} {lists} lists N={n} threads={threads} batch={batch}: ms {shown}")
+    keep("speed", record, ("set", "lists", "threads", "batch"))
+
+
+def copies(index: IVF, size: int) -> IVF:
+    """The same lists, filled with jittered copies of their vectors up to `size` or a little more: for timing only.
+
+    The lowest two bits of every float16 are drawn at random, about 0.2 % of its value.
+    """
+    times = -(-size // index.n)
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 4, (1 << 12, index.d), dtype=np.uint16)
+    bits = index.vectors.view(np.uint16)
+    stored = np.empty((times * index.n, index.d), dtype=np.uint16)
+    at = 0
+    for low, high in pairwise(index.starts.tolist()):
+        for copy in range(times):
+            here = stored[at : at + high - low]
+            here[:] = bits[low:high]
+            if copy:
+                for start in range(0, len(here), len(noise)):
+                    part = here[start : start + len(noise)]
+                    part ^= noise[: len(part)]
+            at += high - low
+    return IVF(index.centroids, stored.view(np.float16), times * index.starts, np.arange(len(stored)))
+
+
+def growth(options: argparse.Namespace) -> None:
+    name = options.sets[0]
+    items, _, test, _ = load(options.vectors, name)
+    real = IVF.build(items, lists=(options.lists or [None])[0], centroids=given(options))
+    for size in options.sizes:
+        small = size < real.n
+        index = IVF.build(items[:size], centroids=real.centroids) if small else copies(real, size)
+        record = {
+            "set": name,
+            "size": index.n,
+            "lists": len(index.centroids),
+            "probes": options.probes,
+            "vectors_GB": index.vectors.nbytes / 1e9,
+            "index_GB": index.nbytes / 1e9,
+            "ms_single_query": grown(index, test[: options.queries], options),
+        }
+        console.print(record)
+        keep("growth", record, ("set", "size"))
+        record = in_the_loop(index, test[: max(1, options.queries // 2)], options.repeats)
+        console.print(record)
+        keep("loop", {"set": name, **record}, ("set", "items"))
+
+
+def grown(index: IVF, queries: Array, options: argparse.Namespace) -> dict[str, float]:
+    """Milliseconds of a single query: every vector, some lists, FAISS."""
+    flat = crosscut.Vectors(index.vectors)
+
+    def every() -> None:
+        for query in queries.astype(np.float64):
+            np.argpartition(-flat.predict(query[None])[0], 100)
+
+    work: dict[str, Callable[[], Any]] = {
+        "flat": every,
+        "fixed": one_by_one(index, Fixed(options.probes), queries),
+        "default rule": one_by_one(index, None, queries),
+    }
+    if index.n <= 1_000_000:  # in float32, 5M would not fit beside it
+        rival = rival_of(index, index.vectors)
+        rival.nprobe = options.probes
+        faiss.omp_set_num_threads(1)
+        work["faiss float32"] = lambda: [rival.search(queries[j : j + 1], 100) for j in range(len(queries))]
+    return {what: 1000 * value / len(queries) for what, value in median(work, options.repeats).items()}
+
+
+class Free:
+    """A scorer that costs nothing: an inner product with a hidden vector, and noise that depends on the item."""
+
+    def __init__(self, index: IVF, wanted: Array) -> None:
+        self.index, self.wanted, self.n_items = index, wanted, index.n
+
+    def score(self, query: Any, positions: Array) -> Array:
+        noise = np.sin(12.9898 * positions + 78.233 * query) * 0.05
+        return np.asarray(self.index.rows(positions) @ self.wanted[query] + noise)
+
+    def score_many(self, requests: Any) -> list[Array]:
+        return [self.score(query, positions) for query, positions in requests]
+
+
+def in_the_loop(index: IVF, queries: Array, repeats: int, budget: int = 500, rounds: int = 10) -> dict[str, Any]:
+    """Seconds outside the scorer and overlap of the top 10, of rounds over the index and of flat rounds."""
+    rng = np.random.default_rng(0)
+    wanted = (queries + 0.03 * rng.standard_normal(queries.shape)).astype(np.float64)
+    scorer = Free(index, wanted)
+    searchers = {
+        "index": crosscut.Searcher(scorer, vectors=index, method="crosscut", rounds=rounds),
+        "flat": crosscut.Searcher(scorer, vectors=AsGiven(index), method="crosscut", rounds=rounds),
+    }
+    hits: dict[str, list[Any]] = {name: [] for name in searchers}
+    outside: dict[str, list[float]] = {name: [] for name in searchers}
+    for repeat in range(repeats + 1):
+        for name, searcher in searchers.items():
+            if name == "flat" and repeat > 1:
+                continue
+            for j in range(len(queries)):
+                found = searcher.search(j, 10, budget, query_vector=queries[j])
+                if repeat or name == "flat":
+                    outside[name].append(found.seconds.fit + found.seconds.select)
+                if repeat == 1:
+                    hits[name].append(found)
+    best = {name: [{hit.position for hit in found} for found in hits[name]] for name in hits}
+    same = [len(a & b) / 10 for a, b in zip(best["index"], best["flat"], strict=True)]
+    seconds = {name: float(np.median(values)) for name, values in outside.items()}
+    mean = {name: float(np.mean([hit.score for found in hits[name] for hit in found])) for name in hits}
+    return {
+        "items": index.n,
+        "budget": budget,
+        "rounds": rounds,
+        "seconds_outside_scorer": seconds,
+        "share_of_2_ms_a_call": {name: value / (0.002 * budget) for name, value in seconds.items()},
+        "top_10_shared_with_flat_rounds": float(np.mean(same)),
+        "mean_score_of_top_10": mean,
+    }
+
+
+class AsGiven:
+    """The space of an index, without its index: rounds are flat."""
+
+    def __init__(self, index: IVF) -> None:
+        self.n, self.d = index.n, index.d
+        self.rows, self.predict = index.rows, index.predict
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["quality", "speed", "growth"])
+    parser.add_argument("--vectors", type=Path, required=True, help="the folder that benchmarks/vectors.py wrote")
+    parser.add_argument("--sets", nargs="+", default=["wordnet-static"])
+    parser.add_argument("--lists", type=int, nargs="+", help="numbers of lists; about 4 √n when not given")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 5_000_000])
+    parser.add_argument("--centroids", type=Path, help="known centroids, .npy, instead of k-means")
+    parser.add_argument("--queries", type=int, default=20, help="single queries timed by `growth`")
+    parser.add_argument("--probes", type=int, default=32)
+    parser.add_argument("--loss", type=float, default=0.02)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    parts = {"quality": quality, "speed": speed, "growth": growth}
+    parts[options.part](options)
+
+
+if __name__ == "__main__":
+    main()

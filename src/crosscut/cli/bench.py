@@ -1,0 +1,125 @@
+"""`crosscut bench ivf`: Table 2 of the early-exit paper, for the user's own vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from crosscut.errors import InputError
+
+app = typer.Typer(help="Measure on your own data.", no_args_is_help=True)
+
+
+@app.callback()
+def _several() -> None:
+    """Measure on your own data."""
+
+
+@app.command()
+def ivf(
+    vectors: Annotated[Path, typer.Option(help="Item vectors (items × dimensions), .npy.")],
+    queries: Annotated[Path, typer.Option(help="Query vectors (queries × dimensions), .npy.")],
+    test_queries: Annotated[
+        Path | None, typer.Option(help="Test queries, .npy; without them, a third of --queries is held out.")
+    ] = None,
+    judgements: Annotated[
+        Path | None, typer.Option(help="JSON: for every test query, the positions of its relevant items.")
+    ] = None,
+    metric: Annotated[str, typer.Option(help="ip or l2.")] = "ip",
+    lists: Annotated[int | None, typer.Option(help="Number of clusters; about 4 √n when not given.")] = None,
+    target: Annotated[float, typer.Option(help="R*@1 that the fixed number of lists N must reach.")] = 0.95,
+    loss: Annotated[float, typer.Option(help="R*@1 that a rule may lose against N.")] = 0.02,
+    k: Annotated[int, typer.Option("-k", help="Size of the result.")] = 100,
+    half: Annotated[bool, typer.Option(help="Store vectors as float16.")] = False,
+    repeats: Annotated[int, typer.Option(help="Timed runs; the median counts.")] = 5,
+    threads: Annotated[int | None, typer.Option(help="Threads; all cores when not given.")] = None,
+    seed: Annotated[int, typer.Option(help="Of k-means and of splits.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Write the tuned index into this folder.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+) -> None:
+    """Compare exit rules of a clustered index on your vectors: recall, lists, vectors, time; and the rival N′.
+
+    Rules are learned and tuned on the train queries and measured on the test queries.
+
+    Examples:
+
+        crosscut bench ivf --vectors items.npy --queries queries.npy
+
+        crosscut bench ivf --vectors items.npy --queries train.npy --test-queries test.npy --judgements gold.json
+    """
+    import json
+
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from crosscut.evaluation.clustered import as_records, as_table, table_2
+    from crosscut.evaluation.report import machine, write_json
+    from crosscut.vectors.ivf import IVF
+    from crosscut.vectors.tuning import tune
+
+    if metric not in ("ip", "l2"):
+        raise InputError(f"--metric takes ip or l2; got {metric!r}")
+    items, train = _array(vectors), _array(queries)
+    if test_queries is None:
+        order = np.random.default_rng(seed).permutation(len(train))
+        test, train = train[np.sort(order[: len(train) // 3])], train[np.sort(order[len(train) // 3 :])]
+        if judgements is not None:
+            raise InputError("judgements belong to test queries: pass them with --test-queries")
+    else:
+        test = _array(test_queries)
+    gold: Any = None
+    if judgements is not None:
+        gold = json.loads(judgements.read_text(encoding="utf-8"))
+        if len(gold) != len(test):
+            raise InputError(f"{judgements} judges {len(gold)} queries and there are {len(test)} test queries")
+    errors, out = Console(stderr=True), Console()
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=errors) as bar:
+        task = bar.add_task("clustering")
+        index = IVF.build(
+            items, lists=lists, metric="l2" if metric == "l2" else "ip", dtype=np.float16 if half else None, seed=seed
+        )
+
+        def tell(what: str) -> None:
+            bar.update(task, description=what)
+
+        tuned = tune(index, train, target=target, k=k, loss=loss, seed=seed, progress=tell)
+        rows, limit = table_2(index, tuned, test, k=k, gold=gold, repeats=repeats, threads=threads, progress=tell)
+    index.rule = tuned.rule
+    title = f"{index.n:,} × {index.d}, {len(index.centroids):,} lists, N = {tuned.lists}, {len(test):,} test queries"
+    out.print(as_table(rows, limit, k, title))
+    if save is not None:
+        index.save(save)
+        errors.print(f"wrote {save}, its rule: {index.rule}")
+    if json_path is not None:
+        write_json(
+            json_path,
+            {
+                "machine": machine(),
+                "vectors": [index.n, index.d, str(index.vectors.dtype)],
+                "lists": len(index.centroids),
+                "N": tuned.lists,
+                "target": target,
+                "loss": loss,
+                "k": k,
+                "train_queries": len(train),
+                "test_queries": len(test),
+                "rows": as_records(rows),
+                "limits": limit,
+            },
+        )
+        errors.print(f"wrote {json_path}")
+
+
+def _array(path: Path) -> Any:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} is not a readable numpy file: {error}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or not np.issubdtype(array.dtype, np.floating):
+        raise InputError(f"{path} must hold one two-dimensional array of floats")
+    return np.asarray(array)

@@ -1,0 +1,261 @@
+"""`crosscut score`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from crosscut.errors import InputError
+
+if TYPE_CHECKING:
+    from crosscut.datasets import Item, Query
+    from crosscut.scores import Coverage
+    from crosscut.scores.engines import Outcome, Plan, Progress
+
+INTERRUPTED = 130
+
+
+def score(
+    corpus: Annotated[Path, typer.Argument(help="A BEIR folder, or a .jsonl, .tsv or .txt file of items (.gz too).")],
+    store: Annotated[Path, typer.Option(help="The folder of the score store; made if it is not there.")],
+    queries: Annotated[
+        Path | None, typer.Option(help="A .jsonl, .tsv or .txt file of queries; those of the BEIR folder if left out.")
+    ] = None,
+    scorer: Annotated[
+        str, typer.Option(help="'default', a model folder, a hub id, or the address of an API.")
+    ] = "default",
+    pairs: Annotated[
+        Path | None,
+        typer.Option(help="Score these pairs only: query id and item id between tabs, one pair a line."),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray (pip install 'crosscut[ray]').")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(help="Threads for an API, processes for a model, actors for Ray.", show_default="1; 2")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="The Ray cluster; a local one if left out.")] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Ray workers see the store's folder and write to it themselves.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(help="Make at most so many calls now.")] = None,
+    max_queries: Annotated[int | None, typer.Option(help="Only the first so many queries.")] = None,
+    price_per_thousand: Annotated[float | None, typer.Option(help="Of calls, to say what they will cost.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="Only say what is there and what is missing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Score every query with every item and keep the scores: resumable, crash-safe, on one machine or many.
+
+    What is in the store is not scored again, so a run that was stopped is continued by the same command; several runs
+    may fill one store at once. Before it starts it says how many calls it will make, and roughly what they take.
+
+    Examples:
+
+        crosscut score scifact/ --store scores/
+
+        crosscut score items.jsonl --queries train.tsv --scorer https://api.example.com/rerank --workers 8 --store scores/ --price-per-thousand 2
+
+        crosscut score scifact/ --store scores/ --status
+
+        crosscut score scifact/ --store scores/ --engine ray --address auto --workers 16
+    """  # noqa: E501
+    console = Console(stderr=True, highlight=False)
+    items, asked = _texts(corpus, queries, max_queries)
+    if status:
+        _status(console, store, scorer, items, asked, pairs, price_per_thousand, as_json)
+        return
+    from crosscut.scores.engines import RayEngine, make_engine, score_dense, score_pairs
+
+    if shared and engine != "ray":
+        raise InputError("--shared is about Ray workers; use it with --engine ray")
+    chosen = (
+        RayEngine(workers or 2, address, shared=shared)
+        if shared
+        else make_engine(engine, workers=workers, address=address)
+    )
+    texts = [query.text for query in asked], [item.full_text for item in items]
+    columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
+    with Bar(*columns, TimeRemainingColumn(), console=console, disable=as_json, transient=True) as bar:
+        task = bar.add_task("scoring", total=None, pace="")
+
+        def plan(one: Plan) -> None:
+            console.print(said(one))
+            for damage in one.damaged:
+                console.print(f"damaged, scored again: {damage}", markup=False)
+            bar.update(task, total=one.calls)
+
+        def progress(one: Progress) -> None:
+            bar.update(task, completed=one.done, pace=f"{one.pairs_per_second:,.0f} pairs/s")
+
+        options: dict[str, Any] = {
+            "engine": chosen,
+            "limit": limit,
+            "price_per_thousand": price_per_thousand,
+            "plan": plan,
+            "progress": progress,
+        }
+        try:
+            if pairs is None:
+                outcome = score_dense(store, scorer, *texts, **options)
+            else:
+                outcome = score_pairs(store, scorer, *texts, *_pairs(pairs, asked, items), **options)
+        except KeyboardInterrupt:
+            bar.stop()
+            console.print("stopped; every block that was finished is in the store, and the same command goes on")
+            raise typer.Exit(INTERRUPTED) from None
+    _report(console, outcome, store, price_per_thousand, as_json)
+
+
+def said(plan: Plan) -> str:
+    """A plan as a sentence."""
+    if not plan.calls:
+        return f"nothing to score: all {plan.pairs:,} scores are in the store"
+    words = [f"{plan.known:,} of {plan.pairs:,} scores are in the store; {plan.calls:,} calls to make"]
+    if plan.seconds is not None and plan.pairs_per_second is not None:
+        words.append(f"about {duration(plan.seconds)} at {plan.pairs_per_second:,.0f} pairs/s")
+    if plan.cost is not None:
+        words.append(f"costing about {plan.cost:,.2f}")
+    return ", ".join(words)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _texts(corpus: Path, queries: Path | None, most: int | None) -> tuple[list[Item], list[Query]]:
+    from crosscut.datasets import read_items, read_queries
+    from crosscut.datasets.beir import read_items as read_corpus
+    from crosscut.datasets.files import find
+
+    if corpus.is_dir():
+        items = list(read_corpus(find(corpus, "corpus.jsonl")))
+        asked = read_queries(queries or find(corpus, "queries.jsonl"))
+    else:
+        items = read_items(corpus)
+        if queries is None:
+            raise InputError(f"{str(corpus)!r} is a file of items: name a file of queries with --queries")
+        asked = read_queries(queries)
+    if most is not None:
+        if most < 1:
+            raise InputError(f"--max-queries is {most}; it must be 1 or more")
+        asked = asked[:most]
+    for name, found in (("items", items), ("queries", asked)):
+        if not found:
+            raise InputError(f"there are no {name} to score in {str(queries or corpus)!r}")
+    return items, asked
+
+
+def _pairs(path: Path, queries: list[Query], items: list[Item]) -> tuple[list[int], list[int]]:
+    """Numbers of the queries and items that a file of pairs names."""
+    from crosscut.datasets.files import lines
+
+    places = [
+        {query.id: place for place, query in enumerate(queries)},
+        {item.id: place for place, item in enumerate(items)},
+    ]
+    rows: list[int] = []
+    columns: list[int] = []
+    for number, line in lines(path):
+        fields = line.split("\t")
+        if number == 1 and fields[0] in ("query-id", "query_id", "qid"):
+            continue
+        if len(fields) < 2:
+            raise InputError(f"{path} line {number} has no tab; expected a query id and an item id between tabs")
+        for kind, id, known in zip(("query", "item"), fields, places, strict=False):
+            if id not in known:
+                raise InputError(
+                    f"{path} line {number} names the {kind} {id!r}, which is not among the {len(known)} read"
+                )
+        rows.append(places[0][fields[0]])
+        columns.append(places[1][fields[1]])
+    return rows, columns
+
+
+def _status(
+    console: Console,
+    path: Path,
+    name: str,
+    items: list[Item],
+    queries: list[Query],
+    pairs: Path | None,
+    price: float | None,
+    as_json: bool,
+) -> None:
+    from dataclasses import replace
+
+    import numpy as np
+
+    from crosscut.scorers.named import load_scorer
+    from crosscut.scores import Keys, ScoreStore
+
+    held = ScoreStore(path, scorer_fingerprint=load_scorer(name).fingerprint)
+    query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of([item.full_text for item in items])
+    if pairs is None:
+        coverage = held.coverage(query_keys, item_keys)
+    else:
+        wanted = np.unique(np.array(_pairs(pairs, queries, items)), axis=1)
+        known = sum(
+            int((~np.isnan(held.get(query_keys.names[row], item_keys, wanted[1, wanted[0] == row]))).sum())
+            for row in np.unique(wanted[0]).tolist()
+        )
+        coverage = replace(held.coverage(), pairs=wanted.shape[1], known=known)
+    cost = None if price is None or coverage.missing is None else coverage.missing * price / 1000
+    if as_json:
+        typer.echo(json.dumps(_facts(coverage, cost)))
+        return
+    share = 100 * (coverage.known or 0) / max(coverage.pairs or 0, 1)
+    console.print(f"{coverage.known:,} of {coverage.pairs:,} scores are in the store ({share:.1f} %)")
+    if coverage.missing:
+        left = coverage.seconds_left
+        pace = "at a pace not yet known" if left is None else f"about {duration(left)} at the latest pace"
+        console.print(f"{coverage.missing:,} calls to make, {pace}" + ("" if cost is None else f", about {cost:,.2f}"))
+    console.print(
+        f"in all {coverage.scores:,} scores of {coverage.queries:,} queries by scorer {coverage.scorer}: "
+        f"{coverage.matrices} matrices, {coverage.blocks} blocks, {coverage.bytes / 1e6:,.1f} MB"
+    )
+    for damage in coverage.damaged:
+        console.print(f"damaged, will be scored again: {damage}", markup=False)
+
+
+def _facts(coverage: Coverage, cost: float | None) -> dict[str, Any]:
+    return {
+        "scorer": coverage.scorer,
+        "pairs": coverage.pairs,
+        "known": coverage.known,
+        "missing": coverage.missing,
+        "scores": coverage.scores,
+        "queries": coverage.queries,
+        "blocks": coverage.blocks,
+        "matrices": coverage.matrices,
+        "bytes": coverage.bytes,
+        "pairs_per_second": coverage.pairs_per_second,
+        "seconds_left": coverage.seconds_left,
+        "cost": cost,
+        "damaged": [str(damage) for damage in coverage.damaged],
+    }
+
+
+def _report(console: Console, outcome: Outcome, store: Path, price: float | None, as_json: bool) -> None:
+    if as_json:
+        facts = {
+            "store": str(store),
+            "calls": outcome.calls,
+            "known": outcome.known,
+            "missing": outcome.missing,
+            "seconds": outcome.seconds,
+            "cost": None if price is None else outcome.calls * price / 1000,
+            "damaged": [str(damage) for damage in outcome.damaged],
+        }
+        typer.echo(json.dumps(facts))
+        return
+    left = f"; {outcome.missing:,} are left for the next run" if outcome.missing else ""
+    console.print(f"made {outcome.calls:,} calls in {duration(outcome.seconds)}{left}")

@@ -1,0 +1,97 @@
+"""`crosscut search`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crosscut.cli.common import conditions, piped
+from crosscut.errors import InputError
+
+if TYPE_CHECKING:
+    from crosscut.index import Index
+    from crosscut.search.hits import Hits
+
+
+def search(
+    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
+    query: Annotated[list[str] | None, typer.Argument(help="Queries; without any, one a line from a pipe.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
+    budget: Annotated[int, typer.Option(help="Calls of the scorer per query, at most.")] = 100,
+    method: Annotated[str | None, typer.Option(help="Another method than the index's own.")] = None,
+    filter: Annotated[
+        list[str] | None, typer.Option(help="A condition on metadata: key=value, key>=value, …; may be repeated.")
+    ] = None,
+    target_recall: Annotated[float | None, typer.Option(help="Stop at this expected recall (after a tune).")] = None,
+    deadline: Annotated[float | None, typer.Option(help="Seconds after which no more calls are made.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
+) -> None:
+    """Search an index: the best items by exact score, with at most --budget calls a query.
+
+    Examples:
+
+        crosscut search my.index "how do vaccines work" -k 5 --budget 100
+
+        cat queries.txt | crosscut search my.index --json --filter language=en --filter 'year>=2000'
+    """
+    from crosscut.index import Index
+
+    asked = list(query or ()) or piped()
+    if not asked:
+        raise InputError("there is no query: give one, or pipe queries in, one a line")
+    chosen = conditions(filter)
+    errors = Console(stderr=True, highlight=False)
+    with errors.status("loading the index"):
+        loaded = Index.load(index, scorer=scorer)
+    how: dict[str, Any] = {"method": method, "filter": chosen, "target_recall": target_recall, "deadline": deadline}
+    with errors.status(f"searching {len(loaded):,} items"):
+        found = loaded.search_many(asked, k, None if method == "exact" else budget, **how)
+    for hits in found:
+        if as_json:
+            typer.echo(json.dumps(_record(hits, loaded), ensure_ascii=False))
+        else:
+            _show(hits, loaded)
+
+
+def _record(hits: Hits, index: Index) -> dict[str, Any]:
+    return {
+        "query": hits.query,
+        "hits": [
+            {
+                "id": hit.id,
+                "score": hit.score,
+                "round": hit.round,
+                "title": index[hit.id].title,
+                "text": index[hit.id].text,
+            }
+            for hit in hits
+        ],
+        "calls": hits.calls,
+        "cached": hits.cached,
+        "rounds": hits.rounds,
+        "stop_reason": hits.stop_reason,
+        "seconds": {"scorer": hits.seconds.scorer, "fit": hits.seconds.fit, "select": hits.seconds.select},
+    }
+
+
+def _show(hits: Hits, index: Index) -> None:
+    out = Console(highlight=False)
+    table = Table("", "score", "round", "id", "text", title=escape(hits.query), title_justify="left")
+    for place, hit in enumerate(hits, 1):
+        item = index[hit.id]
+        text = f"[bold]{escape(item.title)}[/bold] " if item.title else ""
+        snippet = item.text if len(item.text) <= 160 else item.text[:157] + "…"
+        table.add_row(str(place), f"{hit.score:.2f}", str(hit.round), escape(hit.id), text + escape(snippet))
+    out.print(table)
+    seconds = hits.seconds
+    out.print(
+        f"{hits.calls} calls in {hits.rounds} rounds, {seconds.total:.2f} s ({seconds.scorer:.2f} s of them in the "
+        f"scorer); stopped by {hits.stop_reason}\n"
+    )

@@ -1,0 +1,184 @@
+"""Table 2 of Busolin et al. 2024 for vectors of one's own: every exit rule against A-kNN at N, and against N′.
+
+| column | meaning |
+|---|---|
+| R*@1, R*@k | share of the true nearest neighbours found |
+| R@100, mRR@10 | against judgements, where there are any |
+| lists, vectors | visited and scanned per query, in the mean |
+| N′ | the smallest fixed number of lists with the rule's R*@1: lists / N′ below 1 is what a rule earns |
+| ms | per query, in batches of 500, centroid ranking included; median of interleaved runs |
+| p | paired t-test against A-kNN at N, on mRR@10 (R*@1 without judgements), Bonferroni-corrected |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.vectors.early_exit import Rule
+from crosscut.vectors.ivf import IVF, FoundMany
+from crosscut.vectors.learned import Lessons, study
+from crosscut.vectors.tuning import Tuned, fewest, relatives, stops
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Gold = Sequence[Sequence[int]]
+TIMED = 500
+"""Test queries in a timed batch."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule on the test queries."""
+
+    name: str
+    rule: dict[str, Any]
+    recall_1: float
+    recall_k: float
+    recall_100: float | None
+    mrr_10: float | None
+    lists: float
+    vectors: float
+    rival: int  # N′
+    against_rival: float
+    ms: float
+    speedup: float
+    fewer_vectors: float
+    p: float
+
+
+def table_2(
+    index: IVF,
+    tuned: Tuned,
+    queries: npt.ArrayLike,
+    *,
+    k: int = 100,
+    gold: Gold | None = None,
+    repeats: int = 5,
+    threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[list[Row], dict[str, Any]]:
+    """A row per tuned rule, on test queries; and the oracle's limit with the line of fixed numbers of lists."""
+    tell = progress or (lambda _: None)
+    points = np.ascontiguousarray(queries, dtype=np.float32)
+    tell("true neighbours of the test queries")
+    lessons = study(index, points, k, tuned.lists)
+    rules: dict[str, Rule] = {choice.name: choice.rule for choice in tuned.choices}
+    found: dict[str, FoundMany] = {}
+    times: dict[str, list[float]] = {name: [] for name in rules}
+    timed = points[:TIMED]
+    for repeat in range(repeats + 1):  # the first searches all, the others are timed
+        for name, rule in rules.items():
+            tell(f"searching, run {repeat} of {repeats}: {name}")
+            if not repeat:
+                found[name] = index.search_many(points, k, rule=rule, threads=threads)
+                continue
+            started = time.perf_counter()
+            index.search_many(timed, k, rule=rule, threads=threads)
+            times[name].append(time.perf_counter() - started)
+    judged = None if gold is None else np.array([j for j, items in enumerate(gold) if len(items)], dtype=np.int64)
+    rows = []
+    for name, rule in rules.items():
+        out = found[name]
+        mrr, deep = (None, None) if judged is None or gold is None else judge(out.ids, gold, judged)
+        base = found["fixed"]
+        per_query = lessons.recall(out.lists) if mrr is None else mrr
+        against = lessons.recall(base.lists) if judged is None or gold is None else judge(base.ids, gold, judged)[0]
+        seconds = float(np.median(times[name]))
+        reached = float(lessons.recall(out.lists).mean())
+        rival = fewest(lessons, reached)
+        rows.append(
+            Row(
+                name,
+                {key: value for key, value in rule.json().items() if key not in ("trees", "coefficients")},
+                reached,
+                float(lessons.recall(out.lists, k).mean()),
+                None if deep is None else float(deep.mean()),
+                None if mrr is None else float(mrr.mean()),
+                float(out.lists.mean()),
+                float(out.vectors.mean()),
+                rival,
+                float(out.lists.mean()) / rival,
+                1000 * seconds / len(timed),
+                float(np.median(times["fixed"])) / seconds,
+                float(base.vectors.mean() / out.vectors.mean()),
+                _paired(per_query, against, len(rules) - 1),
+            )
+        )
+    return rows, {**limits(lessons, tuned.lists), "frontier": frontier(tuned, lessons)}
+
+
+def limits(lessons: Lessons, lists: int) -> dict[str, Any]:
+    """The oracle, which stops when it has found the neighbour or, if N lists do not, at once."""
+    needed = lessons.ranks[:, 0]
+    within = needed <= lists
+    return {
+        "oracle_lists": float(np.where(within, needed, 1).mean()),
+        "oracle_recall_1": float(within.mean()),
+    }
+
+
+def frontier(tuned: Tuned, test: Lessons) -> dict[str, list[list[float]]]:
+    """Mean lists and R*@1 on test queries over every parameter of every kind of rule, beside the line of N′."""
+    line: dict[str, list[list[float]]] = {}
+    for choice in tuned.choices:
+        points = []
+        for rule in relatives(choice.rule):
+            after = stops(rule, test)
+            points.append([float(after.mean()), float(test.recall(after).mean())])
+        line[choice.name] = sorted(points)
+    return line
+
+
+def judge(
+    ids: npt.NDArray[np.int64], gold: Gold, judged: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """mRR@10 and R@100 of every judged query."""
+    first, deep = np.zeros(len(judged)), np.zeros(len(judged))
+    for at, j in enumerate(judged):
+        wanted = set(gold[j])
+        places = [place for place, name in enumerate(ids[j, :100].tolist()) if name in wanted]
+        first[at] = 1 / (places[0] + 1) if places and places[0] < 10 else 0.0
+        deep[at] = len(places) / len(wanted)
+    return first, deep
+
+
+def _paired(values: npt.NDArray[np.float64], against: npt.NDArray[np.float64], tests: int) -> float:
+    from scipy.stats import ttest_rel
+
+    if not np.any(values != against):
+        return 1.0
+    return float(min(1.0, ttest_rel(values, against).pvalue * max(tests, 1)))
+
+
+def as_table(rows: Sequence[Row], limit: dict[str, Any], k: int, title: str = "") -> Table:
+    """Rows for the terminal; * and ** mark p < 0.05 and p < 0.01."""
+    from rich.table import Table
+
+    table = Table(title=title or None)
+    judged = any(row.mrr_10 is not None for row in rows)
+    names = ["rule", "R*@1", f"R*@{k}", *(["R@100", "mRR@10"] if judged else [])]
+    names += ["lists", "vectors", "N′", "lists/N′", "ms", "speed-up"]
+    for name in names:
+        table.add_column(name, justify="left" if name == "rule" else "right")
+    for row in rows:
+        mark = "**" if row.p < 0.01 else "*" if row.p < 0.05 else ""
+        shown = [row.name, f"{row.recall_1:.3f}" + ("" if judged else mark), f"{row.recall_k:.3f}"]
+        if judged:
+            shown += [f"{row.recall_100:.3f}", f"{row.mrr_10:.3f}{mark}"]
+        shown += [f"{row.lists:.1f}", f"{row.vectors:,.0f}", str(row.rival), f"{row.against_rival:.2f}"]
+        table.add_row(*shown, f"{row.ms:.3f}", f"{row.speedup:.2f}×")
+    oracle = [f"{limit['oracle_recall_1']:.3f}", "", *(["", ""] if judged else []), f"{limit['oracle_lists']:.1f}"]
+    table.add_row("oracle", *oracle, "", "", "", "", "", style="dim")
+    return table
+
+
+def as_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows as JSON."""
+    return [asdict(row) for row in rows]

@@ -1,0 +1,117 @@
+"""An index measured on judged queries: k-NN recall against the scorer's own truth, relevance against judgements.
+
+More calls can find what the scorer likes and people do not, so both are reported. Relevance is computed by ir-measures:
+queries that a run misses count as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crosscut.errors import InputError, MissingDependency
+from crosscut.evaluation.measures import interval
+from crosscut.index import Index
+from crosscut.index.making import exhaustive
+from crosscut.scorers.base import Floats
+
+MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
+DEPTH = 100
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One measure of one method at one budget."""
+
+    method: str
+    budget: int | None
+    measure: str
+    value: float
+    low: float
+    high: float
+    calls: float  # mean per query
+    queries: int
+
+    def json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def truth_of(
+    index: Index, queries: Sequence[str], progress: Callable[[str, int, int], None] | None = None
+) -> tuple[Floats, int]:
+    """Scores of queries with every item of the index (q × n; −inf: removed), and the calls they took."""
+    state = index._state
+    truth = np.full((len(queries), len(state.items)), -np.inf)
+    there = np.flatnonzero(state.alive)
+    truth[:, there], calls = exhaustive(state, queries, there, progress)
+    return truth, calls
+
+
+def evaluate(
+    index: Index,
+    queries: dict[str, str],
+    judgements: dict[str, dict[str, float]],
+    *,
+    methods: Sequence[str],
+    budgets: Sequence[int],
+    k: Sequence[int] = (10,),
+    truth: Floats | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Judged]:
+    """Every method at every budget.
+
+    Parameters
+    ----------
+    queries
+        Id → text.
+    judgements
+        Query id → item id → relevance; may be empty.
+    truth
+        (q × n) from `truth_of`, in the order of the queries; None leaves k-NN recall out.
+    """
+    if not queries:
+        raise InputError("there are no queries to evaluate on")
+    records: list[Judged] = []
+    texts = list(queries.values())
+    done = 0
+    for method in methods:
+        for budget in (None,) if method == "exact" else budgets:
+            found = index.search_many(texts, max(DEPTH, *k), budget, method=method)
+            calls = float(np.mean([hits.calls for hits in found]))
+            values: dict[str, Floats] = {}
+            if truth is not None:
+                for size in k:
+                    shares = [_recall(row, hits.scored, size) for row, hits in zip(truth, found, strict=True)]
+                    values[f"recall of top {size}"] = np.array(shares)
+            if judgements:
+                run = {id: {hit.id: hit.score for hit in hits} for id, hits in zip(queries, found, strict=True)}
+                values |= _relevance({id: judgements.get(id, {}) for id in queries}, run)
+            for measure, each in values.items():
+                low, high = interval(each)
+                records.append(Judged(method, budget, measure, float(each.mean()), low, high, calls, len(each)))
+            done += 1
+            if progress is not None:
+                progress("searching", done, len(methods) * len(budgets))
+    return records
+
+
+def _recall(truth: Floats, scored: Any, k: int) -> float:
+    best = set(np.lexsort((np.arange(len(truth)), -truth))[:k].tolist())
+    return len(best & set(scored.tolist())) / max(1, min(k, int(np.isfinite(truth).sum())))
+
+
+def _relevance(judgements: dict[str, dict[str, float]], run: dict[str, dict[str, float]]) -> dict[str, Floats]:
+    """Values (judged queries) of each measure."""
+    try:
+        import ir_measures
+    except ImportError as error:
+        raise MissingDependency("relevance is measured by ir-measures: pip install 'crosscut[eval]'") from error
+    qrels = {id: {item: int(value) for item, value in judged.items()} for id, judged in judgements.items() if judged}
+    values: dict[str, dict[str, float]] = {measure: dict.fromkeys(qrels, 0.0) for measure in MEASURES}
+    wanted = [ir_measures.parse_measure(measure) for measure in MEASURES]
+    for metric in ir_measures.iter_calc(wanted, qrels, run):
+        values[str(metric.measure)][metric.query_id] = float(metric.value)
+    return {measure: np.array(list(each.values())) for measure, each in values.items() if each}

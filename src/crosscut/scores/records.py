@@ -1,0 +1,176 @@
+"""One file of a score store: a JSON header and arrays, each with its checksum.
+
+    8 bytes   b"CCSCORE1"
+    4 bytes   length of the header, unsigned, little-endian
+    4 bytes   CRC-32 of the header
+    header    JSON: {"format": 1, …, "arrays": [[name, dtype, shape, CRC-32], …]}
+    arrays    one after the other, C order, little-endian
+
+A file is written to a temporary sibling, synced and renamed: it is there as a whole or not at all. It is never changed
+afterwards, so readers need no lock; a length or a checksum that does not fit is damage, and is never read past.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import StoreError
+
+MAGIC = b"CCSCORE1"
+FORMAT = 1
+PREFIX = struct.Struct("<8sII")
+TEMPORARY = ".tmp"
+SUFFIX = ".scores"
+_FIRST_READ = 1 << 14
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that cannot be trusted, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path.name}: {self.reason}"
+
+
+class DamagedRecord(StoreError):
+    """A file whose length or checksum does not fit; the store reports it and has its pairs scored again."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{str(path)!r} is damaged: {reason}")
+        self.damage = Damage(path, reason)
+
+    def __reduce__(self) -> tuple[type[DamagedRecord], tuple[Path, str]]:
+        return type(self), (self.damage.path, self.damage.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An opened file: its header has been checked, its arrays are checked when they are read."""
+
+    path: Path
+    header: dict[str, Any]
+    layout: dict[str, tuple[int, np.dtype[Any], tuple[int, ...], int]]
+    size: int
+
+    @classmethod
+    def open(cls, path: Path) -> Record:
+        """Read and check the header and the length of the file; the arrays stay on disk."""
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = file.read(_FIRST_READ)
+            if len(start) < PREFIX.size:
+                raise DamagedRecord(path, f"{size} bytes long, shorter than any record")
+            magic, length, checksum = PREFIX.unpack_from(start)
+            if magic != MAGIC:
+                if magic[:-1] == MAGIC[:-1] and magic[-1:].isdigit():
+                    raise StoreError(
+                        f"{str(path)!r} has format {magic[-1:].decode()}, this version reads {FORMAT}; update crosscut"
+                    )
+                raise DamagedRecord(path, "it does not begin like a record")
+            if len(start) < PREFIX.size + length:
+                start += file.read(PREFIX.size + length - len(start))
+        text = start[PREFIX.size : PREFIX.size + length]
+        if len(text) != length or zlib.crc32(text) != checksum:
+            raise DamagedRecord(path, "the checksum of the header does not fit")
+        header = json.loads(text)
+        layout = {}
+        offset = PREFIX.size + length
+        for name, kind, shape, crc in header["arrays"]:
+            dtype = np.dtype(kind)
+            layout[name] = (offset, dtype, tuple(shape), crc)
+            offset += dtype.itemsize * prod(shape)
+        if size != offset:
+            raise DamagedRecord(path, f"{size} bytes long, and {offset} were written")
+        return cls(path, header, layout, size)
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """One array, checked."""
+        offset, dtype, shape, checksum = self.layout[name]
+        with opened(self.path) as file:
+            file.seek(offset)
+            data = file.read(dtype.itemsize * prod(shape))
+        if len(data) != dtype.itemsize * prod(shape) or zlib.crc32(data) != checksum:
+            raise DamagedRecord(self.path, f"the checksum of its {name} does not fit")
+        return np.frombuffer(data, dtype).reshape(shape)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read; what the system cannot read is damaged, what is not there is not there."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedRecord(path, f"it cannot be read ({error.strerror or error})") from error
+
+
+def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write a record as one atomic act."""
+    solid = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    listed = [[name, array.dtype.str, array.shape, zlib.crc32(array.data)] for name, array in solid.items()]
+    text = json.dumps({"format": FORMAT, **header, "arrays": listed}, ensure_ascii=False).encode()
+    prefix = PREFIX.pack(MAGIC, len(text), zlib.crc32(text))
+    write_atomically(path, [prefix, text, *(array.data for array in solid.values())])
+
+
+def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    """Temporary sibling, fsync, rename, fsync of the folder; nothing is left behind when any of it fails."""
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}{TEMPORARY}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise explained(error, path.parent) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def explained(error: OSError, folder: Path) -> StoreError:
+    """A sentence for what the operating system refused."""
+    said = error.strerror or str(error)
+    unharmed = "what the store holds is unharmed"
+    if error.errno in _FULL:
+        return StoreError(
+            f"no room to write to {str(folder)!r} ({said}); {unharmed}: make room and run the same again to continue"
+        )
+    if error.errno in _FORBIDDEN:
+        return StoreError(
+            f"{str(folder)!r} cannot be written to ({said}); {unharmed}: allow writing there, or choose another folder"
+        )
+    return StoreError(f"writing to {str(folder)!r} failed ({said}); {unharmed}: run the same again to continue")

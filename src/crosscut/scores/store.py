@@ -1,0 +1,369 @@
+"""The score store: (query × item) scores on disk, kept under the content of scorer, query and item.
+
+    STORE/<fingerprint of the scorer>/
+        store.json      {"format": 1, "scorer": fingerprint}
+        items/          one item list a corpus: 16 bytes a text
+        blocks/         what was committed: one file a batch, under a name of its own, never changed
+        matrices/       consolidated: a .npy to be memory-mapped, and its checksums
+
+A writer adds files and touches no other's, so any number of threads, processes and machines write at once without a
+lock. Readers look at the folder again when they miss something. Only `consolidate`, which deletes what it has merged,
+takes a lock, against others of its kind. docs/scores.md has the format to the byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import InputError, StoreError
+from crosscut.scorers.base import Positions
+from crosscut.scores.cache import StoreCache
+from crosscut.scores.catalogue import Catalogue
+from crosscut.scores.consolidate import consolidate
+from crosscut.scores.keys import Keys
+from crosscut.scores.records import FORMAT, Damage, explained, write_atomically
+from crosscut.scores.sources import Matrix, Scores, Source
+
+Texts = Sequence[str] | Keys
+
+
+class Pairs(NamedTuple):
+    """Known pairs: row of the query list, column of the item list, score; all of shape (p,)."""
+
+    rows: Positions
+    columns: Positions
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a store holds; `known` of `pairs` when it was asked about queries and items."""
+
+    scorer: str
+    scores: int
+    queries: int
+    blocks: int
+    matrices: int
+    bytes: int
+    damaged: list[Damage] = field(default_factory=list)
+    pairs: int | None = None
+    known: int | None = None
+    pairs_per_second: float | None = None
+
+    @property
+    def missing(self) -> int | None:
+        return None if self.pairs is None or self.known is None else self.pairs - self.known
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace of the latest blocks."""
+        if self.missing is None or not self.pairs_per_second:
+            return None
+        return self.missing / self.pairs_per_second
+
+
+class ScoreStore:
+    """Scores of one scorer. Opening reads headers only; the first write makes the folder.
+
+    >>> store = ScoreStore("scores/", scorer_fingerprint=scorer.fingerprint)
+    >>> store.put_block(queries[:2], items, block)          # (2 × items), one atomic write
+    >>> matrix = store.matrix(queries[:2], items)           # float32; a memory map once consolidated
+    """
+
+    def __init__(self, path: str | Path, *, scorer_fingerprint: str) -> None:
+        self.path = Path(path)
+        self.scorer_fingerprint = scorer_fingerprint
+        self.folder = self.path / folder_name(scorer_fingerprint)
+        self._catalogue = Catalogue(self.folder, scorer_fingerprint)
+        if self.path.exists() and not self.path.is_dir():
+            raise StoreError(f"{str(self.path)!r} is a file; a score store is a folder")
+        self._check_format()
+        self.refresh()
+
+    @classmethod
+    def create(cls, path: str | Path, scorer_fingerprint: str) -> ScoreStore:
+        """A store for a scorer, made now: an unwritable folder is found before the first score is paid for."""
+        store = cls(path, scorer_fingerprint=scorer_fingerprint)
+        store._prepare()
+        return store
+
+    @classmethod
+    def open(cls, path: str | Path, scorer_fingerprint: str | None = None) -> ScoreStore:
+        """The store in a folder; the scorer may be left out when the folder has scores of one only."""
+        held = scorers(path)
+        if scorer_fingerprint is None:
+            if len(held) != 1:
+                raise StoreError(
+                    f"{str(path)!r} holds scores of {len(held)} scorers ({', '.join(held) or 'none'}); "
+                    "name one by its fingerprint"
+                )
+            scorer_fingerprint = held[0]
+        elif scorer_fingerprint not in held:
+            raise StoreError(
+                f"{str(path)!r} holds no scores of the scorer {scorer_fingerprint!r}, only of "
+                f"{', '.join(held) or 'none'}; scores of another model are never reused"
+            )
+        return cls(path, scorer_fingerprint=scorer_fingerprint)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def put_block(
+        self, queries: Texts, items: Texts, scores: npt.ArrayLike, *, start: int = 0, seconds: float = 0.0
+    ) -> None:
+        """Commit scores (q × m) of queries with the items `start` … `start + m − 1`; durable when this returns.
+
+        `seconds` is what they took to compute, for estimates of the time left.
+        """
+        queries, items = Keys.of(queries), Keys.of(items)
+        block = checked(scores)
+        if block.ndim != 2 or len(block) != len(queries):
+            raise InputError(f"a block for {len(queries)} queries needs as many rows of scores, not {block.shape}")
+        stop = start + block.shape[1]
+        if not 0 <= start <= stop <= len(items):
+            raise InputError(f"items {start} … {stop - 1} are not all among the {len(items)} of the corpus")
+        if not block.size:
+            return
+        self._prepare()
+        self._catalogue.keep_list(items)
+        header = {"kind": "dense", "items": items.digest, "start": start, "stop": stop}
+        self._catalogue.commit(header, {"queries": queries.hashes, "scores": block}, block.size, seconds)
+
+    def put_pairs(
+        self,
+        queries: Texts,
+        items: Texts,
+        rows: npt.ArrayLike,
+        columns: npt.ArrayLike,
+        scores: npt.ArrayLike,
+        *,
+        seconds: float = 0.0,
+    ) -> None:
+        """Commit the scores of pairs (queries[rows[j]], items[columns[j]]); durable when this returns."""
+        queries, items = Keys.of(queries), Keys.of(items)
+        rows, columns = np.asarray(rows, np.int64).ravel(), np.asarray(columns, np.int64).ravel()
+        values = checked(scores).ravel()
+        if not len(rows) == len(columns) == len(values):
+            raise InputError(f"{len(rows)} rows, {len(columns)} columns and {len(values)} scores do not make pairs")
+        for name, places, size in (("query", rows, len(queries)), ("item", columns, len(items))):
+            if len(places) and not (places.min() >= 0 and places.max() < size):
+                raise InputError(f"{name} numbers {places.min()} … {places.max()} do not fit a list of {size}")
+        if len(values):
+            self._prepare()
+            used, columns = np.unique(columns, return_inverse=True)
+            self._catalogue.commit_pairs(queries.hashes, items.hashes[used], rows, columns, values, seconds)
+
+    def _prepare(self) -> None:
+        if not (self.folder / "store.json").exists():
+            text = json.dumps({"format": FORMAT, "scorer": self.scorer_fingerprint}, indent=1)
+            write_atomically(self.folder / "store.json", [text.encode()])
+        try:
+            for name in ("items", "blocks", "matrices"):
+                (self.folder / name).mkdir(exist_ok=True)
+        except OSError as error:
+            raise explained(error, self.folder) from error
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """What was found damaged since this store was opened."""
+        return self._catalogue.damaged
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """See what other writers have committed since."""
+        self._catalogue.refresh()
+
+    def get(self, query: str | bytes, items: Texts, positions: npt.ArrayLike | None = None) -> Scores:
+        """Known scores of one query with the items at `positions` (all, if left out); NaN where there is none."""
+        name = query if isinstance(query, bytes) else Keys.of([query]).names[0]
+        row = self._catalogue.row(name, Keys.of(items))
+        return row if positions is None else row[np.asarray(positions, np.int64)]
+
+    def missing(self, queries: Texts, items: Texts) -> Iterator[tuple[int, Positions]]:
+        """Each query that has not been scored with every item: its number and the positions that are missing.
+
+        Everything that counts as known has been read and its checksum compared.
+        """
+        queries, items = Keys.of(queries), Keys.of(items)
+        for number, name in enumerate(queries.names):
+            lacking = np.flatnonzero(np.isnan(self._catalogue.row(name, items)))
+            if len(lacking):
+                yield number, lacking
+
+    def pairs(self, queries: Texts, items: Texts) -> Pairs:
+        """Every known pair of these queries and items, query by query: the sparse matrix G."""
+        queries, items = Keys.of(queries), Keys.of(items)
+        rows: list[Positions] = []
+        columns: list[Positions] = []
+        scores: list[Scores] = []
+        for number, name in enumerate(queries.names):
+            row = self._catalogue.row(name, items)
+            known = np.flatnonzero(~np.isnan(row))
+            rows.append(np.full(len(known), number, np.int64))
+            columns.append(known)
+            scores.append(row[known])
+        if not rows:
+            return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+        return Pairs(np.concatenate(rows), np.concatenate(columns), np.concatenate(scores))
+
+    def matrix(self, queries: Texts, items: Texts, *, partial: bool = False) -> Scores:
+        """The dense scores (queries × items), float32.
+
+        A read-only memory map if these queries stand together in a consolidated matrix of these items, an array in
+        memory otherwise. Missing pairs are an error, or with `partial` NaN.
+        """
+        queries, items = Keys.of(queries), Keys.of(items)
+        mapped = self._catalogue.mapped(queries, items)
+        if mapped is not None:
+            return mapped
+        scores = np.empty((len(queries), len(items)), np.float32)
+        for number, name in enumerate(queries.names):
+            scores[number] = self._catalogue.row(name, items)
+        lacking = int(np.isnan(scores).sum())
+        if lacking and not partial:
+            raise InputError(
+                f"{lacking} of {scores.size} scores are not in {str(self.path)!r}: "
+                "score them first with `crosscut score`, or ask for partial=True to have NaN there"
+            )
+        return scores
+
+    def cache(self, items: Texts, **options: Any) -> StoreCache:
+        """This store as the cache of a search over `items`: known scores are free, bought ones are kept."""
+        return StoreCache(self, Keys.of(items), **options)
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    def verify(self) -> list[Damage]:
+        """Read everything and compare every checksum; what is damaged is taken out of use and returned."""
+        self._catalogue.verify()
+        return self.damaged
+
+    def set_aside_damaged(self) -> int:
+        """Move damaged files to `damaged/`, so that they are reported once; returns their number."""
+        return self._catalogue.set_aside_damaged()
+
+    def coverage(self, queries: Texts | None = None, items: Texts | None = None) -> Coverage:
+        """What the store holds and, given queries and items, how many of their pairs."""
+        self.refresh()
+        pairs = known = None
+        if queries is not None and items is not None:
+            queries, items = Keys.of(queries), Keys.of(items)
+            pairs = len(queries) * len(items)
+            known = pairs - sum(len(positions) for _, positions in self.missing(queries, items))
+        with self._catalogue.lock:
+            sources = list(self._catalogue.sources.values())
+            return Coverage(
+                scorer=self.scorer_fingerprint,
+                scores=sum(source.pairs for source in sources),
+                queries=len(self._catalogue.by_query),
+                blocks=sum(not isinstance(source, Matrix) for source in sources),
+                matrices=sum(isinstance(source, Matrix) for source in sources),
+                bytes=_bytes(self.folder),
+                damaged=list(self.damaged),
+                pairs=pairs,
+                known=known,
+                pairs_per_second=_pace(sources),
+            )
+
+    def consolidate(self, queries: Texts | None = None, items: Texts | None = None) -> Scores | None:
+        """Put scores that lie in many blocks into one matrix to be memory-mapped, and delete those blocks.
+
+        With queries and items: exactly that matrix, which must be complete; it is returned. Without: every item list
+        gets a matrix of the queries that are complete for it, and scattered pairs are merged into one block.
+        """
+        if queries is None and items is None:
+            self._prepare()
+            consolidate(self._catalogue, None, None)
+            return None
+        if queries is None or items is None:
+            raise InputError("consolidate takes queries and items, or neither")
+        queries, items = Keys.of(queries), Keys.of(items)
+        if self._catalogue.mapped(queries, items) is None:
+            self._prepare()
+            consolidate(self._catalogue, queries, items)
+        return self.matrix(queries, items)
+
+    def _check_format(self) -> None:
+        path = self.folder / "store.json"
+        try:
+            facts = json.loads(path.read_text("utf-8"))
+            if facts["format"] != FORMAT:
+                raise StoreError(
+                    f"the score store {str(self.path)!r} has format {facts['format']}, this version reads {FORMAT}; "
+                    "update crosscut"
+                )
+        except FileNotFoundError:
+            return
+        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{str(path)!r} cannot be read ({error}); if the store is whole otherwise, write "
+                f'{{"format": {FORMAT}, "scorer": {json.dumps(self.scorer_fingerprint)}}} there'
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"ScoreStore({str(self.path)!r}, scorer_fingerprint={self.scorer_fingerprint!r})"
+
+
+def folder_name(fingerprint: str) -> str:
+    """A fingerprint as the name of a folder: itself where that is safe, a hash of it otherwise."""
+    if not fingerprint:
+        raise InputError("a scorer without a fingerprint has no place in a score store; give it one")
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", fingerprint):
+        return fingerprint
+    return blake2b(fingerprint.encode(), digest_size=16).hexdigest()
+
+
+def scorers(path: str | Path) -> list[str]:
+    """The fingerprints of the scorers that a folder has scores of."""
+    if not Path(path).is_dir():
+        raise StoreError(f"there is no score store at {str(path)!r}; `crosscut score` makes one")
+    found = []
+    for facts in sorted(Path(path).glob("*/store.json")):
+        try:
+            found.append(str(json.loads(facts.read_text("utf-8"))["scorer"]))
+        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+            raise StoreError(f"{str(facts)!r} cannot be read ({error}); restore it from a copy") from error
+    return found
+
+
+def checked(scores: npt.ArrayLike) -> Scores:
+    """Scores as float32, all finite."""
+    with np.errstate(over="ignore"):
+        array = np.asarray(scores).astype("<f4", copy=False)
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).sum())
+        raise InputError(f"{bad} of {array.size} scores are not finite as float32; only real scores are stored")
+    return array
+
+
+def _bytes(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # consolidated while we look
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def _pace(sources: Sequence[Source], window: float = 300.0, pause: float = 10.0) -> float | None:
+    """Pairs a second over the last minutes, back to the last pause."""
+    blocks = sorted((source for source in sources if source.seconds > 0), key=lambda source: -source.written)
+    if not blocks:
+        return None
+    ended = begun = blocks[0].written
+    pairs = 0
+    for block in blocks:
+        if block.written < max(begun - pause, ended - window):
+            break
+        begun = min(begun, block.written - block.seconds)
+        pairs += block.pairs
+    return pairs / max(ended - begun, 1e-9)

@@ -1,0 +1,90 @@
+"""k-means for clustered indexes: FAISS when it is installed, scikit-learn's mini-batches otherwise."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.vectors.products import widen
+
+Array = npt.NDArray[Any]
+Single = npt.NDArray[np.float32]
+
+PER_LIST = 64  # vectors a centroid is learned from
+ITERATIONS = 10
+BLOCK = 1 << 24  # similarities held at a time: 64 MiB
+
+
+def usual_lists(n: int) -> int:
+    """A power of two near 4 √n: what ranking the centroids costs is then a part of what scanning costs."""
+    return int(min(n, 1 << max(0, round(math.log2(4 * math.sqrt(max(n, 1)))))))
+
+
+def single(block: Array) -> Single:
+    """Any float array as float32."""
+    return widen(block) if block.dtype == np.float16 else np.ascontiguousarray(block, dtype=np.float32)
+
+
+def blocks(vectors: Array, step: int) -> Iterator[tuple[slice, Single]]:
+    """Some rows at a time, as float32."""
+    for start in range(0, len(vectors), step):
+        rows = slice(start, min(start + step, len(vectors)))
+        yield rows, single(vectors[rows])
+
+
+def centroids(vectors: Array, lists: int, seed: int = 0, *, spherical: bool = False) -> Single:
+    """(lists × d) centroids of a sample of the vectors; unit length when `spherical`."""
+    rng = np.random.default_rng(seed)
+    picked = np.sort(rng.choice(len(vectors), min(len(vectors), PER_LIST * lists), replace=False))
+    sample = single(vectors[picked])
+    try:
+        import faiss
+    except ImportError:
+        found = _mini_batches(sample, lists, seed)
+        if spherical:
+            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return found
+    faiss.omp_set_num_threads(os.cpu_count() or 1)
+    means = faiss.Kmeans(
+        sample.shape[1],
+        lists,
+        niter=ITERATIONS,
+        spherical=spherical,
+        seed=seed,
+        min_points_per_centroid=1,
+        max_points_per_centroid=PER_LIST,
+    )
+    means.train(sample)
+    return np.ascontiguousarray(means.centroids, dtype=np.float32)
+
+
+def _mini_batches(sample: Single, lists: int, seed: int) -> Single:
+    from sklearn.cluster import MiniBatchKMeans
+
+    means = MiniBatchKMeans(
+        lists, random_state=seed, n_init=1, batch_size=max(1024, 4 * lists), max_iter=ITERATIONS, init="random"
+    )
+    return np.ascontiguousarray(means.fit(sample).cluster_centers_, dtype=np.float32)
+
+
+def assign(vectors: Array, centres: Single) -> npt.NDArray[np.int64]:
+    """(n) the nearest centroid of every vector, by Euclidean distance."""
+    norms = (centres * centres).sum(axis=1) / 2
+    out = np.empty(len(vectors), dtype=np.int64)
+    for rows, block in blocks(vectors, max(1, BLOCK // max(len(centres), centres.shape[1]))):
+        near = block @ centres.T  # (b × lists)
+        near -= norms
+        out[rows] = near.argmax(axis=1)
+    return out
+
+
+def unit_length(vectors: Array, seed: int = 0) -> bool:
+    """Whether the vectors, judging by a sample, have all the same length."""
+    picked = np.random.default_rng(seed).choice(len(vectors), min(len(vectors), 1000), replace=False)
+    lengths = np.linalg.norm(single(vectors[picked]), axis=1)
+    return bool(lengths.std() <= 0.01 * lengths.mean())

@@ -1,0 +1,160 @@
+"""FAISS behind the same interface, for those who have an index there: IVFFlat and HNSW.
+
+FAISS knows no exit rules for k-NN; a number of lists (IVFFlat) or the size of the search queue (HNSW) is all that
+`rule` may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import InputError, MissingDependency
+from crosscut.scorers.base import Floats, Positions
+from crosscut.vectors import clusters
+from crosscut.vectors.early_exit import Fixed, Rule
+from crosscut.vectors.ivf import Found, FoundMany, Metric
+
+
+class Faiss:
+    """A FAISS index as a search back end: `search`, `search_many`, and a space for the loop's rounds.
+
+    Parameters
+    ----------
+    index
+        A FAISS index over vectors in the order of their ids, 0 … n − 1.
+    rule
+        Lists to probe (IVF) or queue size (HNSW) of searches that name none.
+    """
+
+    def __init__(self, index: Any, rule: Fixed | int = 32) -> None:
+        self.index = index
+        self.rule = rule
+        self.metric: Metric = "ip" if index.metric_type == _faiss().METRIC_INNER_PRODUCT else "l2"
+
+    @classmethod
+    def build(
+        cls,
+        vectors: npt.ArrayLike,
+        *,
+        kind: Literal["ivf", "hnsw"] = "hnsw",
+        metric: Metric = "ip",
+        lists: int | None = None,
+        links: int = 32,
+        rule: Fixed | int = 32,
+    ) -> Faiss:
+        """An IVFFlat index of `lists` lists, or an HNSW graph of `links` links a vector, over (n × d) vectors."""
+        faiss = _faiss()
+        array = np.asarray(vectors)
+        if array.ndim != 2 or not array.shape[0]:
+            raise InputError(f"an index needs vectors (n × d), one at least; got shape {array.shape}")
+        measure = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
+        if kind == "hnsw":
+            index = faiss.IndexHNSWFlat(array.shape[1], links, measure)
+        elif kind == "ivf":
+            count = min(lists or clusters.usual_lists(len(array)), len(array))
+            coarse = faiss.IndexFlat(array.shape[1], measure)
+            coarse.add(clusters.centroids(array, count, spherical=metric == "ip"))
+            index = faiss.IndexIVFFlat(coarse, array.shape[1], count, measure)
+            index.make_direct_map()
+        else:
+            raise InputError(f"kind is 'ivf' or 'hnsw'; got {kind!r}")
+        for _, block in clusters.blocks(array, 1 << 16):
+            index.add(block)
+        return cls(index, rule)
+
+    @property
+    def n(self) -> int:
+        return int(self.index.ntotal)
+
+    @property
+    def d(self) -> int:
+        return int(self.index.d)
+
+    @property
+    def most(self) -> int:
+        """The largest `rule` that makes sense: every list, a queue of every vector."""
+        return int(getattr(self.index, "nlist", self.n))
+
+    def search(
+        self,
+        query: npt.ArrayLike,
+        k: int = 10,
+        *,
+        rule: Rule | int | None = None,
+        exclude: npt.ArrayLike | None = None,
+        allow: npt.ArrayLike | None = None,
+    ) -> Found:
+        """The k closest vectors to one query (d); see `IVF.search`. What FAISS scanned is not told: −1."""
+        queries = np.asarray(query, dtype=np.float32).reshape(1, -1)
+        out = self.search_many(queries, k, rule=rule, exclude=None if exclude is None else [exclude], allow=allow)
+        count = int((out.ids[0] >= 0).sum())
+        return Found(out.ids[0, :count], out.scores[0, :count], int(out.lists[0]), -1)
+
+    def search_many(
+        self,
+        queries: npt.ArrayLike,
+        k: int = 10,
+        *,
+        rule: Rule | int | None = None,
+        exclude: Sequence[npt.ArrayLike | None] | None = None,
+        allow: npt.ArrayLike | None = None,
+        threads: int | None = None,
+    ) -> FoundMany:
+        """What `search` finds, for every query (q × d)."""
+        points = np.ascontiguousarray(queries, dtype=np.float32)
+        if points.ndim != 2 or points.shape[1] != self.d:
+            raise InputError(f"queries of shape {points.shape} for an index of {self.d} dimensions")
+        if not np.isfinite(points).all():
+            raise InputError("the queries contain NaN or infinities")
+        effort = self.rule if rule is None else rule
+        if not isinstance(effort, Fixed | int | np.integer):
+            raise InputError(f"FAISS knows no exit rules: use crosscut.IVF, or a number of lists; got {effort!r}")
+        effort = int(effort.lists if isinstance(effort, Fixed) else effort)
+        if exclude is None:
+            scores, ids = self.index.search(points, k, params=self._parameters(effort, k, None, allow))
+        else:  # a filter holds for a whole call
+            parts = [
+                self.index.search(points[j : j + 1], k, params=self._parameters(effort, k, gone, allow))
+                for j, gone in enumerate(exclude)
+            ]
+            scores, ids = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+        values = np.where(ids < 0, -np.inf, scores if self.metric == "ip" else -scores).astype(np.float32)
+        return FoundMany(ids, values, np.full(len(points), effort), np.full(len(points), -1))
+
+    def _parameters(self, effort: int, k: int, gone: npt.ArrayLike | None, allow: npt.ArrayLike | None) -> Any:
+        faiss = _faiss()
+        settings: dict[str, Any] = {}
+        selectors = []
+        if allow is not None:
+            selectors.append(faiss.IDSelectorBatch(np.asarray(allow, dtype=np.int64)))
+        if gone is not None and len(np.asarray(gone)):
+            selectors.append(faiss.IDSelectorNot(faiss.IDSelectorBatch(np.asarray(gone, dtype=np.int64))))
+        if selectors:
+            settings["sel"] = selectors[0] if len(selectors) == 1 else faiss.IDSelectorAnd(*selectors)
+        if hasattr(self.index, "nprobe"):
+            return faiss.SearchParametersIVF(nprobe=min(effort, self.most), **settings)
+        return faiss.SearchParametersHNSW(efSearch=max(effort, k), **settings)
+
+    def rows(self, positions: Positions) -> Floats:
+        """Some vectors (m × d), in float64."""
+        return np.asarray(self.index.reconstruct_batch(np.asarray(positions, dtype=np.int64)), dtype=np.float64)
+
+    def predict(self, queries: Floats) -> npt.NDArray[Any]:
+        """Inner products with every vector: (q × d) → (q × n). Reads everything."""
+        blocks = [
+            queries.astype(np.float32) @ self.index.reconstruct_n(start, min(1 << 16, self.n - start)).T
+            for start in range(0, self.n, 1 << 16)
+        ]
+        return np.concatenate(blocks, axis=1)
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise MissingDependency("this back end needs FAISS: pip install 'crosscut[faiss]'") from None
+    return faiss

@@ -1,0 +1,51 @@
+"""BM25 against bm25s, an independent implementation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crosscut.retrievers import BM25
+from crosscut.retrievers.bm25 import STOP_WORDS, WORD
+
+WORDS = ["river", "rivers", "bank", "banks", "money", "the", "of", "a", "thinking", "thought", "x1"]
+TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)
+
+
+@given(TEXTS, st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join))
+def test_it_agrees_with_bm25s(texts: list[str], query: str) -> None:
+    bm25s = pytest.importorskip("bm25s")
+    ours = BM25(texts)
+    tokens = [ours._stems(text) for text in texts]
+    asked = [stem for stem in ours._stems(query) if any(stem in each for each in tokens)]
+    if not asked:
+        assert not ours.scores(query).any()
+        return
+    theirs = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
+    theirs.index(tokens, show_progress=False)
+    np.testing.assert_allclose(ours.scores(query), theirs.get_scores(asked), rtol=1e-4, atol=1e-6)
+
+
+@given(TEXTS, TEXTS)
+def test_extending_is_building_at_once(first: list[str], second: list[str]) -> None:
+    grown, whole = BM25(first).extended(second), BM25(first + second)
+    np.testing.assert_allclose(grown.scores("river money thought"), whole.scores("river money thought"))
+
+
+def test_a_mention_counts_twice_and_marks_are_no_words(tmp_path: Path) -> None:
+    bm25 = BM25(["bank [ENT] sloping land", "start to end", "money"])
+    marked = bm25.scores("the [START] bank [END] of a river")
+    assert marked[0] == pytest.approx(2 * bm25.scores("the bank of a river")[0])
+    assert marked[1] == 0
+    bm25.save(tmp_path)
+    np.testing.assert_array_equal(BM25.load(tmp_path).scores("bank"), bm25.scores("bank"))
+    assert BM25([]).scores("bank").shape == (0,)
+    assert BM25([""]).scores("bank").tolist() == [0.0]
+
+
+def test_stop_words_are_words() -> None:
+    assert all(WORD.fullmatch(word) or len(word) == 1 for word in STOP_WORDS)
