@@ -42,7 +42,8 @@ def world(told: dict[str, Any], stem: str, docs: Path) -> str:
     text = [
         f"## {name}\n",
         f"{told['items']:,} items, {told['test_queries']} test and {told['train_queries']} train queries, "
-        f"{told['seeds']} seeds; {told['model'] or 'scores of a cross-encoder'}. Made by `{told['command']}`. "
+        f"{max(r['seeds'] for r in records)} seed(s), {told['tasks'][0]} of {told['tasks'][1]} runs of the plan made; "
+        f"{told['model'] or 'scores of a cross-encoder'}. Made by `{told['command']}`. "
         "± is half of the 95 % bootstrap interval over test queries (mean over seeds).\n",
         "### Recall against indexing calls\n",
         table(
@@ -165,6 +166,8 @@ def plot_calls(records: Sequence[dict[str, Any]], path: Path) -> None:
         cell = [r for r in records if (r["k"], r["budget"]) == (k, budget)]
         for colour, (kind, method) in zip(COLOURS, shown, strict=False):
             points = sorted((r for r in cell if (r["kind"], r["method"]) == (kind, method)), key=lambda r: r["calls"])
+            if not points:
+                continue
             x, y = [r["calls"] for r in points], [r["recall"] for r in points]
             error = [[r["recall"] - r["low"] for r in points], [r["high"] - r["recall"] for r in points]]
             line = "-" if kind == "cur" else "none"
