@@ -247,7 +247,8 @@ def main() -> None:
             write_json(
                 options.results / f"indexing-{options.name}.json",
                 {
-                    "command": f"python benchmarks/indexing.py --data {options.data.name} --name {options.name}",
+                    "command": f"python benchmarks/indexing.py --data {options.data.name} --name {options.name}"
+                    + (f" --queries {options.queries}" if options.queries else ""),
                     "machine": machine(),
                     "model": options.model,
                     "timing": "training_seconds: CPU seconds of one thread; query_seconds: per query in a batch, "

@@ -16,7 +16,7 @@ KINDS = {"none": "no index", "cur": "CUR", "als": "ALS", "transductive": "AdamW"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]]) + "\n"
 
 
