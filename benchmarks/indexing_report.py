@@ -16,7 +16,7 @@ KINDS = {"none": "no index", "cur": "CUR", "als": "ALS", "transductive": "AdamW"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]]) + "\n"
 
 
@@ -42,7 +42,8 @@ def world(told: dict[str, Any], stem: str, docs: Path) -> str:
     text = [
         f"## {name}\n",
         f"{told['items']:,} items, {told['test_queries']} test and {told['train_queries']} train queries, "
-        f"{told['seeds']} seeds; {told['model'] or 'scores of a cross-encoder'}. Made by `{told['command']}`. "
+        f"{max(r['seeds'] for r in records)} seed(s), {told['tasks'][0]} of {told['tasks'][1]} runs of the plan made; "
+        f"{told['model'] or 'scores of a cross-encoder'}. Made by `{told['command']}`. "
         "± is half of the 95 % bootstrap interval over test queries (mean over seeds).\n",
         "### Recall against indexing calls\n",
         table(
@@ -165,6 +166,8 @@ def plot_calls(records: Sequence[dict[str, Any]], path: Path) -> None:
         cell = [r for r in records if (r["k"], r["budget"]) == (k, budget)]
         for colour, (kind, method) in zip(COLOURS, shown, strict=False):
             points = sorted((r for r in cell if (r["kind"], r["method"]) == (kind, method)), key=lambda r: r["calls"])
+            if not points:
+                continue
             x, y = [r["calls"] for r in points], [r["recall"] for r in points]
             error = [[r["recall"] - r["low"] for r in points], [r["high"] - r["recall"] for r in points]]
             line = "-" if kind == "cur" else "none"
@@ -208,6 +211,7 @@ def solvers(told: dict[str, Any]) -> str:
                 f"{run['held_out'][0]:.4f} → {run['best_held_out']:.4f}",
                 str(run["best"]),
                 f"{run['training_seconds']:.1f} s",
+                f"{run['cpu_seconds']:.1f} s",
                 "not reached" if reached is None else f"{reached:.1f} s",
             ]
         )
@@ -215,8 +219,19 @@ def solvers(told: dict[str, Any]) -> str:
         [
             "## The solvers\n",
             f"{sizes['items']:,} items, {sizes['queries']:,} queries, {sizes['k_d']} observed items a query, "
-            f"d = {sizes['dimension']}, planted; {told['machine']['cores']} cores. Made by `{told['command']}`.\n",
-            table(["solver", "held-out loss", "epoch kept", "time", "to AdamW's best loss"], rows),
+            f"d = {sizes['dimension']}, planted; {told['machine']['cores']} cores. Made by `{told['command']}`. "
+            f"Times: {told['timing']}\n",
+            table(
+                [
+                    "solver",
+                    "held-out loss",
+                    "epoch kept",
+                    "wall clock",
+                    "CPU, all threads",
+                    "wall clock to AdamW's best loss",
+                ],
+                rows,
+            ),
         ]
     )
 
