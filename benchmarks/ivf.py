@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 import crosscut
-from crosscut.evaluation.clustered import as_records, as_table, frontier, table_2
+from crosscut.evaluation.clustered import as_records, as_table, table_2
 from crosscut.evaluation.report import machine, write_json
 from crosscut.vectors import clusters
 from crosscut.vectors.early_exit import USUAL, Fixed, Rule
@@ -37,7 +39,7 @@ from crosscut.vectors.learned import exact, study
 from crosscut.vectors.tuning import tune
 
 RESULTS = Path(__file__).parent / "results" / "ivf.json"
-TRAIN, TEST = 3000, 2000
+TRAIN, TEST = 2400, 1500
 Array = npt.NDArray[Any]
 console = Console(width=150)
 
@@ -56,8 +58,13 @@ def load(folder: Path, name: str) -> tuple[Array, Array, Array, list[list[int]]]
     return items, queries[:TRAIN], queries[TRAIN : TRAIN + TEST], kept
 
 
+def given(options: argparse.Namespace) -> Array | None:
+    return None if options.centroids is None else np.load(options.centroids)
+
+
 def keep(part: str, record: dict[str, Any], same: tuple[str, ...]) -> None:
-    """Add a case to the results; a case that is run again replaces the old one."""
+    """Add a case to the results, with the load of the machine; a case that is run again replaces the old one."""
+    record = {**record, "load_average": round(os.getloadavg()[0], 1)}
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results["machine"] = {**machine(), "faiss": faiss.__version__, "cores": 2}
     cases = [old for old in results.get(part, []) if any(old[key] != record[key] for key in same)]
@@ -69,19 +76,11 @@ def quality(options: argparse.Namespace) -> None:
     for name in options.sets:
         items, train, test, gold = load(options.vectors, name)
         for lists in options.lists or [clusters.usual_lists(len(items))]:
-            index = IVF.build(items, lists=lists)
+            index = IVF.build(items, lists=lists, centroids=given(options))
             tuned = tune(index, train, target=0.95, loss=options.loss, k=100)
             rows, limit = table_2(index, tuned, test, k=100, gold=gold, repeats=options.repeats)
             title = f"{name}: {index.n:,} items, {lists} lists, N = {tuned.lists}"
             console.print(as_table(rows, limit, 100, title))
-            seen = study(index, train, 100, tuned.lists)
-            third = np.arange(len(train)) % 3 == 0
-            line = frontier(
-                seen.some(np.flatnonzero(~third)),
-                seen.some(np.flatnonzero(third)),
-                study(index, test, 100, tuned.lists),
-                tuned.lists,
-            )
             record = {
                 "set": name,
                 "items": index.n,
@@ -92,7 +91,6 @@ def quality(options: argparse.Namespace) -> None:
                 "test_queries": len(test),
                 "rows": as_records(rows),
                 "limits": limit,
-                "frontier": line,
                 "untuned": untuned(index, test),
             }
             keep("quality", record, ("set", "lists", "loss"))
@@ -139,7 +137,7 @@ def speed(options: argparse.Namespace) -> None:
 
 def race(options: argparse.Namespace, name: str, lists: int, items: Array, train: Array, test: Array) -> None:
     """Ours against FAISS: the same centroids, N, threads and queries."""
-    single = IVF.build(items.astype(np.float32), lists=lists)
+    single = IVF.build(items.astype(np.float32), lists=lists, centroids=given(options))
     half = IVF(single.centroids, single.vectors.astype(np.float16), single.starts, single.ids)
     rival = rival_of(single, items)
     tuned = tune(half, train, target=0.95, loss=options.loss, k=100, rules=("patience", "chance"))
@@ -184,57 +182,50 @@ def tell(
     keep("speed", record, ("set", "lists", "threads", "batch"))
 
 
-def copies(items: Array, size: int) -> Array:
-    """Jittered copies of real vectors, float16: for timing only."""
+def copies(index: IVF, size: int) -> IVF:
+    """The same lists, filled with jittered copies of their vectors up to `size` or a little more: for timing only.
+
+    The lowest two bits of every float16 are drawn at random, about 0.2 % of its value.
+    """
+    times = -(-size // index.n)
     rng = np.random.default_rng(0)
-    out = np.empty((size, items.shape[1]), dtype=np.float16)
-    for start in range(0, size, len(items)):
-        rows = out[start : start + len(items)]
-        rows[:] = items[: len(rows)]
-        if start:
-            for at in range(0, len(rows), 1 << 15):
-                part = rows[at : at + (1 << 15)]
-                noise = rng.standard_normal(part.shape, dtype=np.float32)
-                part += (0.02 * noise).astype(np.float16)
-    return out
+    noise = rng.integers(0, 4, (1 << 12, index.d), dtype=np.uint16)
+    bits = index.vectors.view(np.uint16)
+    stored = np.empty((times * index.n, index.d), dtype=np.uint16)
+    at = 0
+    for low, high in pairwise(index.starts.tolist()):
+        for copy in range(times):
+            here = stored[at : at + high - low]
+            here[:] = bits[low:high]
+            if copy:
+                for start in range(0, len(here), len(noise)):
+                    part = here[start : start + len(noise)]
+                    part ^= noise[: len(part)]
+            at += high - low
+    return IVF(index.centroids, stored.view(np.float16), times * index.starts, np.arange(len(stored)))
 
 
 def growth(options: argparse.Namespace) -> None:
     name = options.sets[0]
     items, _, test, _ = load(options.vectors, name)
+    real = IVF.build(items, lists=(options.lists or [None])[0], centroids=given(options))
     for size in options.sizes:
-        index = large_index(items, size, options)
-        if options.only_build:
-            continue
+        small = size < real.n
+        index = IVF.build(items[:size], centroids=real.centroids) if small else copies(real, size)
         record = {
             "set": name,
-            "size": size,
+            "size": index.n,
             "lists": len(index.centroids),
             "probes": options.probes,
             "vectors_GB": index.vectors.nbytes / 1e9,
             "index_GB": index.nbytes / 1e9,
-            "ms_single_query": grown(index, test[:20], options),
+            "ms_single_query": grown(index, test[: options.queries], options),
         }
         console.print(record)
         keep("growth", record, ("set", "size"))
-        for batch, budget, rounds in ((1, 500, 10),):
-            record = in_the_loop(index, test[:6], batch, budget, rounds, options.repeats)
-            console.print(record)
-            keep("loop", {"set": name, **record}, ("set", "items"))
-
-
-def large_index(items: Array, size: int, options: argparse.Namespace) -> IVF:
-    """An index of jittered copies: built, or, where --saved names a folder that has it, loaded."""
-    saved = None if options.saved is None else options.saved / str(size)
-    if saved is not None and saved.exists():
-        return IVF.load(saved, memory_map=False)
-    started = time.perf_counter()
-    lists = options.lists[0] if options.lists else min(clusters.usual_lists(size), 4096)
-    index = IVF.build(copies(items, size), lists=lists)
-    console.print(f"{size:,} vectors, {lists} lists: built in {time.perf_counter() - started:.0f} s")
-    if saved is not None:
-        index.save(saved)
-    return index
+        record = in_the_loop(index, test[: max(1, options.queries // 2)], options.repeats)
+        console.print(record)
+        keep("loop", {"set": name, **record}, ("set", "items"))
 
 
 def grown(index: IVF, queries: Array, options: argparse.Namespace) -> dict[str, float]:
@@ -266,13 +257,13 @@ class Free:
 
     def score(self, query: Any, positions: Array) -> Array:
         noise = np.sin(12.9898 * positions + 78.233 * query) * 0.05
-        return self.index.rows(positions) @ self.wanted[query] + noise
+        return np.asarray(self.index.rows(positions) @ self.wanted[query] + noise)
 
     def score_many(self, requests: Any) -> list[Array]:
         return [self.score(query, positions) for query, positions in requests]
 
 
-def in_the_loop(index: IVF, queries: Array, batch: int, budget: int, rounds: int, repeats: int) -> dict[str, Any]:
+def in_the_loop(index: IVF, queries: Array, repeats: int, budget: int = 500, rounds: int = 10) -> dict[str, Any]:
     """Seconds outside the scorer and overlap of the top 10, of rounds over the index and of flat rounds."""
     rng = np.random.default_rng(0)
     wanted = (queries + 0.03 * rng.standard_normal(queries.shape)).astype(np.float64)
@@ -323,8 +314,8 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["wordnet-static"])
     parser.add_argument("--lists", type=int, nargs="+", help="numbers of lists; about 4 √n when not given")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 5_000_000])
-    parser.add_argument("--saved", type=Path, help="folder for the large indexes of `growth`")
-    parser.add_argument("--only-build", action="store_true", help="build and save them, measure nothing")
+    parser.add_argument("--centroids", type=Path, help="known centroids, .npy, instead of k-means")
+    parser.add_argument("--queries", type=int, default=20, help="single queries timed by `growth`")
     parser.add_argument("--probes", type=int, default=32)
     parser.add_argument("--loss", type=float, default=0.02)
     parser.add_argument("--repeats", type=int, default=5)

@@ -80,7 +80,8 @@ def sentences(data: Path) -> Texts:
     rng = np.random.default_rng(0)
     order = rng.permutation(len(texts))
     place = np.argsort(order)
-    train, test = [], []
+    train: list[tuple[str, str]] = []
+    test: list[tuple[str, str]] = []
     gold: dict[str, list[int]] = {}
     for name in CORPORA[:4]:
         files = ["queries.jsonl.gz"] + (["queries_extra.jsonl.gz"] if name == "mdn_el" else [])

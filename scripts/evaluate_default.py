@@ -87,7 +87,7 @@ def world(path: Path, wordnet: WordNet) -> dict[str, object]:
         parts = [part for part in ("train", "test") if part in saved]
         scores = np.concatenate([saved[part] for part in parts]).astype(np.float64)
         vectors = saved["vectors"].astype(np.float32)
-        ids = [str(id) for part in parts for id in saved["anchor_ids" if part == "train" else "test_ids"]]
+        ids = [str(id) for part in parts for id in saved[f"{part}_ids"]]
     positions = collection.positions
     texts = {query.id: query.text for query in collection.queries}
     gold = np.asarray([positions[collection.gold(id)[0]] for id in ids])

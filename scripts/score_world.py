@@ -7,7 +7,7 @@
 Queries are drawn with a fixed seed; anchors and test queries are disjoint. A BEIR folder gives anchors from its train
 queries and test queries from its test part; `--items` takes the judged items of the chosen queries and random others.
 The arrays are those that `crosscut replay --data` reads: test (t × n) and train (a × n; the anchor queries), vectors
-(n × D), query_vectors (t × D), anchor_query_vectors (a × D); and test_ids, anchor_ids, item_ids, fingerprint.
+(n × D), query_vectors (t × D), anchor_query_vectors (a × D); and test_ids, train_ids, item_ids, fingerprint.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def main() -> None:
     items = [item.full_text for item in chosen]
     encoder = OnnxDualEncoder.load(arguments.model)
     arrays: dict[str, np.ndarray] = {
-        "anchor_ids": np.asarray([query.id for query in anchors]),
+        "train_ids": np.asarray([query.id for query in anchors]),
         "test_ids": np.asarray([query.id for query in tests]),
         "item_ids": np.asarray([item.id for item in chosen]),
         "fingerprint": np.asarray(OnnxCrossEncoder.load(arguments.model).fingerprint),

@@ -19,6 +19,7 @@ from crosscut.scores.engines import LocalEngine, Plan, Progress, RayEngine, make
 from crosscut.scores.engines.tasks import cut, gap
 from tests import hash_scorer
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 QUERIES = [f"query {number}" for number in range(9)]
 ITEMS = [f"item {number}" for number in range(200)]
 TRUTH = hash_scorer.expected(QUERIES, ITEMS)

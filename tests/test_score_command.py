@@ -16,6 +16,7 @@ from crosscut.errors import InputError, StoreError
 from crosscut.scores import ScoreStore, engines
 from tests import hash_scorer
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 ITEMS = [f"item {number}" for number in range(40)]
 QUERIES = [f"query {number}" for number in range(6)]
 TRUTH = hash_scorer.expected(QUERIES, ITEMS)

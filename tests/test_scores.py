@@ -28,6 +28,7 @@ from crosscut.scores import records as records_module
 from crosscut.scores.consolidate import STALE_SECONDS
 from tests import hash_scorer
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 QUERIES = [f"query {number}" for number in range(12)]
 ITEMS = [f"item {number}" for number in range(100)]
 TRUTH = hash_scorer.expected(QUERIES, ITEMS)

@@ -1,7 +1,7 @@
 """The world in the box: one lexicographer file of WordNet, with scores of its anchor queries.
 
     corpus.jsonl.gz, queries.jsonl.gz, qrels.tsv.gz     a BEIR folder
-    scores.npz                                          anchor_ids (a,), train (a × n) float16: their scores,
+    scores.npz                                          train_ids (a,), train (a × n) float16: their scores,
                                                         test_ids (t,), vectors (n × D) float16, fingerprint
 
 `scripts/build_world.py` and `scripts/score_world.py` rebuild it; the notice of WordNet is in
@@ -52,7 +52,7 @@ def load_scores(name: str = BUNDLED) -> WorldScores:
     """Anchor scores, item vectors and the test queries that neither saw."""
     with np.load(world_folder(name) / "scores.npz", allow_pickle=False) as saved:
         return WorldScores(
-            anchor_ids=[str(id) for id in saved["anchor_ids"]],
+            anchor_ids=[str(id) for id in saved["train_ids"]],
             anchor_scores=saved["train"],
             test_ids=[str(id) for id in saved["test_ids"]],
             vectors=saved["vectors"],

@@ -255,15 +255,17 @@ class IVF:
         places = np.full((count, k), -1, dtype=np.int64)
         costs = np.zeros((count, 3), dtype=np.int64)
         traces = np.zeros((count if traced else 0, program.lists if traced else 0, 4), dtype=np.float32)
-        gone = [NOTHING] * count if exclude is None else [self._sorted_places(ids) for ids in exclude]
-        gone_starts = np.concatenate([[0], np.cumsum([len(part) for part in gone])]).astype(np.int64)
-        gone_all = np.concatenate(gone) if count else NOTHING
+        gone_all, gone_starts = NOTHING, np.zeros(count + 1, dtype=np.int64)
+        if exclude is not None and count:
+            gone = [self._sorted_places(ids) for ids in exclude]
+            np.cumsum([len(part) for part in gone], out=gone_starts[1:])
+            gone_all = np.concatenate(gone)
         allowed = NOTHING if allow is None else self._sorted_places(allow)
         closed = None if allow is None else self._closed(allowed)
         lists = self._as_lists()
         learned = len(program.classifier.roots) or len(program.regression.roots)
         width = min(max(program.lists, 100 if learned else 0), len(self.centroids))
-        workers = threads or os.cpu_count() or 1
+        workers = 1 if count == 1 else threads or os.cpu_count() or 1
         step = max(1, BATCH // len(self.centroids))
         for start in range(0, count, step):
             here = slice(start, min(start + step, count))
@@ -291,7 +293,7 @@ class IVF:
                     traces[here],
                 )
 
-            if workers == 1 or len(turns) == 1:
+            if workers == 1:
                 work(turns)
             else:
                 list(pool().map(work, np.array_split(turns, min(len(turns), 4 * workers))))
@@ -327,9 +329,9 @@ class IVF:
             low, high = wanted.min(), wanted.max()
             if low < 0 or high >= self.n:
                 raise InputError(f"id {low if low < 0 else high} is not in this index of {self.n} vectors")
-            return self._places[wanted].astype(np.int64, copy=False)
+            return np.asarray(self._places[wanted], dtype=np.int64)
         at = np.minimum(np.searchsorted(self.ids, wanted, sorter=self._places), self.n - 1)
-        places = self._places[at]
+        places = np.asarray(self._places[at], dtype=np.int64)
         missing = self.ids[places] != wanted
         if missing.any():
             raise InputError(f"id {wanted[missing][0]} is not in this index of {self.n} vectors")

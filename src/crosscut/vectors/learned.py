@@ -158,7 +158,9 @@ def balanced(features: npt.NDArray[Any], labels: Whole, seed: int) -> tuple[npt.
     counts = np.bincount(labels, minlength=2)
     if counts.min() < 2:
         return features, labels
-    return SMOTE(random_state=seed, k_neighbors=min(5, int(counts.min()) - 1)).fit_resample(features, labels)
+    more = SMOTE(random_state=seed, k_neighbors=min(5, int(counts.min()) - 1))
+    made, marks = more.fit_resample(features, labels)
+    return np.asarray(made), np.asarray(marks)
 
 
 def _grow(
@@ -171,7 +173,7 @@ def _grow(
     settings = {"objective": objective, "num_leaves": 15, "learning_rate": 0.1, "verbosity": -1, "seed": seed}
     settings |= {"deterministic": True, "force_row_wise": True, "num_threads": 1, "min_data_in_leaf": 20}
     train = lightgbm.Dataset(data[0], data[1], weight=weights)
-    stop = [] if check is None else [lightgbm.early_stopping(10, verbose=False)]
+    stop: list[Any] = [] if check is None else [lightgbm.early_stopping(10, verbose=False)]
     held = [] if check is None else [lightgbm.Dataset(check[0], check[1], reference=train)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

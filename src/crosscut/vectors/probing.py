@@ -41,10 +41,9 @@ class Forest(NamedTuple):
     right: Places
     value: Double
 
-    @classmethod
-    def none(cls) -> Forest:
-        whole, real = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return cls(whole, whole, real, whole, whole, real)
+
+_WHOLE, _REAL = np.zeros(0, dtype=np.int64), np.zeros(0)
+NO_FOREST = Forest(_WHOLE, _WHOLE, _REAL, _WHOLE, _WHOLE, _REAL)
 
 
 class Program(NamedTuple):
@@ -66,7 +65,7 @@ class Program(NamedTuple):
     @classmethod
     def fixed(cls, lists: int) -> Program:
         """No rule but the cap."""
-        return cls(lists, 1, 0, 0, Forest.none(), Forest.none(), 0.0, np.zeros(0))
+        return cls(lists, 1, 0, 0, NO_FOREST, NO_FOREST, 0.0, _REAL)
 
 
 class Lists(NamedTuple):

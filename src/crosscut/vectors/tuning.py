@@ -169,6 +169,22 @@ def candidates(
     yield "classifier+patience", [Cascade(c, cast(Patience, p)) for c in classifiers for p in patient]
 
 
+def relatives(rule: Rule) -> list[Rule]:
+    """The rules that differ from this one in the parameter that is tuned."""
+    if isinstance(rule, Patience):
+        return [replace(rule, rounds=rounds) for rounds in ROUNDS]
+    if isinstance(rule, Chance):
+        return [replace(rule, rate=rate) for rate in RATES]
+    if isinstance(rule, Regression):
+        return [replace(rule, factor=factor) for factor in FACTORS]
+    if isinstance(rule, Cascade):
+        return [replace(rule, then=cast("Patience | Regression", then)) for then in relatives(rule.then)]
+    if isinstance(rule, Fixed):
+        most = rule.lists
+        return [Fixed(h) for h in sorted({*range(1, min(33, most)), *range(32, most, 8), most})]
+    return [rule]
+
+
 def cheapest(name: str, rules: list[Rule], held: Lessons, quality: float) -> Choice:
     """The rule that probes fewest lists with R*@1 ≥ quality; if none reaches it, the one that comes closest."""
     best: Choice | None = None

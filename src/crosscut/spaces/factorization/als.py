@@ -61,8 +61,8 @@ def als(
     vectors, query_vectors
         V⁰ (n × d) and U⁰ (|Q| × d) of the encoder.
     ridge
-        μ over the mean squared length of the encoder's vectors (1 for unit vectors); of several, the one with the least
-        held-out loss.
+        μ over the mean squared length of the encoder's vectors (1 for unit vectors); of several, the one with the
+        lowest held-out loss.
     epochs, patience, tolerance
         At most so many; fewer once the held-out loss has not fallen for `patience` of them, or a pass changes the
         training loss by less than a share `tolerance`.
