@@ -82,6 +82,7 @@ class Stage:
             space=space,
             method=method,
             texts=self.texts,
+            **({"rcond": 1e-2} if method == "anncur" else {}),  # its anchors may number as many as the anchor queries
         )
 
 
