@@ -241,17 +241,20 @@ def test_concurrent_searches_share_batches_and_answers_are_the_same() -> None:
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
-    release = threading.Event()
+    entered, release = threading.Event(), threading.Event()
 
     def slow(query: str, texts: Any) -> list[float]:
         if query != "warm up":
-            release.wait(10)
+            entered.set()
+            release.wait(60)
         return score_words(query, texts)
 
     app = small_app(slow, queue=2, batch=1)
     with running(app) as url, httpx.Client(base_url=url, timeout=30) as client, ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(client.post, "/search", json={"query": "a", "budget": 10}) for _ in range(8)]
-        end = time.monotonic() + 10
+        waiting = [pool.submit(client.post, "/search", json={"query": "a", "budget": 10})]
+        assert entered.wait(60)  # one at work; of seven more, two find room
+        waiting += [pool.submit(client.post, "/search", json={"query": "a", "budget": 10}) for _ in range(7)]
+        end = time.monotonic() + 60
         while sum(one.done() for one in waiting) < 5 and time.monotonic() < end:
             time.sleep(0.02)
         assert client.get("/health").status_code == 200  # the server still answers
