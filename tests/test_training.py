@@ -86,6 +86,18 @@ def test_a_killed_run_resumes_and_ends_the_same(encoder: Path, tmp_path: Path) -
         train_cross_encoder(collection(), Job(encoder, tmp_path / "whole", settings=other))
 
 
+def test_training_ends_when_its_minutes_are_over(encoder: Path, tmp_path: Path) -> None:
+    records: list[dict[str, object]] = []
+    settings = Settings(**{**SETTINGS.__dict__, "minutes": 1e-9})
+    outcome = train_cross_encoder(
+        collection(), Job(encoder, tmp_path, layers=2, settings=settings), report=records.append
+    )
+    assert outcome.steps == 1
+    assert [record for record in records if "validation" in record]  # what there is was validated and kept
+    with pytest.raises(InputError, match="cannot end after 0 minutes"):
+        Settings(minutes=0).check()
+
+
 def test_packed_equals_transformers(encoder: Path) -> None:
     transformers = pytest.importorskip("transformers")
     shape, weights = read_encoder(encoder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,13 +77,15 @@ class Stage:
         space = (
             CUR(self.scores.anchor_scores.astype(np.float32)) if method in ("anncur", "adacur", "crosscut") else None
         )
+        # a cut-off: ANNCUR's anchor items may number as many as the anchor queries
+        settings: dict[str, Any] = {"rcond": 1e-2} if method == "anncur" else {}
         return Searcher(
             scorer,  # type: ignore[arg-type]
             vectors=self.scores.vectors.astype(np.float32),
             space=space,
             method=method,
             texts=self.texts,
-            **({"rcond": 1e-2} if method == "anncur" else {}),  # its anchors may number as many as the anchor queries
+            **settings,
         )
 
 

@@ -49,6 +49,10 @@ class Settings:
     def check(self) -> None:
         if self.learning_rate <= 0:
             raise InputError(f"the learning rate must be positive, not {self.learning_rate}")
+        if self.minutes is not None and self.minutes <= 0:
+            raise InputError(
+                f"training cannot end after {self.minutes} minutes; give more than 0, or None for no limit"
+            )
         if self.epochs < 1 or self.validations < 1:
             raise InputError(f"{self.epochs} epochs and {self.validations} validations; both must be at least 1")
 
@@ -161,7 +165,7 @@ def train(
     step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
     if (folder / "state.json").is_file():
         step, best, best_step, history = resume(folder, trained, optimizer, settings)
-    seen = 0
+    seen, last = 0, False
     for epoch in range(settings.epochs):
         if before_epoch is not None:
             before_epoch(epoch, examples)
@@ -222,6 +226,8 @@ def train(
                 keep(folder, trained, optimizer, step, best, best_step, history, settings)
             if last:
                 break
+        if last:
+            break
     load_into(trained, load_file(folder / "best.safetensors"), folder)
     return Outcome(best, best_step, step, time.monotonic() - begun, history)
 
