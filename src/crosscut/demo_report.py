@@ -99,7 +99,7 @@ def recall_table(result: DemoResult) -> str:
     return (
         f"<table><tr><th>method</th>{head}</tr>{''.join(rows)}</table>"
         f"<p><small>Mean over {count} queries: enough to see, not to measure. ANNCUR leaves out singular values "
-        "under a hundredth of the largest: where anchor items number about as many as anchor queries they are noise.</small></p>"
+        "under a hundredth of the largest: with as many anchor items as anchor queries they are noise.</small></p>"
     )
 
 
