@@ -98,8 +98,8 @@ def recall_table(result: DemoResult) -> str:
     count = len(next(iter(result.recalls["rnr"].values())))
     return (
         f"<table><tr><th>method</th>{head}</tr>{''.join(rows)}</table>"
-        f"<p><small>Mean over {count} queries: enough to see, not to measure. ANNCUR dips where its anchor items "
-        "number about as many as the anchor queries: a square pseudo-inverse multiplies noise.</small></p>"
+        f"<p><small>Mean over {count} queries: enough to see, not to measure. ANNCUR leaves out singular values "
+        "under a hundredth of the largest: with as many anchor items as anchor queries they are noise.</small></p>"
     )
 
 
