@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import InputError, MissingDependency
-from crosscut.evaluation.measures import interval
+from crosscut.evaluation.measures import interval, recall
 from crosscut.index import Index
 from crosscut.index.making import exhaustive
 from crosscut.scorers.base import Floats
@@ -84,7 +84,8 @@ def evaluate(
             values: dict[str, Floats] = {}
             if truth is not None:
                 for size in k:
-                    shares = [_recall(row, hits.scored, size) for row, hits in zip(truth, found, strict=True)]
+                    least = min(size, len(index))
+                    shares = [recall(row, hits.scored, least) for row, hits in zip(truth, found, strict=True)]
                     values[f"recall of top {size}"] = np.array(shares)
             if judgements:
                 run = {id: {hit.id: hit.score for hit in hits} for id, hits in zip(queries, found, strict=True)}
@@ -96,11 +97,6 @@ def evaluate(
             if progress is not None:
                 progress("searching", done, len(methods) * len(budgets))
     return records
-
-
-def _recall(truth: Floats, scored: Any, k: int) -> float:
-    best = set(np.lexsort((np.arange(len(truth)), -truth))[:k].tolist())
-    return len(best & set(scored.tolist())) / max(1, min(k, int(np.isfinite(truth).sum())))
 
 
 def _relevance(judgements: dict[str, dict[str, float]], run: dict[str, dict[str, float]]) -> dict[str, Floats]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.evaluation.measures import interval
+from crosscut.evaluation.measures import interval, recall
 from crosscut.index.state import NEEDS_ANCHORS, TAKES_FIRST, FirstChoice, State
 from crosscut.scorers.base import Floats, Positions, Request
 from crosscut.search.hits import Hits
@@ -120,11 +120,10 @@ class Fold:
 
     def recalls(self, found: Sequence[Hits], k: int) -> list[float]:
         """Share of each query's true top k that was scored; what is removed is not there."""
-        shares = []
-        for row, hits in enumerate(found):
-            best = _best(self.truth[row], self.state.alive, k)
-            shares.append(len(best & set(hits.scored.tolist())) / max(len(best), 1))
-        return shares
+        alive = self.state.alive
+        there = np.where(alive, self.truth, -np.inf)
+        size = min(k, int(alive.sum()))
+        return [recall(row, hits.scored, size) for row, hits in zip(there, found, strict=True)]
 
 
 def folds_of(
@@ -265,8 +264,3 @@ def _fixed(paths: Sequence[Path]) -> list[tuple[float, float]]:
         at = [int(np.searchsorted(path.calls, size, side="right")) - 1 for path in paths]
         means.append((size, float(np.mean([p.recall[j] if j >= 0 else 0.0 for p, j in zip(paths, at, strict=True)]))))
     return means
-
-
-def _best(truth: npt.NDArray[Any], alive: npt.NDArray[np.bool_], k: int) -> set[int]:
-    values = np.where(alive, truth, -np.inf)
-    return set(np.lexsort((np.arange(len(values)), -values))[: min(k, int(alive.sum()))].tolist())

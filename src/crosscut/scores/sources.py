@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ Scores: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = slice | npt.NDArray[Any]
 
 
-class Source:
+class Source(ABC):
     """One file of scores. `items_id` names the item list that places refer to."""
 
     def __init__(self, record: Record) -> None:
@@ -47,13 +48,13 @@ class Source:
         """In the order in which they may be deleted."""
         return [self.record.path]
 
+    @abstractmethod
     def load(self) -> Any:
         """What `row` needs of the file, checked; the store keeps it for a while."""
-        raise NotImplementedError
 
+    @abstractmethod
     def row(self, row: int, loaded: Any) -> tuple[Places, Scores]:
         """Places in the item list, and the scores there."""
-        raise NotImplementedError
 
 
 class DenseBlock(Source):
