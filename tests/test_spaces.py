@@ -130,3 +130,17 @@ def test_wild_vectors_do_not_overflow() -> None:
     vectors = Vectors(np.ones((4, 2), dtype=np.float32))
     (row,) = predictions(vectors, [np.array([1e30, 1e30])])
     assert np.isfinite(row).all()
+
+
+def test_anchor_scores_of_new_items_are_estimated_from_their_vectors() -> None:
+    from crosscut.spaces.extension import extended_scores
+
+    rng = np.random.default_rng(0)
+    vectors, weights = rng.normal(size=(300, 6)), rng.normal(size=(6, 20))
+    scores = (vectors @ weights).T + 5.0  # (20 × 300)
+    measured = np.ones(280, np.bool_)
+    guess = extended_scores(scores[:, :280], vectors[:280], vectors[280:], measured, 20)
+    assert np.abs(guess - scores[:, 280:]).max() < 0.2
+    blind = extended_scores(scores[:, :280], None, None, measured, 3)
+    np.testing.assert_allclose(blind, np.repeat(scores[:, :280].mean(axis=1)[:, None], 3, axis=1))
+    assert not extended_scores(scores[:, :280], vectors[:280], vectors[280:], ~measured, 20).any()
