@@ -11,7 +11,7 @@ from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.tokens import matched
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.onnx import OnnxCrossEncoder, alike
+from crosscut.scorers.onnx import TOKENS_PER_CALL, OnnxCrossEncoder, alike
 from tests.tiny_models import sentences, write_encoder
 
 torch = pytest.importorskip("torch")
@@ -173,7 +173,7 @@ def test_groups_cover_every_row_once() -> None:
     groups = list(alike(lengths, 10))
     assert sorted(np.concatenate(groups).tolist()) == list(range(500))
     for rows in groups:
-        assert len(rows) == 1 or (10 + lengths[rows].max()) * len(rows) <= 3072
+        assert len(rows) == 1 or (10 + lengths[rows].max()) * len(rows) <= TOKENS_PER_CALL
 
 
 def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.encoders.folder import DEFAULT, ModelFolder
-from crosscut.encoders.states import TOKENS_PER_CALL, encode_alone
+from crosscut.encoders.states import of_one_length
 from crosscut.encoders.tokens import Tokens
 
 Vectors = npt.NDArray[np.float32]
@@ -49,16 +49,13 @@ class OnnxDualEncoder:
 
     def _encode(self, tokens: Sequence[Tokens]) -> Vectors:
         vectors = np.empty((len(tokens), self.dimension), np.float32)
-        by_length: dict[int, list[int]] = {}
-        for place, text in enumerate(tokens):
-            by_length.setdefault(len(text.ids), []).append(place)
-        for length, places in sorted(by_length.items()):
-            step = max(1, TOKENS_PER_CALL // length)
-            for start in range(0, len(places), step):
-                group = places[start : start + step]
-                states = np.stack(encode_alone(self._lower, [tokens[place] for place in group]))
-                roles = np.stack([tokens[place].roles for place in group])
-                (vectors[group],) = self._dual.run(None, {"states": states, "roles": roles})
+
+        def encode(group: list[int]) -> None:
+            states = self._lower.run({"input_ids": np.stack([tokens[place].ids for place in group])})
+            roles = np.stack([tokens[place].roles for place in group])
+            vectors[group] = self._dual.run({"states": states, "roles": roles})
+
+        self._dual.map(encode, of_one_length(tokens))
         return vectors
 
     def __repr__(self) -> str:

@@ -9,13 +9,11 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from crosscut.encoders.session import Session
 from crosscut.encoders.tokens import Tokenizer
 from crosscut.errors import InputError
-
-if TYPE_CHECKING:
-    import onnxruntime
 
 FORMAT = 2
 DEFAULT = "default"
@@ -32,7 +30,7 @@ class ModelFolder:
     Parameters
     ----------
     path : the folder, or "default".
-    threads : CPU threads of each session; by default every core.
+    threads : how many calls of a model run at a time, each on a thread of its own; by default one a core.
     """
 
     def __init__(self, path: str | Path = DEFAULT, *, threads: int | None = None) -> None:
@@ -65,28 +63,15 @@ class ModelFolder:
             self.path / "tokenizer.json", query_tokens=limits["query"], item_tokens=limits["item"]
         )
 
-    def session(self, name: str) -> onnxruntime.InferenceSession:
-        """An ONNX session of one file of the folder."""
-        import onnxruntime
-
+    def session(self, name: str) -> Session:
+        """One file of the folder, ready to run."""
         path = self.path / name
         if not path.is_file():
             raise InputError(
                 f"the model at {str(self.path)!r} has no {name}; it holds "
                 f"{sorted(file.name for file in self.path.glob('*.onnx'))}"
             )
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        # idle threads must not burn a core between the rounds of a search
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
-            return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises a family of unrelated exceptions for damaged files
-            raise InputError(
-                f"{str(path)!r} is not a readable ONNX model ({error}); export or install it again"
-            ) from error
+        return Session(path, self.threads)
 
     def fingerprint(self, *names: str) -> str:
         """SHA-256, shortened, of the files that scores depend on."""

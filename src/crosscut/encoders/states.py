@@ -9,49 +9,54 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.encoders.session import TOKENS_PER_CALL, Session
 from crosscut.encoders.tokens import Tokens
 
 States = npt.NDArray[np.floating]
-TOKENS_PER_CALL = 4096
 
 
-def encode_alone(session: Any, texts: Sequence[Tokens]) -> list[States]:
+def of_one_length(texts: Sequence[Tokens], tokens: int = TOKENS_PER_CALL) -> list[list[int]]:
+    """Places of texts in groups of exactly one length, at most `tokens` tokens each: no padding, nothing to mask."""
+    by_length: dict[int, list[int]] = {}
+    for place, text in enumerate(texts):
+        by_length.setdefault(len(text.ids), []).append(place)
+    groups = []
+    for length, places in sorted(by_length.items(), reverse=True):  # the longest first: short ones even out the end
+        step = max(1, tokens // length)
+        groups += [places[start : start + step] for start in range(0, len(places), step)]
+    return groups
+
+
+def encode_alone(lower: Session, texts: Sequence[Tokens]) -> list[States]:
     """States (length × D) of each text.
 
     Texts run together only with texts of their own length. Without padding a text's states are the same
     whoever it is batched with, so what is rounded to float16 here never depends on the order in which items
     were asked for.
     """
-    states: list[States | None] = [None] * len(texts)
-    by_length: dict[int, list[int]] = {}
-    for place, text in enumerate(texts):
-        by_length.setdefault(len(text.ids), []).append(place)
-    for length, places in sorted(by_length.items()):
-        step = max(1, TOKENS_PER_CALL // length)
-        for start in range(0, len(places), step):
-            group = places[start : start + step]
-            ids = np.stack([texts[place].ids for place in group])  # (b, l)
-            (result,) = session.run(None, {"input_ids": ids})  # (b, l, D)
-            for place, one in zip(group, result, strict=True):
-                states[place] = one
-    return [one for one in states if one is not None]
+    states: list[States] = [np.empty(0)] * len(texts)
+
+    def encode(group: list[int]) -> None:
+        for place, one in zip(group, lower.run({"input_ids": np.stack([texts[p].ids for p in group])}), strict=True):
+            states[place] = one
+
+    lower.map(encode, of_one_length(texts))
+    return states
 
 
 class ItemStates:
     """The states of a corpus, filled in as they are needed."""
 
-    def __init__(self, session: Any, tokens: Sequence[Tokens], width: int, cache_bytes: int) -> None:
-        self.session = session
+    def __init__(self, lower: Session, tokens: Sequence[Tokens], width: int, cache_bytes: int) -> None:
+        self.lower = lower
         self.tokens = list(tokens)
         self.lengths = np.asarray([len(text.ids) for text in tokens], np.int64)  # (n,)
         self.starts = np.cumsum(self.lengths) - self.lengths
-        half = "16" in session.get_outputs()[0].type  # float16, or float32 in an exact export
-        self.dtype = np.dtype(np.float16 if half else np.float32)
+        self.dtype = lower.dtype
         held = np.cumsum(self.lengths) * width * self.dtype.itemsize <= cache_bytes
         self.kept = int(held.sum())  # items past this one are never kept
         self.known = np.zeros(len(self.tokens), np.bool_)
@@ -63,7 +68,7 @@ class ItemStates:
         """Make sure that the kept ones among `positions` are known; return the states of the others."""
         with self._lock:
             missing = np.unique(positions[~self.known[positions]])
-            states = encode_alone(self.session, [self.tokens[position] for position in missing])
+            states = encode_alone(self.lower, [self.tokens[position] for position in missing])
             passing = {}
             for position, one in zip(missing.tolist(), states, strict=True):
                 if position < self.kept:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.encoders.folder import DEFAULT, ModelFolder
+from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.states import ItemStates, States, encode_alone
 from crosscut.encoders.tokens import Tokens, matched
 from crosscut.errors import InputError, ScorerError
@@ -80,42 +81,52 @@ class BoundOnnxCrossEncoder:
 
     def score(self, query: Any, positions: Positions) -> Floats:
         """Scores of one query with the items at `positions`, in that order."""
+        return self.score_many([(query, positions)])[0]
+
+    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
+        """The scores of every request; their pairs go to the model in groups of about one length, side by side."""
+        queries = [self._query(str(query)) for query, _ in requests]
+        wanted = [self._checked(positions) for _, positions in requests]
+        scores = [np.empty(len(positions), np.float64) for positions in wanted]
+        if not sum(map(len, wanted)):
+            return scores
+        passing = self.items.fill(np.concatenate(wanted))
+        lengths = [self.items.lengths[positions] for positions in wanted]
+        sizes = [len(tokens.ids) for _, tokens in queries]
+        total = sum(size * len(some) + int(some.sum()) for size, some in zip(sizes, lengths, strict=True))
+        limit = min(TOKENS_PER_CALL, -(-total // self.model.folder.threads))  # every thread gets its share
+        groups = [(r, rows) for r, size in enumerate(sizes) for rows in alike(lengths[r], size, tokens=limit)]
+
+        def meet(group: tuple[int, Positions]) -> None:
+            request, rows = group
+            scores[request][rows] = self._meet(*queries[request], wanted[request][rows], passing)
+
+        self.model._cross.map(meet, groups)
+        return scores
+
+    def _meet(self, states: States, tokens: Tokens, positions: Positions, passing: dict[int, States]) -> Floats:
+        """One call of the model: a query with some items."""
+        item_states, item_roles, item_keys, item_lengths = self.items.grid(positions, passing)
+        try:
+            return self.model._cross.run(
+                {
+                    "query_states": states[None],
+                    "query_roles": tokens.roles[None],
+                    "item_states": item_states,
+                    "item_roles": matched(item_roles, item_keys, tokens),
+                    "item_lengths": item_lengths,
+                }
+            )
+        except Exception as error:  # onnxruntime's exceptions share no base class of their own
+            raise ScorerError(f"the cross-encoder failed on {len(positions)} pairs: {error}") from error
+
+    def _checked(self, positions: Positions) -> Positions:
         positions = np.asarray(positions, np.int64)
         if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
             raise InputError(
                 f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} items"
             )
-        scores = np.empty(len(positions), np.float64)
-        if not len(positions):
-            return scores
-        states, tokens = self._query(str(query))
-        passing = self.items.fill(positions)
-        for rows in alike(self.items.lengths[positions], len(tokens.ids)):
-            item_states, item_roles, item_keys, item_lengths = self.items.grid(positions[rows], passing)
-            try:
-                (result,) = self.model._cross.run(
-                    None,
-                    {
-                        "query_states": states[None],
-                        "query_roles": tokens.roles[None],
-                        "item_states": item_states,
-                        "item_roles": matched(item_roles, item_keys, tokens),
-                        "item_lengths": item_lengths,
-                    },
-                )
-            except Exception as error:  # onnxruntime's exceptions share no base class of their own
-                raise ScorerError(f"the cross-encoder failed on {len(rows)} pairs: {error}") from error
-            scores[rows] = result
-        return scores
-
-    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        """The scores of every request; items that are new to several of them are encoded together first."""
-        wanted = [np.asarray(positions, np.int64) for _, positions in requests]
-        if wanted and self.items.kept == len(self):
-            together = np.concatenate(wanted)
-            if together.size and together.min() >= 0 and together.max() < len(self):
-                self.items.fill(together)
-        return [self.score(query, positions) for (query, _), positions in zip(requests, wanted, strict=True)]
+        return positions
 
     def _query(self, query: str) -> tuple[States, Tokens]:
         """States of a query; the rounds of a search come back to the same one."""
@@ -128,17 +139,19 @@ class BoundOnnxCrossEncoder:
         return self._queries[query]
 
 
-def alike(lengths: Positions, query: int, *, tokens: int = 3072, slack: float = 0.1) -> Iterator[Positions]:
-    """Rows in groups of nearly equal length: at most `tokens` tokens each, `slack` of them padding."""
+def alike(lengths: Positions, query: int, *, tokens: int = TOKENS_PER_CALL, call: int = 12) -> Iterator[Positions]:
+    """Rows in groups of nearly equal length, at most `tokens` tokens each.
+
+    A longer row joins a group while the padding it brings costs less than a call of its own, which takes about as long
+    as `call` tokens.
+    """
     order = np.argsort(lengths, kind="stable")
-    start, real = 0, 0
-    for place, row in enumerate(order.tolist()):
-        size = query + int(lengths[row])
-        count = place - start + 1
-        padded = size * count
-        if count > 1 and (padded > tokens or (count > 8 and padded - real - size > slack * padded)):
+    sizes = query + lengths[order]
+    start = 0
+    for place in range(1, len(order)):
+        count = place - start
+        if (sizes[place] - sizes[place - 1]) * count > call or sizes[place] * (count + 1) > tokens:
             yield order[start:place]
-            start, real = place, 0
-        real += size
-    if start < len(order):
+            start = place
+    if len(order):
         yield order[start:]

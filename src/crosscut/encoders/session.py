@@ -1,0 +1,68 @@
+"""ONNX graphs, run one call a core.
+
+The products of a small transformer fill one core's caches at a few hundred tokens, and splitting them over cores costs
+more than it brings. So a call is the work of one thread, and calls run side by side.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import InputError
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+TOKENS_PER_CALL = 1024
+
+
+class Session:
+    """One graph; `threads` calls of it run at a time."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import onnxruntime
+
+        self.threads = threads
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises a family of unrelated exceptions for damaged files
+            raise InputError(
+                f"{str(path)!r} is not a readable ONNX model ({error}); export or install it again"
+            ) from error
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type of the output: float16, or float32 in an exact export."""
+        return np.dtype(np.float16 if "16" in self._session.get_outputs()[0].type else np.float32)
+
+    def run(self, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """One call, on the calling thread."""
+        (result,) = self._session.run(None, dict(inputs))
+        array: npt.NDArray[Any] = result
+        return array
+
+    def map(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+        """`work` of every part, in order; it calls `run` of this session or another, never `map`."""
+        if self.threads == 1 or len(parts) < 2:
+            return [work(part) for part in parts]
+        return list(_pool(self.threads).map(work, parts))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="crosscut-model")
+
+
+# threads do not survive a fork: a child makes its own
+os.register_at_fork(after_in_child=_pool.cache_clear)
