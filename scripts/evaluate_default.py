@@ -116,15 +116,12 @@ def world(path: Path, wordnet: WordNet) -> dict[str, object]:
 
 def embed_states(encoder: OnnxDualEncoder, bound: BoundOnnxCrossEncoder) -> np.ndarray:
     """Vectors from the states that the cross-encoder keeps: the two models share their lower layers."""
-    states = bound.items
+    items = bound.items
     vectors = np.empty((len(bound), encoder.dimension), np.float32)
-    for length in np.unique(states.lengths):
-        places = np.flatnonzero(states.lengths == length)
-        for start in range(0, len(places), 32):
-            some = places[start : start + 32]
-            passing = states.fill(some)
-            grid, roles, _, _ = states.grid(some, passing)
-            vectors[some] = encoder._dual.run(None, {"states": grid, "roles": roles})[0]
+    for start in range(0, len(bound), 1024):
+        some = np.arange(start, min(start + 1024, len(bound)))
+        passing = items.fill(some)
+        vectors[some] = encoder._encode([items.tokens[p] for p in some], [items.of(p, passing) for p in some])
     return vectors
 
 

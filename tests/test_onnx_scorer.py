@@ -169,11 +169,11 @@ def test_errors_are_sentences(folder: Path, tmp_path: Path) -> None:
 
 
 def test_groups_cover_every_row_once() -> None:
-    lengths = np.random.default_rng(0).integers(1, 200, 500)
-    groups = list(alike(lengths, 10))
+    sizes = np.random.default_rng(0).integers(11, 210, 500)
+    groups = list(alike(sizes))
     assert sorted(np.concatenate(groups).tolist()) == list(range(500))
     for rows in groups:
-        assert len(rows) == 1 or (10 + lengths[rows].max()) * len(rows) <= TOKENS_PER_CALL
+        assert len(rows) == 1 or sizes[rows].max() * len(rows) <= TOKENS_PER_CALL
 
 
 def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.encoders.folder import DEFAULT, ModelFolder
-from crosscut.encoders.states import of_one_length
+from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
+from crosscut.encoders.states import States, of_one_length
 from crosscut.encoders.tokens import Tokens
 
 Vectors = npt.NDArray[np.float32]
@@ -21,13 +21,12 @@ class OnnxDualEncoder:
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
         self.fingerprint = folder.fingerprint("lower.onnx", "dual.onnx")
-        self._lower = folder.session("lower.onnx")
-        self._dual = folder.session("dual.onnx")
+        self._lower, self._dual = folder.lower, folder.session("dual.onnx")
 
     @classmethod
     def load(cls, path: str | Path = DEFAULT, *, threads: int | None = None) -> OnnxDualEncoder:
         """The model in the box, or the one in a folder written by `crosscut train dual-encoder`."""
-        return cls(ModelFolder(path, threads=threads))
+        return cls(open_folder(path, threads=threads))
 
     @property
     def dimension(self) -> int:
@@ -35,7 +34,8 @@ class OnnxDualEncoder:
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """One vector per query; marked mentions are seen."""
-        return self._encode([self.folder.tokenizer.query(text) for text in texts])
+        read = self.folder.read_queries(texts)
+        return self._encode([tokens for _, tokens in read], [states for states, _ in read])
 
     def encode_items(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Vectors:
         """One vector per item; `progress(n)` is called with the number of items done since the last call."""
@@ -47,13 +47,16 @@ class OnnxDualEncoder:
                 progress(len(part))
         return vectors
 
-    def _encode(self, tokens: Sequence[Tokens]) -> Vectors:
+    def _encode(self, tokens: Sequence[Tokens], states: Sequence[States] | None = None) -> Vectors:
         vectors = np.empty((len(tokens), self.dimension), np.float32)
 
         def encode(group: list[int]) -> None:
-            states = self._lower.run({"input_ids": np.stack([tokens[place].ids for place in group])})
+            if states is None:
+                read = self._lower.run({"input_ids": np.stack([tokens[place].ids for place in group])})
+            else:
+                read = np.stack([states[place] for place in group])
             roles = np.stack([tokens[place].roles for place in group])
-            vectors[group] = self._dual.run({"states": states, "roles": roles})
+            vectors[group] = self._dual.run({"states": read, "roles": roles})
 
         self._dual.map(encode, of_one_length(tokens))
         return vectors

@@ -8,15 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from crosscut.encoders.session import Session
-from crosscut.encoders.tokens import Tokenizer
+from crosscut.encoders.states import States, encode_alone
+from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 DEFAULT = "default"
+REMEMBERED_QUERIES = 256
 
 
 def default_folder() -> Path:
@@ -62,6 +69,8 @@ class ModelFolder:
         self.tokenizer = Tokenizer(
             self.path / "tokenizer.json", query_tokens=limits["query"], item_tokens=limits["item"]
         )
+        self._queries: OrderedDict[str, tuple[States, Tokens]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def session(self, name: str) -> Session:
         """One file of the folder, ready to run."""
@@ -73,6 +82,22 @@ class ModelFolder:
             )
         return Session(path, self.threads)
 
+    @cached_property
+    def lower(self) -> Session:
+        """The layers that read a text alone."""
+        return self.session("lower.onnx")
+
+    def read_queries(self, texts: Sequence[str]) -> list[tuple[States, Tokens]]:
+        """States and tokens of queries; the dual encoder, the cross-encoder and every round ask for the same ones."""
+        with self._lock:
+            new = [text for text in dict.fromkeys(texts) if text not in self._queries]
+            tokens = [self.tokenizer.query(text) for text in new]
+            self._queries |= zip(new, zip(encode_alone(self.lower, tokens), tokens, strict=True), strict=True)
+            read = [self._queries[text] for text in texts]
+            while len(self._queries) > REMEMBERED_QUERIES:
+                self._queries.popitem(last=False)
+        return read
+
     def fingerprint(self, *names: str) -> str:
         """SHA-256, shortened, of the files that scores depend on."""
         digest = hashlib.sha256()
@@ -83,3 +108,14 @@ class ModelFolder:
             digest.update(name.encode())
             digest.update(path.read_bytes())
         return digest.hexdigest()[:16]
+
+
+_open: WeakValueDictionary[tuple[Any, ...], ModelFolder] = WeakValueDictionary()
+
+
+def open_folder(path: str | Path = DEFAULT, *, threads: int | None = None) -> ModelFolder:
+    """A model folder; a cross-encoder and a dual encoder of one folder share it, and so their lower layers."""
+    folder = ModelFolder(path, threads=threads)
+    files = sorted(folder.path.iterdir())
+    state = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return _open.setdefault((str(folder.path.resolve()), folder.threads, *state), folder)

@@ -1,13 +1,13 @@
 """The split encoder as ONNX graphs, written node by node from its weights.
 
     lower.onnx   input_ids (b × l)                                     → states (b × l × D), float16
-    cross.onnx   query_states (1 × lq × D), query_roles (1 × lq),
-                 item_states (b × li × D), item_roles (b × li),
-                 item_lengths (b)                                      → scores (b)
+    cross.onnx   states (b × l × D), roles (b × l), items (b),
+                 lengths (b)                                           → scores (b)
     dual.onnx    states (b × l × D), roles (b × l)                     → vectors (b × D), unit length
 
-Texts of one call of `lower` and `dual` have one length: no padding, so nothing to mask. In `cross` the
-items of a call may be padded to a common length; the attention masks what is past an item's own end.
+Texts of one call of `lower` and `dual` have one length: no padding, so nothing to mask. In `cross` a row is a pair:
+the query's tokens, then the item's, which begin at `items`. Pairs of any queries share a call, padded to a common
+length; the attention masks what is past a pair's own end.
 
 Matrices may be kept in eight bits (one scale per output) or sixteen; a Cast and a Mul of constants bring
 them back to float32 when a session is made, so all arithmetic is float32.
@@ -167,30 +167,27 @@ def cross_graph(
     graph = Graph(precision, heads, epsilon)
     width = weights["roles.weight"].shape[1]
     table = graph.small(weights["roles.weight"])
-    sides = {}
-    for side in ("query", "item"):
-        wide = graph.node("Cast", [f"{side}_states"], to=FLOAT)
-        sides[side] = graph.node("Add", [wide, graph.node("Gather", [table, f"{side}_roles"])])
-    shape = graph.node("Shape", ["item_roles"])
-    b, li = (graph.node("Gather", [shape, graph.whole(axis)]) for axis in (0, 1))  # (1,) each
-    lq = graph.node("Gather", [graph.node("Shape", ["query_roles"]), graph.whole(1)])
-    one_each = graph.node("Concat", [b, lq, graph.whole(width)], axis=0)
-    query = graph.node("Expand", [sides["query"], one_each])  # (b, lq, D)
-    x = graph.node("Concat", [query, sides["item"]], axis=1)  # (b, lq + li, D)
-    # key mask (b × lq + li): every query token, and item tokens before the item's own end
-    ends = graph.node("Unsqueeze", [graph.node("Add", ["item_lengths", lq]), graph.whole(1)])  # (b, 1)
-    total = graph.node("Add", [lq, li])
+    wide = graph.node("Cast", ["states"], to=FLOAT)
+    x = graph.node("Add", [wide, graph.node("Gather", [table, "roles"])])  # (b, l, D)
+    # key mask (b × l): tokens before the pair's own end
     zero, one = graph.constant(np.asarray(0, np.int64)), graph.constant(np.asarray(1, np.int64))
-    places = graph.node("Range", [zero, graph.node("Squeeze", [total]), one])  # (lq + li,)
+    l_ = graph.node("Gather", [graph.node("Shape", ["roles"]), one])
+    places = graph.node("Range", [zero, l_, one])  # (l,)
+    ends = graph.node("Unsqueeze", ["lengths", graph.whole(1)])  # (b, 1)
     mask = graph.node("Cast", [graph.node("Less", [places, ends])], to=6)  # int32
+    # where the head reads: the query's [CLS] and, for [EMB], the item's
+    starts = graph.node("Unsqueeze", ["items", graph.whole(1)])  # (b, 1)
+    firsts = graph.node("Mul", [starts, zero])
+    read = [firsts] if head == "cls" else [firsts, starts]
+    read_at = graph.node("Unsqueeze", [graph.node("Concat", read, axis=1), graph.whole(2)])  # (b, 1 or 2, 1)
     for number in range(layers - 1):
         x = graph.layer(weights, f"upper.{number}", x, mask=mask)
-    heads_of = graph.whole(0) if head == "cls" else graph.node("Concat", [graph.whole(0), lq], axis=0)
-    asked = graph.node("Gather", [x, heads_of], axis=1)  # (b, 1 or 2, D)
     if trim:
+        asked = graph.node("GatherND", [x, read_at], batch_dims=1)  # (b, 1 or 2, D)
         ends_ = graph.layer(weights, f"upper.{layers - 1}", x, mask=mask, asked=asked)
     else:
-        ends_ = graph.node("Gather", [graph.layer(weights, f"upper.{layers - 1}", x, mask=mask), heads_of], axis=1)
+        x = graph.layer(weights, f"upper.{layers - 1}", x, mask=mask)
+        ends_ = graph.node("GatherND", [x, read_at], batch_dims=1)
     if head == "cls":
         first = graph.node("Squeeze", [ends_, graph.whole(1)])  # (b, D)
         scored = graph.node("MatMul", [first, graph.constant(weights["linear.weight"].T)])
@@ -204,11 +201,10 @@ def cross_graph(
     if "offset" in weights:
         scores = graph.node("Sub", [scores, graph.constant(np.asarray(weights["offset"], np.float32))])
     inputs = {
-        "query_states": (states, [1, "lq", width]),
-        "query_roles": (INT64, [1, "lq"]),
-        "item_states": (states, ["b", "li", width]),
-        "item_roles": (INT64, ["b", "li"]),
-        "item_lengths": (INT64, ["b"]),
+        "states": (states, ["b", "l", width]),
+        "roles": (INT64, ["b", "l"]),
+        "items": (INT64, ["b"]),
+        "lengths": (INT64, ["b"]),
     }
     return graph.finish("scores", inputs, (scores, FLOAT, ["b"]))
 

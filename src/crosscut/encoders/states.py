@@ -79,22 +79,9 @@ class ItemStates:
                     passing[position] = one
         return passing
 
-    def grid(
-        self, positions: npt.NDArray[np.int64], passing: dict[int, States]
-    ) -> tuple[States, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """States (b × l × D), roles and keys (b × l), and lengths (b) of some items, padded to the longest."""
-        lengths = self.lengths[positions]
-        longest = int(lengths.max())
-        states = np.zeros((len(positions), longest, self.flat.shape[1]), self.dtype)
-        roles = np.zeros((len(positions), longest), np.int64)
-        keys = np.zeros_like(roles)
-        for row, position in enumerate(positions.tolist()):
-            length = int(self.lengths[position])
-            if position < self.kept:
-                start = int(self.starts[position])
-                states[row, :length] = self.flat[start : start + length]
-            else:
-                states[row, :length] = passing[position]
-            roles[row, :length] = self.tokens[position].roles
-            keys[row, :length] = self.tokens[position].keys
-        return states, roles, keys, lengths
+    def of(self, position: int, passing: dict[int, States]) -> States:
+        """States (length × D) of one item, kept or passing."""
+        if position >= self.kept:
+            return passing[position]
+        start = self.starts[position]
+        return self.flat[start : start + self.lengths[position]]

@@ -6,22 +6,29 @@ scaled, together, and padding is masked out of the attention.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from crosscut.encoders.folder import DEFAULT, ModelFolder
+from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
 from crosscut.encoders.session import TOKENS_PER_CALL
-from crosscut.encoders.states import ItemStates, States, encode_alone
+from crosscut.encoders.states import ItemStates, States
 from crosscut.encoders.tokens import Tokens, matched
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import Floats, Positions, Request
 
 CACHE_BYTES = 2 << 30
-REMEMBERED_QUERIES = 256
+
+
+class Pair(NamedTuple):
+    """A query and an item, read apart: states (length × D) and roles (length) of either."""
+
+    query: States
+    query_roles: Positions
+    item: States
+    item_roles: Positions
 
 
 class OnnxCrossEncoder:
@@ -34,13 +41,12 @@ class OnnxCrossEncoder:
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
         self.fingerprint = folder.fingerprint("lower.onnx", "cross.onnx")
-        self._lower = folder.session("lower.onnx")
-        self._cross = folder.session("cross.onnx")
+        self._lower, self._cross = folder.lower, folder.session("cross.onnx")
 
     @classmethod
     def load(cls, path: str | Path = DEFAULT, *, threads: int | None = None) -> OnnxCrossEncoder:
         """The model in the box, or the one in a folder written by `crosscut train cross-encoder`."""
-        return cls(ModelFolder(path, threads=threads))
+        return cls(open_folder(path, threads=threads))
 
     def score(self, query: str, items: Sequence[str]) -> Floats:
         """Scores of a query with item texts, (len(items),)."""
@@ -64,7 +70,6 @@ class BoundOnnxCrossEncoder:
         for start in range(0, len(items), 4096):  # keeps the tokenizer's own copies small
             tokens += model.folder.tokenizer.items(items[start : start + 4096])
         self.items = ItemStates(model._lower, tokens, model.folder.width, cache_bytes)
-        self._queries: OrderedDict[str, tuple[States, Tokens]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.items.tokens)
@@ -84,41 +89,50 @@ class BoundOnnxCrossEncoder:
         return self.score_many([(query, positions)])[0]
 
     def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        """The scores of every request; their pairs go to the model in groups of about one length, side by side."""
-        queries = [self._query(str(query)) for query, _ in requests]
+        """The scores of every request; pairs of about one length go to the model together, whosever they are."""
+        queries = self.model.folder.read_queries([str(query) for query, _ in requests])
         wanted = [self._checked(positions) for _, positions in requests]
-        scores = [np.empty(len(positions), np.float64) for positions in wanted]
-        if not sum(map(len, wanted)):
-            return scores
-        passing = self.items.fill(np.concatenate(wanted))
-        lengths = [self.items.lengths[positions] for positions in wanted]
-        sizes = [len(tokens.ids) for _, tokens in queries]
-        total = sum(size * len(some) + int(some.sum()) for size, some in zip(sizes, lengths, strict=True))
-        limit = min(TOKENS_PER_CALL, -(-total // self.model.folder.threads))  # every thread gets its share
-        groups = [(r, rows) for r, size in enumerate(sizes) for rows in alike(lengths[r], size, tokens=limit)]
+        scores = np.empty(sum(map(len, wanted)), np.float64)
+        if not len(scores):
+            return [np.empty(0) for _ in wanted]
+        positions = np.concatenate(wanted)
+        passing = self.items.fill(positions)
+        pairs = [
+            Pair(states, tokens.roles, self.items.of(position, passing), roles)
+            for (states, tokens), some in zip(queries, wanted, strict=True)
+            for position, roles in zip(some.tolist(), self._roles(some, tokens), strict=True)
+        ]
+        sizes = np.asarray([len(pair.query) + len(pair.item) for pair in pairs])
+        limit = min(TOKENS_PER_CALL, -(-int(sizes.sum()) // self.model.folder.threads))  # every thread gets its share
 
-        def meet(group: tuple[int, Positions]) -> None:
-            request, rows = group
-            scores[request][rows] = self._meet(*queries[request], wanted[request][rows], passing)
+        def meet(rows: Positions) -> None:
+            scores[rows] = self._meet([pairs[row] for row in rows.tolist()])
 
-        self.model._cross.map(meet, groups)
-        return scores
+        self.model._cross.map(meet, list(alike(sizes, tokens=limit))[::-1])  # the longest first
+        return np.split(scores, np.cumsum([len(some) for some in wanted])[:-1])
 
-    def _meet(self, states: States, tokens: Tokens, positions: Positions, passing: dict[int, States]) -> Floats:
-        """One call of the model: a query with some items."""
-        item_states, item_roles, item_keys, item_lengths = self.items.grid(positions, passing)
+    def _roles(self, positions: Positions, query: Tokens) -> list[Positions]:
+        """Roles of every item's tokens once the query is known."""
+        if not len(positions):
+            return []
+        items = [self.items.tokens[position] for position in positions.tolist()]
+        roles = matched(np.concatenate([t.roles for t in items]), np.concatenate([t.keys for t in items]), query)
+        return np.split(roles, np.cumsum(self.items.lengths[positions])[:-1])
+
+    def _meet(self, pairs: Sequence[Pair]) -> Floats:
+        """One call of the model."""
+        starts = np.asarray([len(pair.query) for pair in pairs])
+        lengths = starts + [len(pair.item) for pair in pairs]
+        shape = (len(pairs), int(lengths.max()))
+        states = np.zeros((*shape, self.model.folder.width), self.items.dtype)
+        roles = np.zeros(shape, np.int64)
+        for row, (pair, start, end) in enumerate(zip(pairs, starts.tolist(), lengths.tolist(), strict=True)):
+            states[row, :start], states[row, start:end] = pair.query, pair.item
+            roles[row, :start], roles[row, start:end] = pair.query_roles, pair.item_roles
         try:
-            return self.model._cross.run(
-                {
-                    "query_states": states[None],
-                    "query_roles": tokens.roles[None],
-                    "item_states": item_states,
-                    "item_roles": matched(item_roles, item_keys, tokens),
-                    "item_lengths": item_lengths,
-                }
-            )
+            return self.model._cross.run({"states": states, "roles": roles, "items": starts, "lengths": lengths})
         except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise ScorerError(f"the cross-encoder failed on {len(positions)} pairs: {error}") from error
+            raise ScorerError(f"the cross-encoder failed on {len(pairs)} pairs: {error}") from error
 
     def _checked(self, positions: Positions) -> Positions:
         positions = np.asarray(positions, np.int64)
@@ -128,25 +142,15 @@ class BoundOnnxCrossEncoder:
             )
         return positions
 
-    def _query(self, query: str) -> tuple[States, Tokens]:
-        """States of a query; the rounds of a search come back to the same one."""
-        if query not in self._queries:
-            tokens = self.model.folder.tokenizer.query(query)
-            (states,) = encode_alone(self.model._lower, [tokens])
-            self._queries[query] = (states, tokens)
-            if len(self._queries) > REMEMBERED_QUERIES:
-                self._queries.popitem(last=False)
-        return self._queries[query]
 
-
-def alike(lengths: Positions, query: int, *, tokens: int = TOKENS_PER_CALL, call: int = 12) -> Iterator[Positions]:
-    """Rows in groups of nearly equal length, at most `tokens` tokens each.
+def alike(sizes: Positions, *, tokens: int = TOKENS_PER_CALL, call: int = 12) -> Iterator[Positions]:
+    """Rows in groups of nearly equal size, from small to large, at most `tokens` tokens each.
 
     A longer row joins a group while the padding it brings costs less than a call of its own, which takes about as long
     as `call` tokens.
     """
-    order = np.argsort(lengths, kind="stable")
-    sizes = query + lengths[order]
+    order = np.argsort(sizes, kind="stable")
+    sizes = sizes[order]
     start = 0
     for place in range(1, len(order)):
         count = place - start

@@ -19,14 +19,14 @@ import numpy.typing as npt
 from crosscut.scorers.base import Floats
 
 BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
-LARGE = 1 << 23  # from this many numbers on, one query is worth all cores
+LARGE = 1 << 23  # from this many float32 numbers on, one query is worth all cores
 
 
 def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
     """(q × d) query vectors times item vectors (n × d) → (q × n)."""
     half = array.dtype == np.float16
     vectors = queries.astype(np.float32 if half else array.dtype, copy=False)
-    if len(vectors) == 1 and array.size >= LARGE and array.flags.c_contiguous and array.dtype.itemsize <= 4:
+    if len(vectors) == 1 and (half or array.size >= LARGE) and array.flags.c_contiguous and array.dtype.itemsize <= 4:
         return _one_query(array, vectors[0])[None, :]
     if half:
         return _widened(array, vectors)
