@@ -23,7 +23,7 @@ from crosscut.errors import InputError
 
 FORMAT = 3
 DEFAULT = "default"
-REMEMBERED_QUERIES = 256
+REMEMBERED_QUERIES = 128
 
 
 def default_folder() -> Path:
