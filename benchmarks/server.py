@@ -206,7 +206,8 @@ def main() -> None:
         try:
             single = one_client(server, texts[100:205])
             print(json.dumps(single, indent=1), flush=True)
-            asyncio.run(many_clients(server, texts[300:], min(45.0, arguments.seconds)))  # warm-up: query states fill their cache
+            # warm-up: the states of queries fill their cache
+            asyncio.run(many_clients(server, texts[300:], min(45.0, arguments.seconds)))
             before = memory(server.process.pid)
             slices = []
             for number in range(SLICES):  # in turns: the machine's speed drifts
