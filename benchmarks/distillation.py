@@ -20,8 +20,8 @@ import numpy as np
 
 import crosscut
 from crosscut.datasets.files import find, records
-from crosscut.evaluation.measures import interval, paired_interval, recall
 from crosscut.evaluation.report import machine, write_json
+from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.training.distill import Loss, distill
 from crosscut.training.jobs import Job, embed, start_model, tokenizer_of

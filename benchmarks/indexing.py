@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 import crosscut
-from crosscut.evaluation.measures import interval, paired_interval, recall
 from crosscut.evaluation.report import machine, write_json
+from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.factorization.inductive import InductiveFactors
 from crosscut.spaces.sparse import Pairs, items_per_query, queries_per_item, score_pairs, top_items

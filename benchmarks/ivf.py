@@ -62,6 +62,10 @@ def given(options: argparse.Namespace) -> Array | None:
     return None if options.centroids is None else np.load(options.centroids)
 
 
+def rules_of(options: argparse.Namespace) -> dict[str, Any]:
+    return {} if options.rules is None else {"rules": tuple(options.rules)}
+
+
 def keep(part: str, record: dict[str, Any], same: tuple[str, ...]) -> None:
     """Add a case to the results, with the load of the machine; a case that is run again replaces the old one."""
     record = {**record, "load_average": round(os.getloadavg()[0], 1)}
@@ -77,7 +81,7 @@ def quality(options: argparse.Namespace) -> None:
         items, train, test, gold = load(options.vectors, name)
         for lists in options.lists or [clusters.usual_lists(len(items))]:
             index = IVF.build(items, lists=lists, centroids=given(options))
-            tuned = tune(index, train, target=0.95, loss=options.loss, k=100)
+            tuned = tune(index, train, target=0.95, loss=options.loss, k=100, **rules_of(options))
             rows, limit = table_2(index, tuned, test, k=100, gold=gold, repeats=options.repeats)
             title = f"{name}: {index.n:,} items, {lists} lists, N = {tuned.lists}"
             console.print(as_table(rows, limit, 100, title))
@@ -317,6 +321,7 @@ def main() -> None:
     parser.add_argument("--centroids", type=Path, help="known centroids, .npy, instead of k-means")
     parser.add_argument("--queries", type=int, default=20, help="single queries timed by `growth`")
     parser.add_argument("--probes", type=int, default=32)
+    parser.add_argument("--rules", nargs="+", help="rules that `quality` compares; all when not given")
     parser.add_argument("--loss", type=float, default=0.02)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()

@@ -17,11 +17,11 @@ import numpy as np
 from rich.progress import track
 
 from crosscut.evaluation import plots
-from crosscut.evaluation.measures import paired_interval
 from crosscut.evaluation.replay import Report, replay
 from crosscut.evaluation.report import machine, write_json
 from crosscut.evaluation.studies import approximation, oracle_study, spectrum
 from crosscut.evaluation.world import World, make_world
+from crosscut.measures import paired_interval
 
 BUDGETS = (50, 100, 200, 500)
 KS = (1, 10, 100)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut import Index
-from crosscut.evaluation.measures import interval
+from crosscut.measures import interval
 from crosscut.scorers.callable import TextScorer
 
 TARGETS = (0.8, 0.9, 0.95, 0.98)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import crosscut
-from crosscut.evaluation.measures import recall
+from crosscut.measures import recall
 from crosscut.search.blend import choose_weights
 from crosscut.spaces import Vectors
 from tests.worlds import planted

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 import crosscut
 from crosscut import cli
 from crosscut.errors import InputError
-from crosscut.evaluation.measures import interval, paired_interval, recall
 from crosscut.evaluation.replay import normalisation, parse_method
 from crosscut.evaluation.studies import approximation, oracle_anchors, oracle_study, spectrum
 from crosscut.evaluation.world import make_world
+from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces import Vectors
 from tests.worlds import Planted, planted
 

@@ -22,7 +22,7 @@ from crosscut.datasets.bundled import WorldScores, load_scores, load_world
 from crosscut.datasets.records import Collection
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.errors import InputError
-from crosscut.evaluation.measures import recall
+from crosscut.measures import recall
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 from crosscut.search.hits import Hits

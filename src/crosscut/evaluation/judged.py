@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import InputError, MissingDependency
-from crosscut.evaluation.measures import interval, recall
 from crosscut.index import Index
 from crosscut.index.making import exhaustive
+from crosscut.measures import interval, recall
 from crosscut.scorers.base import Floats
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")

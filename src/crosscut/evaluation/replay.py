@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.evaluation.measures import interval, recall
 from crosscut.evaluation.world import World, make_world
+from crosscut.measures import interval, recall
 from crosscut.scorers.base import Floats
 from crosscut.search.hits import Hits
 from crosscut.search.methods import recipes

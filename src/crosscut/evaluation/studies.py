@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.evaluation.measures import interval
 from crosscut.evaluation.replay import SPLITS, per_query_recall
 from crosscut.evaluation.world import World
+from crosscut.measures import interval
 from crosscut.scorers.base import Floats, Positions
 from crosscut.search.estimators import softmax
 from crosscut.spaces.base import Array

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.evaluation.measures import interval, recall
 from crosscut.index.state import NEEDS_ANCHORS, TAKES_FIRST, FirstChoice, State
+from crosscut.measures import interval, recall
 from crosscut.scorers.base import Floats, Positions, Request
 from crosscut.search.hits import Hits
 from crosscut.search.recall import TARGETS, Path, RecallModel, calibrate, path_of
