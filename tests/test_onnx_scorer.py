@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.folder import REMEMBERED_QUERIES
 from crosscut.encoders.tokens import matched
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Scorer
@@ -174,6 +177,44 @@ def test_groups_cover_every_row_once() -> None:
     assert sorted(np.concatenate(groups).tolist()) == list(range(500))
     for rows in groups:
         assert len(rows) == 1 or sizes[rows].max() * len(rows) <= TOKENS_PER_CALL
+
+
+def test_padding_is_cheaper_than_a_call() -> None:
+    groups = list(alike(np.array([20, 20, 21, 90, 91]), call=12))
+    assert [rows.tolist() for rows in groups] == [[0, 1, 2], [3, 4]]
+    assert len(list(alike(np.full(100, 50), tokens=500))) == 10
+
+
+def test_encoders_of_a_folder_share_their_lower_layers_and_queries(folder: Path, tmp_path: Path) -> None:
+    cross, dual = OnnxCrossEncoder.load(folder), OnnxDualEncoder.load(folder)
+    assert cross.folder is dual.folder
+    assert OnnxCrossEncoder.load(folder, threads=1).folder is not cross.folder
+    dual.encode_queries(QUERIES)
+    read = cross.folder.read_queries(QUERIES)
+    assert all(
+        again is states for (again, _), (states, _) in zip(cross.folder.read_queries(QUERIES), read, strict=True)
+    )
+    cross.folder.read_queries([f"dog {number}" for number in range(2 * REMEMBERED_QUERIES)])
+    assert len(cross.folder._queries) == REMEMBERED_QUERIES
+    # a folder that was written anew is read anew
+    other = Path(shutil.copytree(folder, tmp_path / "model"))
+    first = OnnxCrossEncoder.load(other)
+    os.utime(other / "cross.onnx", ns=(1, 1))
+    assert OnnxCrossEncoder.load(other).folder is not first.folder
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_pairs_of_many_queries_share_calls_and_keep_their_scores(folder: Path, threads: int) -> None:
+    bound = OnnxCrossEncoder.load(folder, threads=threads).bind(ITEMS)
+    rng = np.random.default_rng(threads)
+    requests = [
+        (QUERIES[number % 3], rng.choice(len(ITEMS), size, replace=False)) for number, size in enumerate((5, 0, 43, 1))
+    ]
+    alone = OnnxCrossEncoder.load(folder, threads=1).bind(ITEMS)
+    for (query, positions), scores in zip(requests, bound.score_many(requests), strict=True):
+        expected = [alone.score(query, np.array([position]))[0] for position in positions]
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert [len(scores) for scores in bound.score_many([("a", []), ("b", [])])] == [0, 0]
 
 
 def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:

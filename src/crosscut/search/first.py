@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -94,7 +95,7 @@ class Dense:
             for j, vector, places in zip(have, vectors, found, strict=True):
                 picks[j] = rerank(self.space, vector, places, 0.0, counts[j])[0]
             return picks
-        for j, vector, row in zip(have, vectors, predictions(self.space, vectors), strict=True):
+        for j, vector, row in zip(have, vectors, chain.from_iterable(predictions(self.space, vectors)), strict=True):
             values = walks[j].mask(row, taken[j])
             places = best(values, counts[j], slack_for(counts[j]))
             picks[j] = rerank(self.space, vector, places, 0.0, counts[j])[0]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
 from crosscut.scorers.meter import Meter
-from crosscut.search.blas import few_threads
 from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.estimators import Estimator
 from crosscut.search.first import Drawn, FirstStage
@@ -31,7 +31,9 @@ from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
 from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
+from crosscut.vectors.blas import one_thread
 from crosscut.vectors.flat import predictions, rerank, slack_for
+from crosscut.vectors.products import LARGE, share
 
 
 @dataclass(frozen=True)
@@ -141,16 +143,19 @@ def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], last:
 
 def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep: bool) -> list[_Choice]:
     started = time.perf_counter()
-    with few_threads(len(walks)):
-        vectors = [_fit(plan, walk) / plan.offset.scale for walk in walks]
+    assert plan.space is not None
+    size = len(walks[0].account.positions)
+    large = (size - walks[0].fitted) * size * plan.space.d > LARGE // 8  # below, threads get in each other's way
+    with one_thread():
+        vectors = list((share if large else map)(lambda walk: _fit(plan, walk) / plan.offset.scale, walks))
     fitted = time.perf_counter()
     if plan.index is not None and isinstance(plan.selection, Top) and plan.shortlist is None and not keep:
         choices = _from_index(plan, plan.index, walks, counts, vectors)
     else:
         choices = _from_all(plan, walks, counts, vectors, keep)
-    share = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
+    spent = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
     for choice in choices:
-        choice.seconds = share
+        choice.seconds = spent
     return choices
 
 
@@ -175,31 +180,37 @@ def _from_all(
     """What the selection rule picks from the predictions of all items."""
     space, base = plan.space, plan.offset.base
     assert space is not None
-    choices = []
-    rows = predictions(space, vectors) if plan.shortlist is None else _short_predictions(space, vectors, walks)
-    for walk, count, u, row in zip(walks, counts, vectors, rows, strict=True):
+
+    def pick(asked: tuple[Walk, int, Floats, npt.NDArray[Any]]) -> _Choice:
+        walk, count, u, row = asked
         if isinstance(base, np.ndarray) or base:
             row += base  # (n), in place
         kept = row.astype(np.float32) if keep else None
         values = walk.mask(row)
 
-        def exact(places: Positions, number: int, u: Floats = u) -> tuple[Positions, Floats]:
+        def exact(places: Positions, number: int) -> tuple[Positions, Floats]:
             return rerank(space, u, places, base, number)
 
-        positions, estimates = plan.selection.pick(values, count, walk.rng, exact)
-        choices.append(_Choice(positions, estimates, Seconds(), kept))
+        return _Choice(*plan.selection.pick(values, count, walk.rng, exact), Seconds(), kept)
+
+    choices: list[_Choice] = []
+    chunks = predictions(space, vectors) if plan.shortlist is None else _short_predictions(space, vectors, walks)
+    for rows in chunks:  # of bounded size
+        part = slice(len(choices), len(choices) + len(rows))
+        asked = list(zip(walks[part], counts[part], vectors[part], rows, strict=True))
+        choices += share(pick, asked) if rows.size > LARGE else map(pick, asked)
     return choices
 
 
 def _short_predictions(
     space: Space, vectors: Sequence[Floats], walks: Sequence[Walk]
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """V u over each query's shortlist alone, −inf elsewhere (n)."""
+    """V u over a query's shortlist alone, −inf elsewhere: (1 × n) for one query after another."""
     for u, walk in zip(vectors, walks, strict=True):
         row = np.full(space.n, -np.inf, dtype=np.float32)
         if walk.allowed is not None:
             row[walk.allowed] = space.rows(walk.allowed) @ u
-        yield row
+        yield row[None]
 
 
 def _enough(walk: Walk, choice: _Choice) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ def top_items(k_d: int, vectors: Space | npt.ArrayLike, query_vectors: Array) ->
     space = as_space(vectors)
     wanted = [np.asarray(vector, dtype=np.float64) for vector in query_vectors]
     ranked = []
-    for vector, row in zip(wanted, predictions(space, wanted), strict=True):
+    for vector, row in zip(wanted, chain.from_iterable(predictions(space, wanted)), strict=True):
         ranked.append(rerank(space, vector, best(row, k_d, slack_for(k_d)), 0.0, k_d)[0])
     return ranked
 

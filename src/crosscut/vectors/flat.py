@@ -58,15 +58,15 @@ def slack_for(count: int) -> int:
 
 
 def predictions(space: Space, vectors: Sequence[Floats]) -> Iterator[npt.NDArray[Any]]:
-    """V u for one query vector after another, computed in batches of bounded size; each row may be written to."""
+    """V u for some query vectors after others, (q × n) of bounded size; they may be written to."""
     step = max(1, BATCH // max(space.n, 1))
     for start in range(0, len(vectors), step):
         chunk = np.stack(vectors[start : start + step])  # (q × d)
         # a wild u must not overflow the space's precision
         largest = np.abs(chunk).max(axis=1, initial=0.0)
         scales = np.where(largest > WILD, largest, 1.0)
-        for row, scale in zip(space.predict(chunk / scales[:, None]), scales, strict=True):  # (q × n)
-            row = row if row.flags.writeable else row.copy()
-            if scale != 1.0:
-                row *= row.dtype.type(scale)
-            yield row
+        rows = space.predict(chunk / scales[:, None])
+        rows = rows if rows.flags.writeable else rows.copy()
+        for wild in np.flatnonzero(scales != 1.0):
+            rows[wild] *= rows.dtype.type(scales[wild])
+        yield rows

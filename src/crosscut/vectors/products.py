@@ -1,24 +1,32 @@
-"""Products of item vectors and query vectors, at the speed of reading the item vectors.
+"""Products of item vectors and query vectors, at the speed of reading the item vectors, and work shared over cores.
 
-BLAS is best for a batch of queries and for column-major arrays. For one query over many row-major vectors it reads
-memory at two thirds of its speed; a compiled dot product per row, over all cores, reads at full speed. And numpy widens
-float16 one number at a time, ten times slower than memory: here float16 is widened by the processor's own instruction,
-in the dot product itself or block by block into a buffer that BLAS then takes.
+BLAS with threads of its own reads row-major vectors at two thirds of the memory's speed for one query, and its idle
+threads spin beside whatever follows. So cores are shared out here: a thread takes a block of items and either a
+compiled dot product per row (one query), or BLAS on one thread (a batch). And numpy widens float16 one number at a
+time, ten times slower than memory: here float16 is widened by the processor's own instruction, in the dot product
+itself or block by block into a buffer that BLAS then takes.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.scorers.base import Floats
+from crosscut.vectors.blas import one_thread
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
+NAME = "crosscut-product"  # of threads
 LARGE = 1 << 23  # from this many float32 numbers on, one query is worth all cores
 
 
@@ -28,11 +36,11 @@ def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
     vectors = queries.astype(np.float32 if half else array.dtype, copy=False)
     if len(vectors) == 1 and (half or array.size >= LARGE) and array.flags.c_contiguous and array.dtype.itemsize <= 4:
         return _one_query(array, vectors[0])[None, :]
-    if half:
-        return _widened(array, vectors)
-    if len(vectors) == 1:
+    if half and array.flags.f_contiguous and not array.flags.c_contiguous:
+        return _widened_columns(array, vectors)
+    if not half and len(vectors) == 1:
         return np.asarray(array @ vectors[0])[None, :]
-    return np.asarray(vectors @ array.T)
+    return _many_queries(array, vectors)
 
 
 def _one_query(array: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -43,18 +51,41 @@ def _one_query(array: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray
     workers = os.cpu_count() or 1
     step = -(-len(array) // (4 * workers))  # a few pieces each, so that a slow core does not hold up the rest
     pieces = [slice(start, start + step) for start in range(0, len(array), step)]
-    list(pool().map(lambda piece: kernels.dot(values[piece], vector, out[piece]), pieces))
+    share(lambda piece: kernels.dot(values[piece], vector, out[piece]), pieces)
+    return out
+
+
+def _many_queries(array: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    n, d = array.shape
+    out = np.empty((len(vectors), n), dtype=vectors.dtype)
+    block = BLOCK if array.dtype == np.float16 else 8 * BLOCK  # numbers
+
+    def part(start: int) -> None:
+        rows = array[start : start + step]
+        np.matmul(vectors, (widen(rows) if rows.dtype == np.float16 else rows).T, out=out[:, start : start + step])
+
+    step = max(1, block // max(d, 1))
+    with one_thread():
+        share(part, range(0, n, step))
     return out
 
 
 @cache
 def pool() -> ThreadPoolExecutor:
     """Threads for compiled loops, one a core."""
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="crosscut-product")
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix=NAME)
 
 
 # threads do not survive a fork: a child makes its own
 os.register_at_fork(after_in_child=pool.cache_clear)
+
+
+def share(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """`work` of every part, in order, over all cores; what is shared already is not shared again."""
+    inside = threading.current_thread().name.startswith(NAME)
+    if len(parts) < 2 or os.cpu_count() == 1 or inside:
+        return [work(part) for part in parts]
+    return list(pool().map(work, parts))
 
 
 def prepare(array: npt.NDArray[Any]) -> None:
@@ -75,16 +106,11 @@ def widen(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     return out.reshape(block.shape)
 
 
-def _widened(array: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _widened_columns(array: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Items in columns (Rᵀ): whole rows of R are widened."""
     n, d = array.shape
     out = np.zeros((len(vectors), n), dtype=np.float32)
-    if array.flags.f_contiguous and not array.flags.c_contiguous:  # Rᵀ: widen whole rows of R
-        step = max(1, BLOCK // max(n, 1))
-        for start in range(0, d, step):
-            out += vectors[:, start : start + step] @ widen(array.T[start : start + step])
-        return out
-    step = max(1, BLOCK // max(d, 1))
-    for start in range(0, n, step):
-        rows = widen(array[start : start + step])  # (step × d)
-        out[:, start : start + step] = vectors @ rows.T
+    step = max(1, BLOCK // max(n, 1))
+    for start in range(0, d, step):
+        out += vectors[:, start : start + step] @ widen(array.T[start : start + step])
     return out

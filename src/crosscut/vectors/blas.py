@@ -1,0 +1,51 @@
+"""One thread for BLAS while a search runs.
+
+numpy and scipy each bring a BLAS with threads of its own. Alternating between them, and with the threads of
+`products.py`, the idle threads of one spin while those of another work, and a fit of 1 ms takes 20. So both get one
+thread, and whoever has much to do shares it out by queries or by blocks of items (`products.share`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any
+
+import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
+from threadpoolctl import ThreadpoolController
+
+
+class _Limit:
+    """One thread for BLAS; nested and concurrent uses share the limit, lifted by the last to leave."""
+
+    def __init__(self, controller: ThreadpoolController) -> None:
+        self._controller = controller
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._limiter: Any = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with self._lock:
+            if self._depth == 0:
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._limiter.restore_original_limits()
+
+
+@cache
+def _limit() -> _Limit:
+    return _Limit(ThreadpoolController())
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """BLAS runs on the thread that calls it."""
+    return _limit().held()
