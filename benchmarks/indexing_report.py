@@ -159,7 +159,7 @@ def time_rows(records: Sequence[dict[str, Any]], price: float) -> list[list[str]
 
 def plot_calls(records: Sequence[dict[str, Any]], path: Path) -> None:
     """Recall over indexing calls, a mark per index and a colour per kind and method (AXN fig. 1, 9, 10)."""
-    figure, axes = _figure(4.6 * len(CELLS), 4.2, columns=len(CELLS))
+    figure, axes = _figure(4.6 * len(CELLS) + 1.6, 4.2, columns=len(CELLS))
     shown = [("cur", "adacur"), ("cur", "crosscut"), ("als", "axn"), ("transductive", "axn"), ("inductive", "axn")]
     shown += [("als", "rnr"), ("als", "crosscut"), ("inductive", "crosscut")]
     for axis, (k, budget) in zip(axes[0], CELLS, strict=True):
@@ -179,7 +179,7 @@ def plot_calls(records: Sequence[dict[str, Any]], path: Path) -> None:
         axis.set(title=f"k = {k}, B = {budget}", xlabel="indexing calls", xscale="log")
         axis.grid(alpha=0.25)
     axes[0][0].set_ylabel("Top-k-Recall")
-    axes[0][-1].legend(fontsize=7)
+    figure.legend(*axes[0][-1].get_legend_handles_labels(), fontsize=8, loc="outside right center")
     figure.savefig(path, dpi=130)
 
 
