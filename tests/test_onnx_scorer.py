@@ -194,8 +194,14 @@ def test_encoders_of_a_folder_share_their_lower_layers_and_queries(folder: Path,
     assert all(
         again is states for (again, _), (states, _) in zip(cross.folder.read_queries(QUERIES), read, strict=True)
     )
-    cross.folder.read_queries([f"dog {number}" for number in range(2 * REMEMBERED_QUERIES)])
+    cross.folder.read_queries([f"dog {number}" for number in range(2 * REMEMBERED_QUERIES)])  # of one round
+    cross.folder.read_queries(["dog"])
     assert len(cross.folder._queries) == REMEMBERED_QUERIES
+    # what is asked for again and again stays
+    hot = cross.folder.read_queries(["hot"])[0][0]
+    for number in range(2 * REMEMBERED_QUERIES):
+        assert cross.folder.read_queries(["hot", f"cold {number}"])[0][0] is hot
+    assert dual.encode_queries(iter(QUERIES)).shape == (3, dual.dimension)  # type: ignore[arg-type]
     # a folder that was written anew is read anew
     other = Path(shutil.copytree(folder, tmp_path / "model"))
     first = OnnxCrossEncoder.load(other)
@@ -204,7 +210,10 @@ def test_encoders_of_a_folder_share_their_lower_layers_and_queries(folder: Path,
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_pairs_of_many_queries_share_calls_and_keep_their_scores(folder: Path, threads: int) -> None:
+def test_pairs_of_many_queries_share_calls_and_keep_their_scores(
+    folder: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crosscut.scorers.onnx.PAIRS_AT_ONCE", 10 if threads > 1 else 8192)
     bound = OnnxCrossEncoder.load(folder, threads=threads).bind(ITEMS)
     rng = np.random.default_rng(threads)
     requests = [

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
 
 from crosscut.errors import InputError
 from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
+from crosscut.vectors.blas import one_thread
 from crosscut.vectors.flat import best, predictions, rerank
 from crosscut.vectors.products import LARGE, product, widen
 
@@ -144,3 +149,42 @@ def test_anchor_scores_of_new_items_are_estimated_from_their_vectors() -> None:
     blind = extended_scores(scores[:, :280], None, None, measured, 3)
     np.testing.assert_allclose(blind, np.repeat(scores[:, :280].mean(axis=1)[:, None], 3, axis=1))
     assert not extended_scores(scores[:, :280], vectors[:280], vectors[280:], ~measured, 20).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(0, 8), (1, 8), (700, 33), (40_000, 30)])
+def test_products_of_every_kind_of_array(dtype: Any, order: Any, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    array = np.asarray(rng.standard_normal(shape), dtype=dtype, order=order)
+    array.flags.writeable = False
+    for count in (1, 2, 9):
+        queries = rng.standard_normal((count, shape[1]))
+        expected = queries @ array.T.astype(np.float64)
+        np.testing.assert_allclose(product(array, queries), expected, atol=1e-4)
+    with pytest.raises(InputError, match="7 dimensions"):
+        product(array, np.ones((1, 7)))
+
+
+def blas_threads() -> list[int]:
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_the_limit_on_blas_is_lifted_by_the_last_to_leave() -> None:
+    before = blas_threads()
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        together.wait()
+        for _ in range(50):
+            with one_thread():
+                np.ones((8, 8)) @ np.ones((8, 8))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    with one_thread():
+        assert set(blas_threads()) == {1}
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert blas_threads() == before

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
+from crosscut.encoders.folder import DEFAULT, REMEMBERED_QUERIES, ModelFolder, open_folder
 from crosscut.encoders.states import States, of_one_length
 from crosscut.encoders.tokens import Tokens
 
@@ -34,8 +34,13 @@ class OnnxDualEncoder:
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """One vector per query; marked mentions are seen."""
-        read = self.folder.read_queries(texts)
-        return self._encode([tokens for _, tokens in read], [states for states, _ in read])
+        texts = list(texts)
+        vectors = np.empty((len(texts), self.dimension), np.float32)
+        for start in range(0, len(texts), REMEMBERED_QUERIES):
+            read = self.folder.read_queries(texts[start : start + REMEMBERED_QUERIES])
+            part = self._encode([tokens for _, tokens in read], [states for states, _ in read])
+            vectors[start : start + len(part)] = part
+        return vectors
 
     def encode_items(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Vectors:
         """One vector per item; `progress(n)` is called with the number of items done since the last call."""

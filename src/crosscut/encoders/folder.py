@@ -89,14 +89,20 @@ class ModelFolder:
 
     def read_queries(self, texts: Sequence[str]) -> list[tuple[States, Tokens]]:
         """States and tokens of queries; the dual encoder, the cross-encoder and every round ask for the same ones."""
+        texts = list(texts)
         with self._lock:
-            new = [text for text in dict.fromkeys(texts) if text not in self._queries]
-            tokens = [self.tokenizer.query(text) for text in new]
-            self._queries |= zip(new, zip(encode_alone(self.lower, tokens), tokens, strict=True), strict=True)
-            read = [self._queries[text] for text in texts]
-            while len(self._queries) > REMEMBERED_QUERIES:
+            known = {text: self._queries[text] for text in texts if text in self._queries}
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        tokens = [self.tokenizer.query(text) for text in new]
+        states = [one.copy() for one in encode_alone(self.lower, tokens)]  # no view of a whole call is kept
+        known |= zip(new, zip(states, tokens, strict=True), strict=True)
+        with self._lock:
+            for text in known:  # what was asked for last is forgotten last
+                self._queries[text] = known[text]
+                self._queries.move_to_end(text)
+            while len(self._queries) > max(REMEMBERED_QUERIES, len(known)):
                 self._queries.popitem(last=False)
-        return read
+        return [known[text] for text in texts]
 
     def fingerprint(self, *names: str) -> str:
         """SHA-256, shortened, of the files that scores depend on."""
@@ -119,3 +125,12 @@ def open_folder(path: str | Path = DEFAULT, *, threads: int | None = None) -> Mo
     files = sorted(folder.path.iterdir())
     state = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return _open.setdefault((str(folder.path.resolve()), folder.threads, *state), folder)
+
+
+def _forked() -> None:
+    """A lock that another thread held at the fork would stay locked in the child."""
+    for folder in _open.values():
+        folder._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -20,6 +20,7 @@ from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import Floats, Positions, Request
 
 CACHE_BYTES = 2 << 30
+PAIRS_AT_ONCE = 8192
 
 
 class Pair(NamedTuple):
@@ -90,31 +91,40 @@ class BoundOnnxCrossEncoder:
 
     def score_many(self, requests: Sequence[Request]) -> list[Floats]:
         """The scores of every request; pairs of about one length go to the model together, whosever they are."""
+        if not requests:
+            return []
         queries = self.model.folder.read_queries([str(query) for query, _ in requests])
         wanted = [self._checked(positions) for _, positions in requests]
-        scores = np.empty(sum(map(len, wanted)), np.float64)
-        if not len(scores):
-            return [np.empty(0) for _ in wanted]
-        positions = np.concatenate(wanted)
+        owners, positions = np.repeat(np.arange(len(wanted)), [len(some) for some in wanted]), np.concatenate(wanted)
+        scores = np.empty(len(positions), np.float64)
+        for start in range(0, len(positions), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            scores[part] = self._score_pairs(queries, owners[part], positions[part])
+        return np.split(scores, np.cumsum([len(some) for some in wanted])[:-1])
+
+    def _score_pairs(self, queries: Sequence[tuple[States, Tokens]], owners: Positions, positions: Positions) -> Floats:
+        """Scores of pairs (queries[owner], item), the pairs of a query side by side."""
         passing = self.items.fill(positions)
-        pairs = [
-            Pair(states, tokens.roles, self.items.of(position, passing), roles)
-            for (states, tokens), some in zip(queries, wanted, strict=True)
-            for position, roles in zip(some.tolist(), self._roles(some, tokens), strict=True)
-        ]
+        pairs: list[Pair] = []
+        for owner in np.unique(owners).tolist():
+            states, tokens = queries[owner]
+            some = positions[owners == owner]
+            pairs += [
+                Pair(states, tokens.roles, self.items.of(position, passing), roles)
+                for position, roles in zip(some.tolist(), self._roles(some, tokens), strict=True)
+            ]
         sizes = np.asarray([len(pair.query) + len(pair.item) for pair in pairs])
         limit = min(TOKENS_PER_CALL, -(-int(sizes.sum()) // self.model.folder.threads))  # every thread gets its share
+        scores = np.empty(len(pairs), np.float64)
 
         def meet(rows: Positions) -> None:
             scores[rows] = self._meet([pairs[row] for row in rows.tolist()])
 
         self.model._cross.map(meet, list(alike(sizes, tokens=limit))[::-1])  # the longest first
-        return np.split(scores, np.cumsum([len(some) for some in wanted])[:-1])
+        return scores
 
     def _roles(self, positions: Positions, query: Tokens) -> list[Positions]:
         """Roles of every item's tokens once the query is known."""
-        if not len(positions):
-            return []
         items = [self.items.tokens[position] for position in positions.tolist()]
         roles = matched(np.concatenate([t.roles for t in items]), np.concatenate([t.keys for t in items]), query)
         return np.split(roles, np.cumsum(self.items.lengths[positions])[:-1])

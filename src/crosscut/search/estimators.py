@@ -13,6 +13,7 @@ An estimator makes one `Fit` per query; a fit takes in the items scored in each 
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -141,6 +142,7 @@ class FixedAnchors:
     anchors: Positions
     rcond: float | None = None
     _inverses: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
         return _FixedFit(self, space)
@@ -148,14 +150,15 @@ class FixedAnchors:
     def inverse(self, space: Space, anchors: Positions) -> Floats:
         """C_anc† of anchor items, as (d × k_i): u = C_anc† a."""
         size = len(anchors)
-        inverse = self._inverses.get(size)
-        if inverse is None:
-            rows = space.rows(anchors)  # (k_i × d) = C_ancᵀ
-            cut = np.finfo(np.float64).eps * max(rows.shape) if self.rcond is None else self.rcond
-            inverse = np.asarray(np.linalg.pinv(rows, rcond=cut), dtype=np.float64)
-            while len(self._inverses) >= 8:  # one set of anchors per budget is usual
-                self._inverses.pop(next(iter(self._inverses)))
-            self._inverses[size] = inverse
+        with self._lock:  # the queries of a batch are fitted side by side: one of them computes it
+            inverse = self._inverses.get(size)
+            if inverse is None:
+                rows = space.rows(anchors)  # (k_i × d) = C_ancᵀ
+                cut = np.finfo(np.float64).eps * max(rows.shape) if self.rcond is None else self.rcond
+                inverse = np.asarray(np.linalg.pinv(rows, rcond=cut), dtype=np.float64)
+                while len(self._inverses) >= 8:  # one set of anchors per budget is usual
+                    self._inverses.pop(next(iter(self._inverses)))
+                self._inverses[size] = inverse
         return inverse
 
 

@@ -7,10 +7,10 @@ thread, and whoever has much to do shares it out by queries or by blocks of item
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from typing import Any
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
@@ -20,15 +20,17 @@ from threadpoolctl import ThreadpoolController
 class _Limit:
     """One thread for BLAS; nested and concurrent uses share the limit, lifted by the last to leave."""
 
-    def __init__(self, controller: ThreadpoolController) -> None:
-        self._controller = controller
+    def __init__(self) -> None:
+        self._controller: ThreadpoolController | None = None
+        self._limiter: Any = None
         self._lock = threading.Lock()
         self._depth = 0
-        self._limiter: Any = None
 
     @contextmanager
     def held(self) -> Iterator[None]:
         with self._lock:
+            if self._controller is None:
+                self._controller = ThreadpoolController()
             if self._depth == 0:
                 self._limiter = self._controller.limit(limits=1, user_api="blas")
             self._depth += 1
@@ -40,12 +42,18 @@ class _Limit:
                 if self._depth == 0:
                     self._limiter.restore_original_limits()
 
+    def forked(self) -> None:
+        """In a child none of the threads that held the limit lives on."""
+        self._lock = threading.Lock()
+        if self._depth:
+            self._depth = 0
+            self._limiter.restore_original_limits()
 
-@cache
-def _limit() -> _Limit:
-    return _Limit(ThreadpoolController())
+
+_limit = _Limit()
+os.register_at_fork(after_in_child=_limit.forked)
 
 
 def one_thread() -> AbstractContextManager[None]:
     """BLAS runs on the thread that calls it."""
-    return _limit().held()
+    return _limit.held()

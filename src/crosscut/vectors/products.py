@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.errors import InputError
 from crosscut.scorers.base import Floats
 from crosscut.vectors.blas import one_thread
 
@@ -27,11 +28,14 @@ Result = TypeVar("Result")
 
 BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
 NAME = "crosscut-product"  # of threads
+SMALL = 1 << 20  # up to this many numbers, handing work to other threads takes longer than the work
 LARGE = 1 << 23  # from this many float32 numbers on, one query is worth all cores
 
 
 def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
     """(q × d) query vectors times item vectors (n × d) → (q × n)."""
+    if queries.shape[1] != array.shape[1]:
+        raise InputError(f"query vectors have {queries.shape[1]} dimensions, item vectors {array.shape[1]}")
     half = array.dtype == np.float16
     vectors = queries.astype(np.float32 if half else array.dtype, copy=False)
     if len(vectors) == 1 and (half or array.size >= LARGE) and array.flags.c_contiguous and array.dtype.itemsize <= 4:
@@ -48,6 +52,9 @@ def _one_query(array: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray
 
     out = np.empty(len(array), dtype=np.float32)
     values: npt.NDArray[Any] = array.view(np.uint16) if array.dtype == np.float16 else array
+    if array.size < SMALL:
+        kernels.dot(values, vector, out)
+        return out
     workers = os.cpu_count() or 1
     step = -(-len(array) // (4 * workers))  # a few pieces each, so that a slow core does not hold up the rest
     pieces = [slice(start, start + step) for start in range(0, len(array), step)]
