@@ -249,7 +249,7 @@ def distilled(told: dict[str, Any]) -> str:
                     calls(cells[0]["calls"]),
                     f"{cells[0]['training_seconds']:.0f} s",
                     method,
-                    *(f"{c['recall']:.3f} ({c['against_start'][0]:+.3f})" for c in cells),
+                    *("{:.3f} ({:+.3f} [{:+.3f}, {:+.3f}])".format(c["recall"], *c["against_start"]) for c in cells),
                 ]
             )
     return "\n".join(
@@ -257,7 +257,7 @@ def distilled(told: dict[str, Any]) -> str:
             "## Distillation\n",
             f"{s['items']:,} items, {s['queries']} train queries, k_d = {s['k_d']} scored, {s['candidates']} of them "
             f"trained on, {s['epochs']} epochs, learning rate {s['rate']:g}. {told['timing']}. Made by "
-            f"`{told['command']}`; in brackets the difference to the encoder before.\n",
+            f"`{told['command']}`; in brackets the paired difference to the encoder before.\n",
             table(["loss", "calls", "training", "method", *(f"k={k}, B={b}" for k, b in DISTILLED)], rows),
         ]
     )
