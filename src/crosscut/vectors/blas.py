@@ -18,21 +18,25 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Limit:
-    """One thread for BLAS; nested and concurrent uses share the limit, lifted by the last to leave."""
+    """One thread for BLAS; nested and concurrent uses share the limit, lifted by the last to leave.
+
+    Libraries are looked for once and told directly: entering costs microseconds, and a search enters every round.
+    """
 
     def __init__(self) -> None:
-        self._controller: ThreadpoolController | None = None
-        self._limiter: Any = None
+        self._libraries: list[Any] | None = None
+        self._before: list[int] = []
         self._lock = threading.Lock()
         self._depth = 0
 
     @contextmanager
     def held(self) -> Iterator[None]:
         with self._lock:
-            if self._controller is None:
-                self._controller = ThreadpoolController()
+            if self._libraries is None:
+                self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
             if self._depth == 0:
-                self._limiter = self._controller.limit(limits=1, user_api="blas")
+                self._before = [library.num_threads for library in self._libraries]
+                self._set([1] * len(self._libraries))
             self._depth += 1
         try:
             yield
@@ -40,14 +44,18 @@ class _Limit:
             with self._lock:
                 self._depth -= 1
                 if self._depth == 0:
-                    self._limiter.restore_original_limits()
+                    self._set(self._before)
+
+    def _set(self, threads: list[int]) -> None:
+        for library, count in zip(self._libraries or [], threads, strict=True):
+            library.set_num_threads(count)
 
     def forked(self) -> None:
         """In a child none of the threads that held the limit lives on."""
         self._lock = threading.Lock()
         if self._depth:
             self._depth = 0
-            self._limiter.restore_original_limits()
+            self._set(self._before)
 
 
 _limit = _Limit()
