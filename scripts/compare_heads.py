@@ -24,6 +24,7 @@ from train_default import RECIPE, embed_all, encoder_folder, start
 
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.tokens import Tokenizer
+from crosscut.evaluation.plots import COLOURS, _figure
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.loop import Settings, train
@@ -106,6 +107,28 @@ def describe(scores: np.ndarray, gold: np.ndarray) -> dict[str, object]:
     }
 
 
+def plot(rows: list[dict[str, object]], path: Path) -> None:
+    """Singular values over the largest, item means taken off nowhere (ANNCUR fig. 1b): a panel per world."""
+    worlds = list(dict.fromkeys(str(row["world"]) for row in rows))
+    figure, axes = _figure(4.6 * len(worlds), 3.6, columns=len(worlds))
+    colours = dict(zip(dict.fromkeys(row["negatives"] for row in rows), COLOURS, strict=False))
+    for axis, world in zip(axes[0], worlds, strict=True):
+        for row in rows:
+            if row["world"] != world:
+                continue
+            values = np.asarray(row["singular values"])
+            style = "-" if row["head"] == "emb" else "--"
+            label = f"[{str(row['head']).upper()}], {row['negatives']} negatives"
+            axis.semilogy(
+                np.arange(1, len(values)), values[:-1] / values[0], style, color=colours[row["negatives"]], label=label
+            )
+        axis.set(title=world, xlabel="singular value", ylim=(1e-3, 1.2))
+        axis.grid(alpha=0.25)
+    axes[0][0].set_ylabel("over the largest")
+    axes[0][-1].legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
@@ -118,7 +141,11 @@ def main() -> None:
         default="dual:emb,dual:cls,tfidf:emb,random:emb,tfidf:cls,random:cls",
         help="negatives:head, in this order; results are written after each",
     )
+    parser.add_argument("--plot", type=Path, help="only draw the spectra of OUT.json into this file")
     arguments = parser.parse_args()
+    if arguments.plot is not None:
+        plot(json.loads(arguments.output.read_text("utf-8"))["rows"], arguments.plot)
+        return
     recipe = tomllib.loads(RECIPE.read_text("utf-8"))
     hidden = {*recipe["worlds"]["held_out"], *recipe["worlds"]["validation"]}
     shape, weights = read_encoder(encoder_folder())
