@@ -168,8 +168,8 @@ def test_products_of_every_kind_of_array(dtype: Any, order: Any, shape: tuple[in
 
 def blas_threads() -> list[int]:
     """Of numpy's and scipy's BLAS; other packages of the test run bring theirs."""
-    found = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    return [each["num_threads"] for each in found if "numpy.libs" in each["filepath"] or "scipy.libs" in each["filepath"]]
+    paths = ("numpy.libs", "scipy.libs")
+    return [each["num_threads"] for each in threadpool_info() if any(path in each["filepath"] for path in paths)]
 
 
 def test_the_limit_on_blas_is_lifted_by_the_last_to_leave() -> None:
