@@ -117,7 +117,8 @@ def main() -> None:
         write_json(
             options.results / f"distillation-{options.name}.json",
             {
-                "command": f"python benchmarks/distillation.py --data {options.data.name} --name {options.name}",
+                "command": f"python benchmarks/distillation.py --data {options.data.name} --texts {options.texts.name} "
+                f"--encoder {options.encoder.name} --name {options.name} --epochs {options.epochs}",
                 "machine": machine(),
                 "timing": "training_seconds: mining, training, validation and export, on a machine doing other work",
                 "settings": {
