@@ -22,6 +22,7 @@ from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.vectors.early_exit import Rule
 from crosscut.vectors.faiss import Faiss
 from crosscut.vectors.ivf import IVF
+from crosscut.vectors.trail import Trail
 
 SMALL = 200_000
 """Items up to which every round reads them all."""
@@ -41,7 +42,12 @@ class Candidates:
     level: float = 0.0
 
     def top(
-        self, vectors: Sequence[Floats], counts: Sequence[int], gone: Sequence[Positions], allowed: Positions | None
+        self,
+        vectors: Sequence[Floats],
+        counts: Sequence[int],
+        gone: Sequence[Positions],
+        allowed: Positions | None,
+        trails: Sequence[Trail] | None = None,
     ) -> list[Positions]:
         """For every query vector u some `count` places of high predictions, none of them `gone`, all `allowed`."""
         queries = np.zeros((len(vectors), self.index.d))
@@ -50,7 +56,7 @@ class Candidates:
             row[len(self.columns) :] = self.level
         # the order does not depend on the length of u, and float32 does
         queries /= np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), 1e-30)
-        places = self._search(queries, max(counts), gone, allowed, None)
+        places = self._search(queries, max(counts), gone, allowed, None, trails)
         for j, (count, found) in enumerate(zip(counts, places, strict=True)):
             size = self.index.n if allowed is None else len(allowed)
             if len(found) < min(count, size - len(gone[j])):  # the rule was content with less than is asked for
@@ -58,9 +64,18 @@ class Candidates:
         return places
 
     def _search(
-        self, queries: Floats, k: int, gone: Sequence[Positions], allowed: Positions | None, rule: Rule | int | None
+        self,
+        queries: Floats,
+        k: int,
+        gone: Sequence[Positions],
+        allowed: Positions | None,
+        rule: Rule | int | None,
+        trails: Sequence[Trail] | None = None,
     ) -> list[Positions]:
-        found = self.index.search_many(queries, k, rule=rule, exclude=gone, allow=allowed)
+        if isinstance(self.index, IVF):
+            found = self.index.search_many(queries, k, rule=rule, exclude=gone, allow=allowed, trails=trails)
+        else:
+            found = self.index.search_many(queries, k, rule=rule, exclude=gone, allow=allowed)
         return [ids[ids >= 0] for ids in found.ids]
 
 

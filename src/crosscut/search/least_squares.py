@@ -25,9 +25,11 @@ Everything is float64.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack, qr
+import numpy.typing as npt
+from scipy.linalg import blas, lapack, qr
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats
@@ -107,14 +109,13 @@ class _Innovations:
             floor = 4 * EPS * len(own) * float(np.trace(own))
             own[np.diag_indices_from(own)] += max(self.ridge, floor)
             triangle = np.linalg.cholesky(own - inside @ inside.T)
-            inverse = np.linalg.inv(triangle)
-            new = inverse @ rest
+            new = undone(triangle, rest)
         else:
             split = self._orthonormal(rows, inside, rest)
             if split is None:
                 return False
-            inside, triangle, inverse, new = split
-        z = inverse @ (targets - inside @ self._z)
+            inside, triangle, new = split
+        z = undone(triangle, (targets - inside @ self._z)[:, None])[:, 0]
         self._grow(new)
         self._z = np.concatenate([self._z, z])
         self._u = self._u + z @ new
@@ -129,8 +130,8 @@ class _Innovations:
     def solve(self) -> Floats:
         return self._u.copy()
 
-    def _orthonormal(self, rows: Floats, inside: Floats, rest: Floats) -> tuple[Floats, Floats, Floats, Floats] | None:
-        """W, D, D⁻¹ and B′ with orthonormal B′; None for rows that depend on others, nearly or wholly."""
+    def _orthonormal(self, rows: Floats, inside: Floats, rest: Floats) -> tuple[Floats, Floats, Floats] | None:
+        """W, D and B′ with orthonormal B′; None for rows that depend on others, nearly or wholly."""
         lengths = np.sqrt(np.einsum("kd,kd->k", rows, rows))
         self._scale = max(self._scale, float(lengths.max()))
         left = np.sqrt(np.einsum("kd,kd->k", rest, rest))
@@ -142,20 +143,19 @@ class _Innovations:
         if left.min() <= SAFE * self._scale:
             return None
         new = rest / left[:, None]
-        triangle, inverse = np.diag(left), np.diag(1 / left)
+        triangle = np.diag(left)
         for _ in range(2):  # Cholesky QR, and once more where the first lost precision
             try:
                 factor = np.linalg.cholesky(new @ new.T)
             except np.linalg.LinAlgError:
                 return None
-            undo = np.linalg.inv(factor)
-            new = undo @ new
-            triangle, inverse = triangle @ factor, undo @ inverse
+            new = undone(factor, new)
+            triangle = triangle @ factor
             if np.diagonal(factor).min() > CLOSE:
                 break
         if np.diagonal(triangle).min() <= SAFE * self._scale:
             return None
-        return inside, triangle, inverse, new
+        return inside, triangle, new
 
     def _grow(self, new: Floats) -> None:
         m, k = self.m, len(new)
@@ -179,6 +179,11 @@ class _Innovations:
         fit = _Triangle(self.d, rcond)
         fit.start(self._basis[: self.m][::-1].copy(), lower[::-1, ::-1], (lower @ self._z)[::-1], self._scale)
         return fit
+
+
+def undone(triangle: npt.NDArray[Any], rows: Floats) -> Floats:
+    """D⁻¹ rows, for a lower triangle D. BLAS reads both as they lie in memory, transposed."""
+    return np.asarray(blas.dtrsm(1.0, triangle.T, rows.T, side=1).T)
 
 
 class _Triangle:

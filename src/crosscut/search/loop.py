@@ -166,10 +166,12 @@ def _from_index(
     assert plan.space is not None
     gone = [walk.account.positions for walk in walks]
     wanted = [count + slack_for(count) for count in counts]
-    found = index.top(vectors, wanted, gone, walks[0].allowed)  # queries of a batch share what is allowed
+    trails = [walk.trail for walk in walks]
+    found = index.top(vectors, wanted, gone, walks[0].allowed, trails)  # queries of a batch share what is allowed
     choices = []
-    for u, places, count in zip(vectors, found, counts, strict=True):
+    for walk, u, places, count in zip(walks, vectors, found, counts, strict=True):
         positions, estimates = rerank(plan.space, u, places, plan.offset.base, count)
+        walk.trail.ids = np.setdiff1d(places, positions)
         choices.append(_Choice(positions, estimates, Seconds()))
     return choices
 

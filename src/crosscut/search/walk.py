@@ -15,6 +15,7 @@ from crosscut.search.estimators import Fit
 from crosscut.search.hits import Hit, Hits, Round
 from crosscut.search.recall import Expecting
 from crosscut.search.stopping import Watch
+from crosscut.vectors.trail import Trail
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Walk:
     expecting: Expecting | None = None  # stops when the expected recall will do
     fit: Fit | None = None
     fitted: int = 0  # how many of the account's items the fit has taken in
+    trail: Trail = field(default_factory=Trail)  # through a clustered index
     rounds: list[Round] = field(default_factory=list)
     stop: str | None = None
 

@@ -26,6 +26,7 @@ from crosscut.scorers.base import Floats, Positions
 from crosscut.vectors import clusters
 from crosscut.vectors.early_exit import USUAL, Fixed, Rule, as_rule
 from crosscut.vectors.products import pool, product
+from crosscut.vectors.trail import Trail
 
 if TYPE_CHECKING:
     from crosscut.vectors.probing import Lists, Program
@@ -209,17 +210,22 @@ class IVF:
         rule: Rule | int | None = None,
         exclude: Sequence[npt.ArrayLike | None] | None = None,
         allow: npt.ArrayLike | None = None,
+        trails: Sequence[Trail] | None = None,
         threads: int | None = None,
     ) -> FoundMany:
-        """What `search` finds, for every query (q × d); `exclude` has one entry per query, `allow` holds for all."""
+        """What `search` finds, for every query (q × d).
+
+        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
+        those before it have stopped, see `crosscut.vectors.trail`.
+        """
         points = self._queries(queries)
         program = self._program(rule, k)
-        return self._run(points, k, program, exclude, allow, threads)[0]
+        return self._run(points, k, program, exclude, allow, trails, threads)[0]
 
     def traces(self, queries: npt.ArrayLike, k: int, lists: int) -> tuple[FoundMany, npt.NDArray[np.float32]]:
         """Search to a fixed depth, and tell what every list did: (q × lists × 4), see `probing`."""
         points = self._queries(queries)
-        return self._run(points, k, self._program(Fixed(lists), k), None, None, None, traced=True)
+        return self._run(points, k, self._program(Fixed(lists), k), None, None, None, None, traced=True)
 
     def similarities(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """σ(q, c) of every query and centroid (q × lists)."""
@@ -243,6 +249,7 @@ class IVF:
         program: Program,
         exclude: Sequence[npt.ArrayLike | None] | None,
         allow: npt.ArrayLike | None,
+        trails: Sequence[Trail] | None,
         threads: int | None,
         traced: bool = False,
     ) -> tuple[FoundMany, npt.NDArray[np.float32]]:
@@ -251,27 +258,34 @@ class IVF:
         count = len(points)
         if exclude is not None and len(exclude) != count:
             raise InputError(f"{len(exclude)} sets of excluded ids for {count} queries: give one for each, or None")
+        if trails is not None and len(trails) != count:
+            raise InputError(f"{len(trails)} trails for {count} queries: give one for each")
         scores = np.full((count, k), -np.inf, dtype=np.float32)
         places = np.full((count, k), -1, dtype=np.int64)
         costs = np.zeros((count, 3), dtype=np.int64)
         traces = np.zeros((count if traced else 0, program.lists if traced else 0, 4), dtype=np.float32)
-        gone_all, gone_starts = NOTHING, np.zeros(count + 1, dtype=np.int64)
-        if exclude is not None and count:
-            gone = [self._sorted_places(ids) for ids in exclude]
-            np.cumsum([len(part) for part in gone], out=gone_starts[1:])
-            gone_all = np.concatenate(gone)
         allowed = NOTHING if allow is None else self._sorted_places(allow)
+        gone = [NOTHING if exclude is None else self._sorted_places(exclude[j]) for j in range(count)]
+        begun = [NOTHING] * count
+        for j, trail in enumerate(trails or ()):
+            known = np.setdiff1d(self._sorted_places(trail.ids), gone[j])
+            begun[j] = known if allow is None else np.intersect1d(known, allowed)
+            gone[j] = np.sort(np.concatenate([gone[j], begun[j]]))
+        gone_all, gone_starts = _joined(gone)
+        begun_all, begun_starts = _joined(begun)
         closed = None if allow is None else self._closed(allowed)
         lists = self._as_lists()
         learned = len(program.classifier.roots) or len(program.regression.roots)
         width = min(max(program.lists, 100 if learned else 0), len(self.centroids))
         workers = 1 if count == 1 else threads or os.cpu_count() or 1
         step = max(1, BATCH // len(self.centroids))
-        for start in range(0, count, step):
-            here = slice(start, min(start + step, count))
+        for low in range(0, count, step):
+            here = slice(low, min(low + step, count))
             near = self.similarities(points[here])  # (b × lists)
             if closed is not None:
                 near[:, closed] = -np.inf
+            for trail, row in zip(trails[here] if trails else (), near, strict=False):
+                trail.close(row)
             # neighbours in turn visit the same lists, which then still are in the processor's cache
             turns = np.argsort(near.argmax(axis=1), kind="stable") if len(near) > 1 else np.zeros(1, dtype=np.int64)
 
@@ -286,6 +300,8 @@ class IVF:
                     gone_starts[here.start : here.stop + 1],
                     allowed,
                     allow is not None,
+                    begun_all,
+                    begun_starts[here.start : here.stop + 1],
                     width,
                     scores[here],
                     places[here],
@@ -297,6 +313,8 @@ class IVF:
                 work(turns)
             else:
                 list(pool().map(work, np.array_split(turns, min(len(turns), 4 * workers))))
+            for trail, row, probed in zip(trails[here] if trails else (), near, costs[here, 1], strict=False):
+                trail.mark(row, int(probed))
         ids = np.where(places >= 0, self.ids[places], -1)
         _untie(ids, scores)
         return FoundMany(ids, scores, costs[:, 1], costs[:, 2]), traces
@@ -437,6 +455,13 @@ class IVF:
 
     def __repr__(self) -> str:
         return f"IVF({self.n} × {self.d} {self.vectors.dtype}, {len(self.centroids)} lists, {self.metric}, {self.rule})"
+
+
+def _joined(parts: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """Arrays one after another, and where each begins."""
+    starts = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in parts], out=starts[1:])
+    return np.concatenate([NOTHING, *parts]), starts
 
 
 def _storage(kind: np.dtype[Any], given: bool) -> np.dtype[Any]:

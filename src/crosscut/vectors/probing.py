@@ -287,6 +287,7 @@ def probe(
     excluded: Places,
     allowed: Places,
     filtered: bool,
+    begun: Places,
     scores: Single,
     places: Places,
     trace: Single,
@@ -295,15 +296,22 @@ def probe(
 ) -> tuple[int, int, int]:
     """Search one query. Fills `scores` and `places` (k), best first, and `trace` (N × 4).
 
-    `excluded` and `allowed` are sorted places; `allowed` counts when `filtered`.
-    Returns how many results there are, lists probed and vectors scanned.
+    `excluded` and `allowed` are sorted places; `allowed` counts when `filtered`. RS_0 are the best k of the places in
+    `begun`, all of which are excluded from the lists. Returns how many results there are, lists probed and vectors
+    scanned.
     """
     k = len(scores)
-    size = scanned = settled = probed = 0
+    size = settled = probed = 0
     cap = min(program.lists, known)
     first_low = first_high = since = 0
     best = np.float32(-np.inf)
     clues = np.empty(CLUES)
+    for place in begun:
+        score = similarity(lists.vectors, place, query, lists.euclidean)
+        if size < k or score > scores[0]:
+            size = push(scores, places, size, score, place)
+            best = max(best, score)
+    scanned = len(begun)
     for h in range(cap):
         if h >= cap:  # lowered meanwhile
             break
@@ -358,7 +366,7 @@ def probe(
         if len(trace):
             trace[h, BEST], trace[h, KTH] = best, scores[0] if size == k else -np.inf
             trace[h, KEPT], trace[h, FIRST] = kept, first
-        settled = settled + 1 if kept >= program.needed and h > 0 else 0
+        settled = settled + 1 if kept >= program.needed and (h > 0 or len(begun) > 0) else 0
         if probed < program.tau:
             continue
         if probed == program.tau and (len(program.classifier.roots) or len(program.regression.roots)):
@@ -390,6 +398,8 @@ def probe_all(
     excluded_starts: Places,
     allowed: Places,
     filtered: bool,
+    begun: Places,
+    begun_starts: Places,
     width: int,
     scores: Single,
     places: Places,
@@ -422,6 +432,7 @@ def probe_all(
             excluded[excluded_starts[turn] : excluded_starts[turn + 1]],
             allowed,
             filtered,
+            begun[begun_starts[turn] : begun_starts[turn + 1]],
             scores[turn],
             places[turn],
             trace,
