@@ -3,11 +3,13 @@
     python benchmarks/vectors.py --data ../shared/data --out vectors
     python benchmarks/ivf.py quality --vectors vectors --sets wordnet-static sentences-static
     python benchmarks/ivf.py speed   --vectors vectors --sets wordnet-static
+    python benchmarks/ivf.py rounds  --vectors vectors --sets sentences-static
     python benchmarks/ivf.py growth  --vectors vectors --sets sentences-static --sizes 100000 1000000 5000000
 
 `quality` is Table 2 and the frontier of every rule; `speed` times a fixed number of lists, ours against FAISS IVFFlat,
-interleaved, in the same process; `growth` times single queries and rounds of the loop on jittered copies of real
-vectors, which say nothing about quality. Every part adds its cases to benchmarks/results/ivf.json.
+interleaved, in the same process; `rounds` is the recall of the loop over an index of real vectors, with and without a
+trail; `growth` times single queries and rounds of the loop on jittered copies of real vectors, which say nothing about
+quality. Every part adds its cases to benchmarks/results/ivf.json.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from crosscut.vectors import clusters
 from crosscut.vectors.early_exit import USUAL, Fixed, Rule
 from crosscut.vectors.ivf import IVF
 from crosscut.vectors.learned import exact, study
+from crosscut.vectors.patience import Patience
 from crosscut.vectors.tuning import tune
 
 RESULTS = Path(__file__).parent / "results" / "ivf.json"
@@ -186,6 +189,57 @@ def tell(
     keep("speed", record, ("set", "lists", "threads", "batch"))
 
 
+class Afresh(IVF):
+    """An index whose rounds forget where they have been."""
+
+    def search_many(self, *given: Any, trails: Any = None, **how: Any) -> Any:
+        return super().search_many(*given, **how)
+
+
+def rounds(options: argparse.Namespace) -> None:
+    """Recall of the exact top 10 by `crosscut` over vectors alone, B = 500, R = 10, over an index and flat."""
+    rules: list[Rule] = [USUAL, Patience(7, 0.0), Patience(20, 0.05), Fixed(32), Fixed(64), Fixed(128)]
+    for name in options.sets:
+        items, _, test, _ = load(options.vectors, name)
+        lists = (options.lists or [None])[0]
+        index = IVF.build(items, lists=lists, centroids=given(options))
+        queries = test[: options.queries]
+        scorer, best = known(index, queries)
+        flat = searched(crosscut.Searcher(scorer, vectors=AsGiven(index), rounds=10), queries, best)
+        cases = [{"rounds": "flat", **flat}]
+        for rule in rules:
+            for kind in (Afresh, IVF):
+                clustered = kind(index.centroids, index.vectors, index.starts, index.ids, rule=rule)
+                found = searched(crosscut.Searcher(scorer, vectors=clustered, rounds=10), queries, best)
+                cases.append({"rounds": "afresh" if kind is Afresh else "trail", "rule": rule.json(), **found})
+                console.print({**cases[-1], "set": name, "rule": str(rule)})
+        record = {"set": name, "items": index.n, "lists": len(index.centroids), "queries": len(queries), "cases": cases}
+        keep("rounds", record, ("set", "lists"))
+
+
+def known(index: IVF, queries: Array) -> tuple[Free, list[set[int]]]:
+    """A scorer whose hidden vectors lie near the queries, and its exact top 10."""
+    rng = np.random.default_rng(0)
+    wanted = (queries + 0.03 * rng.standard_normal(queries.shape)).astype(np.float64)
+    scorer = Free(index, wanted)
+    every = np.arange(index.n)
+    noise = [scorer.noise(j, every) for j in range(len(queries))]
+    scores = index.predict(wanted) + np.stack(noise)
+    return scorer, [{*np.argpartition(-row, 10)[:10].tolist()} for row in scores]
+
+
+def searched(searcher: crosscut.Searcher, queries: Array, best: list[set[int]]) -> dict[str, Any]:
+    found = [searcher.search(j, 10, 500, query_vector=query) for j, query in enumerate(queries)]
+    recalls = np.array([len({hit.position for hit in hits} & top) / 10 for hits, top in zip(found, best, strict=True)])
+    means = recalls[np.random.default_rng(0).integers(0, len(recalls), (2000, len(recalls)))].mean(axis=1)
+    outside = [hits.seconds.fit + hits.seconds.select for hits in found]
+    return {
+        "recall_10": float(recalls.mean()),
+        "interval": [float(value) for value in np.quantile(means, [0.025, 0.975])],
+        "ms_outside_scorer": 1000 * float(np.median(outside)),
+    }
+
+
 def copies(index: IVF, size: int) -> IVF:
     """The same lists, filled with jittered copies of their vectors up to `size` or a little more: for timing only.
 
@@ -260,8 +314,10 @@ class Free:
         self.index, self.wanted, self.n_items = index, wanted, index.n
 
     def score(self, query: Any, positions: Array) -> Array:
-        noise = np.sin(12.9898 * positions + 78.233 * query) * 0.05
-        return np.asarray(self.index.rows(positions) @ self.wanted[query] + noise)
+        return np.asarray(self.index.rows(positions) @ self.wanted[query] + self.noise(query, positions))
+
+    def noise(self, query: int, positions: Array) -> Array:
+        return np.sin(12.9898 * positions + 78.233 * query) * 0.05
 
     def score_many(self, requests: Any) -> list[Array]:
         return [self.score(query, positions) for query, positions in requests]
@@ -313,19 +369,19 @@ class AsGiven:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["quality", "speed", "growth"])
+    parser.add_argument("part", choices=["quality", "speed", "rounds", "growth"])
     parser.add_argument("--vectors", type=Path, required=True, help="the folder that benchmarks/vectors.py wrote")
     parser.add_argument("--sets", nargs="+", default=["wordnet-static"])
     parser.add_argument("--lists", type=int, nargs="+", help="numbers of lists; about 4 √n when not given")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 5_000_000])
     parser.add_argument("--centroids", type=Path, help="known centroids, .npy, instead of k-means")
-    parser.add_argument("--queries", type=int, default=20, help="single queries timed by `growth`")
+    parser.add_argument("--queries", type=int, default=20, help="queries of `rounds` and `growth`")
     parser.add_argument("--probes", type=int, default=32)
     parser.add_argument("--rules", nargs="+", help="rules that `quality` compares; all when not given")
     parser.add_argument("--loss", type=float, default=0.02)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    parts = {"quality": quality, "speed": speed, "growth": growth}
+    parts = {"quality": quality, "speed": speed, "rounds": rounds, "growth": growth}
     parts[options.part](options)
 
 

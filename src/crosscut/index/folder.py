@@ -8,6 +8,7 @@
         items.jsonl         one object a line: id, title, text, metadata
         alive.npy           (n) bool: False where an item was removed
         vectors.npy         (n × d) float16 or float32, memory-mapped when loaded
+        centroids.npy, home.npy     of a large index: (lists × d) centroids of its vectors, (n) the list of each
         anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
         measured.npy        (n) bool: False where a column of anchors is an estimate
         queries.jsonl       the anchor queries, one JSON string a line

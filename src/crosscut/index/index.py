@@ -117,7 +117,8 @@ class Index:
         space
             What train queries are used for. `cur` scores up to `anchors` of them with every item. `als`,
             `transductive` and `inductive` score each with `per_query` items (half of them near its vector, half
-            drawn) and factorise that. `encoder` uses none. `auto` is `cur` with queries, `encoder` without.
+            drawn) and factorise that. `encoder` uses none; from 200,000 items on, its rounds visit clusters of the
+            vectors instead of reading them all (`crosscut.IVF`). `auto` is `cur` with queries, `encoder` without.
         bm25
             Whether round one also looks at words.
         method
@@ -174,6 +175,8 @@ class Index:
             factors = factorized(state, dual, asked, per_query, space, progress)
             index.build_calls = factors.fitting.calls
             index._state = state.changed(factors=factors)
+        else:
+            index._state = state.clustered()
         if isinstance(cache, StoreCache):
             cache.flush()
         index._state.searcher(method, "auto", {})  # a method that cannot work here says so now

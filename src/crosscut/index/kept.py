@@ -18,7 +18,7 @@ from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.segments import Segments
 from crosscut.spaces.factorization.factors import Factors
 
-ARRAYS = ("alive", "vectors", "anchors", "measured")
+ARRAYS = ("alive", "vectors", "centroids", "home", "anchors", "measured")
 MAPPED = ("vectors", "anchors")
 
 

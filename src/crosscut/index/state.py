@@ -20,12 +20,15 @@ from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
+from crosscut.search import candidates
 from crosscut.search.first import Dense, Drawn, Filled, FirstStage, Lexical, Union
 from crosscut.search.searcher import Searcher
 from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
+from crosscut.vectors import clusters
+from crosscut.vectors.ivf import IVF
 
 FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
 TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")
@@ -53,6 +56,8 @@ class State:
     alive: npt.NDArray[np.bool_]  # (n) False: removed
     scorer: Segments | None  # None: nothing can be scored yet
     vectors: npt.NDArray[Any] | None = None  # (n × d)
+    centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
+    home: npt.NDArray[np.int64] | None = None  # (n) the list of each
     bm25: BM25 | None = None
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
@@ -68,8 +73,13 @@ class State:
         return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
 
     @cached_property
-    def encoder_space(self) -> Vectors | None:
-        return None if self.vectors is None else Vectors(self.vectors)
+    def encoder_space(self) -> Vectors | IVF | None:
+        """The encoder's vectors; by lists where there are many of them and nothing else is searched with them."""
+        if self.vectors is None:
+            return None
+        if self.centroids is None or self.home is None or self.anchors is not None or self.factors is not None:
+            return Vectors(self.vectors)
+        return IVF.of_homes(self.vectors, self.centroids, self.home)
 
     @cached_property
     def anchor_space(self) -> CUR | None:
@@ -79,12 +89,23 @@ class State:
         """Another state with these parts replaced; nothing that was derived is kept."""
         return replace(self, **parts, _searchers={}, _lock=threading.Lock())
 
+    def clustered(self) -> State:
+        """With lists of its vectors, if there are enough of them that rounds should not read them all."""
+        if self.vectors is None or len(self.items) < candidates.SMALL:
+            return self
+        spherical = clusters.unit_length(self.vectors, self.seed)
+        lists = clusters.usual_lists(len(self.items))
+        centroids = clusters.centroids(self.vectors, lists, self.seed, spherical=spherical)
+        return self.changed(centroids=centroids, home=clusters.assign(self.vectors, centroids))
+
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
         texts = [item.full_text for item in items]
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
             parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
+            if self.centroids is not None and self.home is not None:
+                parts["home"] = np.append(self.home, clusters.assign(vectors, self.centroids))
         if self.anchors is not None and self.measured is not None:
             more = extended_scores(self.anchors, self.vectors, vectors, self.measured, len(items))
             parts["anchors"] = np.concatenate([self.anchors, more.astype(self.anchors.dtype)], axis=1)

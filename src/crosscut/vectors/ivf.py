@@ -97,6 +97,7 @@ class IVF:
             self._places = np.argsort(self.ids)
         self._dense = bool(dense)
         self._lists: Lists | None = None
+        self._last_allowed: tuple[Ids, Ids, npt.NDArray[np.bool_]] | None = None
 
     @classmethod
     def build(
@@ -150,11 +151,31 @@ class IVF:
         _, counts = np.unique(names, return_counts=True)
         if (counts > 1).any():
             raise InputError(f"ids must be distinct: {len(names)} ids name {len(counts)} vectors")
-        home = clusters.assign(array, centres)
+        return cls._laid_out(array, centres, clusters.assign(array, centres), names, kind, metric, rule)
+
+    @classmethod
+    def of_homes(
+        cls, vectors: npt.NDArray[Any], centroids: npt.NDArray[np.float32], home: Ids, rule: Rule | int | None = None
+    ) -> IVF:
+        """An index of vectors whose lists are known: `home` (n) is the list of each. By inner product."""
+        kind = _storage(vectors.dtype, given=False)
+        return cls._laid_out(vectors, centroids, home, np.arange(len(vectors)), kind, "ip", rule)
+
+    @classmethod
+    def _laid_out(
+        cls,
+        vectors: npt.NDArray[Any],
+        centres: npt.NDArray[np.float32],
+        home: Ids,
+        names: Ids,
+        kind: np.dtype[Any],
+        metric: Metric,
+        rule: Rule | int | None,
+    ) -> IVF:
         order = np.argsort(home, kind="stable")
-        stored = np.empty(array.shape, dtype=kind)
+        stored = np.empty(vectors.shape, dtype=kind)
         for start in range(0, len(order), 1 << 16):  # no second copy of everything beside it
-            stored[start : start + (1 << 16)] = array[order[start : start + (1 << 16)]]
+            stored[start : start + (1 << 16)] = vectors[order[start : start + (1 << 16)]]
         starts = np.searchsorted(home[order], np.arange(len(centres) + 1)).astype(np.int64)
         return cls(centres, stored, starts, names[order], metric=metric, rule=None if rule is None else as_rule(rule))
 
@@ -264,7 +285,7 @@ class IVF:
         places = np.full((count, k), -1, dtype=np.int64)
         costs = np.zeros((count, 3), dtype=np.int64)
         traces = np.zeros((count if traced else 0, program.lists if traced else 0, 4), dtype=np.float32)
-        allowed = NOTHING if allow is None else self._sorted_places(allow)
+        allowed, closed = self._allowed(allow)
         gone = [NOTHING if exclude is None else self._sorted_places(exclude[j]) for j in range(count)]
         begun = [NOTHING] * count
         for j, trail in enumerate(trails or ()):
@@ -273,7 +294,6 @@ class IVF:
             gone[j] = np.sort(np.concatenate([gone[j], begun[j]]))
         gone_all, gone_starts = _joined(gone)
         begun_all, begun_starts = _joined(begun)
-        closed = None if allow is None else self._closed(allowed)
         lists = self._as_lists()
         learned = len(program.classifier.roots) or len(program.regression.roots)
         width = min(max(program.lists, 100 if learned else 0), len(self.centroids))
@@ -355,10 +375,20 @@ class IVF:
             raise InputError(f"id {wanted[missing][0]} is not in this index of {self.n} vectors")
         return places
 
-    def _closed(self, allowed: Ids) -> npt.NDArray[np.bool_]:
-        """(lists) whether a list holds none of these sorted places."""
-        counts = np.diff(np.searchsorted(allowed, self.starts))
-        return np.asarray(counts == 0)
+    def _allowed(self, ids: npt.ArrayLike | None) -> tuple[Ids, npt.NDArray[np.bool_] | None]:
+        """Sorted places of the ids that may be found, and (lists) whether a list holds none of them.
+
+        The rounds of a search ask with the same ids again and again: the last answer is kept.
+        """
+        if ids is None:
+            return NOTHING, None
+        wanted = np.asarray(ids).reshape(-1)
+        last = self._last_allowed
+        if last is None or not np.array_equal(last[0], wanted):
+            places = self._sorted_places(wanted)
+            closed = np.asarray(np.diff(np.searchsorted(places, self.starts)) == 0)
+            self._last_allowed = last = (wanted.copy(), places, closed)
+        return last[1], last[2]
 
     def _queries(self, queries: npt.ArrayLike) -> npt.NDArray[np.float32]:
         points = np.ascontiguousarray(queries, dtype=np.float32)

@@ -1,0 +1,75 @@
+"""An index of many items: its rounds visit clusters of the vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crosscut.index import Index
+from crosscut.search import candidates
+from crosscut.vectors.ivf import IVF
+from tests.test_index import Planted, TextScorer, build, planted_items
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "SMALL", 100)
+
+
+def clusters_of(index: Index) -> IVF:
+    space = index._state.encoder_space
+    assert isinstance(space, IVF)
+    searcher = index._state.searcher("crosscut", "dense", {})
+    assert searcher.plan.index is not None
+    return space
+
+
+def recall(index: Index, world: Planted, items: range) -> float:
+    found = index.search_many([f"query {j}" for j in range(20)], 10, 60)
+    shares = []
+    for j, hits in enumerate(found):
+        best = sorted(items, key=lambda item: -world.score(f"query {j}", [f"item {item}"])[0])[:10]
+        shares.append(len({hit.id for hit in hits} & {f"i{item}" for item in best}) / 10)
+    return float(np.mean(shares))
+
+
+def test_it_clusters_by_itself_and_finds_what_a_small_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Planted()
+    index = build(world)
+    assert len(clusters_of(index).centroids) > 8
+    assert recall(index, world, range(200)) > 0.9
+    monkeypatch.setattr(candidates, "SMALL", 1000)
+    assert build(world)._state.centroids is None
+
+
+def test_it_keeps_its_clusters_on_disk(tmp_path: Path) -> None:
+    world = Planted()
+    index = build(world)
+    before = index.search("query 3", 10, 60)
+    index.save(tmp_path / "large.index")
+    again = Index.load(tmp_path / "large.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
+    assert (clusters_of(again).centroids == clusters_of(index).centroids).all()
+    after = again.search("query 3", 10, 60)
+    assert [(hit.id, hit.score, hit.round) for hit in after] == [(hit.id, hit.score, hit.round) for hit in before]
+
+
+def test_it_grows_and_shrinks() -> None:
+    world = Planted()
+    index = build(world)
+    old = clusters_of(index)
+    index.add(planted_items(200, 300))
+    assert clusters_of(index).n == 300
+    assert old.n == 200  # a search that began before goes on as it was
+    assert recall(index, world, range(300)) > 0.9
+    index.remove([f"i{j}" for j in range(100)])
+    assert recall(index, world, range(100, 300)) > 0.9
+    assert all(int(hit.id[1:]) % 2 for hit in index.search("query 5", 10, 60, filter={"colour": "red"}))
+
+
+def test_with_anchors_rounds_stay_flat() -> None:
+    """What is searched then is more than the encoder's vectors."""
+    index = build(Planted(), queries=12)
+    assert index._state.centroids is None
+    assert not isinstance(index._state.encoder_space, IVF)
