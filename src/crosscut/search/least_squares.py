@@ -36,6 +36,7 @@ from crosscut.scorers.base import Floats
 
 EPS = float(np.finfo(np.float64).eps)
 SAFE = 1e-6  # rows whose new part is smaller than this, relative to the largest row, may be dependent
+ROOM = 1024  # rows that a fit has room for from the start
 CLOSE = 0.1  # after losing this much of its length, a row is orthogonalised again
 
 
@@ -106,8 +107,8 @@ class _Innovations:
         if self.ridge:
             own = rows @ rows.T
             # a ridge that is tiny beside the rows would be lost in rounding
-            floor = 4 * EPS * len(own) * float(np.trace(own))
-            own[np.diag_indices_from(own)] += max(self.ridge, floor)
+            diagonal = own.reshape(-1)[:: len(own) + 1]
+            diagonal += max(self.ridge, 4 * EPS * len(own) * float(diagonal.sum()))
             triangle = np.linalg.cholesky(own - inside @ inside.T)
             new = undone(triangle, rest)
         else:
@@ -160,7 +161,7 @@ class _Innovations:
     def _grow(self, new: Floats) -> None:
         m, k = self.m, len(new)
         if m + k > len(self._basis):
-            grown = np.empty((max(2 * (m + k), 64), self.d))
+            grown = np.empty((max(2 * (m + k), ROOM), self.d))  # memory that is not used yet costs nothing
             grown[:m] = self._basis[:m]
             self._basis = grown
         self._basis[m : m + k] = new

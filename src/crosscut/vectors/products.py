@@ -65,7 +65,7 @@ def _one_query(array: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray
 def _many_queries(array: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
     n, d = array.shape
     out = np.empty((len(vectors), n), dtype=vectors.dtype)
-    block = BLOCK if array.dtype == np.float16 else 8 * BLOCK  # numbers
+    block = BLOCK if array.dtype == np.float16 else 16 * BLOCK  # numbers
 
     def part(start: int) -> None:
         rows = array[start : start + step]
