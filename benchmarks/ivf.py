@@ -299,7 +299,7 @@ def grown(index: IVF, queries: Array, options: argparse.Namespace) -> dict[str, 
         "fixed": one_by_one(index, Fixed(options.probes), queries),
         "default rule": one_by_one(index, None, queries),
     }
-    if index.n <= 1_000_000:  # in float32, 5M would not fit beside it
+    if index.n <= 2_000_000:  # in float32, 5M would not fit beside it
         rival = rival_of(index, index.vectors)
         rival.nprobe = options.probes
         faiss.omp_set_num_threads(1)

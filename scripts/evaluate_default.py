@@ -193,9 +193,12 @@ def main() -> None:
         result = scifact(arguments.data / "scifact", arguments.scifact_queries, arguments.depth)
         scores = result.pop("ndcg")
         assert isinstance(scores, dict)
-        report["scifact test, nDCG@10"] = {**result, **compare({n: np.asarray(v) for n, v in scores.items()})}
+        compared = compare({name: np.asarray(values) for name, values in scores.items()})
+        report["scifact test, nDCG@10"] = {**result, **compared}
+        rounded = {name: [round(value, 4) for value in values] for name, values in scores.items()}
+        report["scifact test, nDCG@10 of every claim"] = rounded
     arguments.output.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
-    print(json.dumps(report, indent=1))
+    print(json.dumps({name: part for name, part in report.items() if "every claim" not in name}, indent=1))
 
 
 if __name__ == "__main__":

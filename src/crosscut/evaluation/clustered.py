@@ -5,7 +5,8 @@
 | R*@1, R*@k | share of the true nearest neighbours found |
 | R@100, mRR@10 | against judgements, where there are any |
 | lists, vectors | visited and scanned per query, in the mean |
-| N′ | the smallest fixed number of lists with the rule's R*@1: lists / N′ below 1 is what a rule earns |
+| N′ | the smallest fixed number of lists with the rule's R*@1 |
+| lists/N′ | below 1, a rule earns its place; with a 95 % interval over queries |
 | ms | per query, in batches of 500, centroid ranking included; median of interleaved runs |
 | p | paired t-test against A-kNN at N, on mRR@10 (R*@1 without judgements), Bonferroni-corrected |
 """
@@ -47,6 +48,7 @@ class Row:
     vectors: float
     rival: int  # N′
     against_rival: float
+    against_rival_interval: tuple[float, float]  # 95 %, over queries
     ms: float
     speedup: float
     fewer_vectors: float
@@ -105,6 +107,7 @@ def table_2(
                 float(out.vectors.mean()),
                 rival,
                 float(out.lists.mean()) / rival,
+                earned(lessons, out.lists),
                 1000 * seconds / len(timed),
                 float(np.median(times["fixed"])) / seconds,
                 float(base.vectors.mean() / out.vectors.mean()),
@@ -112,6 +115,19 @@ def table_2(
             )
         )
     return rows, {**limits(lessons, tuned.lists), "frontier": frontier(tuned, lessons)}
+
+
+def earned(lessons: Lessons, lists: npt.NDArray[np.int64], draws: int = 500) -> tuple[float, float]:
+    """A 95 % bootstrap interval of lists / N′: queries are drawn anew, and N′ is found anew for each draw."""
+    rng = np.random.default_rng(0)
+    hits, needed = lessons.recall(lists), lessons.ranks[:, 0]
+    ratios = []
+    for _ in range(draws):
+        some = rng.integers(0, len(lists), len(lists))
+        found = round(float(hits[some].sum()))
+        ratios.append(lists[some].mean() / np.sort(needed[some])[max(found - 1, 0)])
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def limits(lessons: Lessons, lists: int) -> dict[str, Any]:
@@ -172,7 +188,9 @@ def as_table(rows: Sequence[Row], limit: dict[str, Any], k: int, title: str = ""
         shown = [row.name, f"{row.recall_1:.3f}" + ("" if judged else mark), f"{row.recall_k:.3f}"]
         if judged:
             shown += [f"{row.recall_100:.3f}", f"{row.mrr_10:.3f}{mark}"]
-        shown += [f"{row.lists:.1f}", f"{row.vectors:,.0f}", str(row.rival), f"{row.against_rival:.2f}"]
+        low, high = row.against_rival_interval
+        earns = f"{row.against_rival:.2f} [{low:.2f}, {high:.2f}]"
+        shown += [f"{row.lists:.1f}", f"{row.vectors:,.0f}", str(row.rival), earns]
         table.add_row(*shown, f"{row.ms:.3f}", f"{row.speedup:.2f}×")
     oracle = [f"{limit['oracle_recall_1']:.3f}", "", *(["", ""] if judged else []), f"{limit['oracle_lists']:.1f}"]
     table.add_row("oracle", *oracle, "", "", "", "", "", style="dim")

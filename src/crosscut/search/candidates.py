@@ -19,13 +19,16 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
 from crosscut.spaces.base import Constant, Space, Stacked
-from crosscut.vectors.early_exit import Rule
+from crosscut.vectors.early_exit import USUAL, Rule
 from crosscut.vectors.faiss import Faiss
 from crosscut.vectors.ivf import IVF
+from crosscut.vectors.patience import Patience
 from crosscut.vectors.trail import Trail
 
 SMALL = 200_000
 """Items up to which every round reads them all."""
+CAREFUL = Patience(7, 0.0)
+"""The exit rule of rounds over an index that was not tuned: beside a fit, a few more lists cost little."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Candidates:
         trails: Sequence[Trail] | None = None,
     ) -> list[Positions]:
         if isinstance(self.index, IVF):
+            rule = CAREFUL if rule is None and self.index.rule == USUAL else rule
             found = self.index.search_many(queries, k, rule=rule, exclude=gone, allow=allowed, trails=trails)
         else:
             found = self.index.search_many(queries, k, rule=rule, exclude=gone, allow=allowed)
