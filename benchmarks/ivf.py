@@ -198,13 +198,14 @@ class Afresh(IVF):
 
 def rounds(options: argparse.Namespace) -> None:
     """Recall of the exact top 10 by `crosscut` over vectors alone, B = 500, R = 10, over an index and flat."""
-    rules: list[Rule] = [USUAL, Patience(7, 0.0), Patience(20, 0.05), Fixed(32), Fixed(64), Fixed(128)]
     for name in options.sets:
         items, _, test, _ = load(options.vectors, name)
         lists = (options.lists or [None])[0]
         index = IVF.build(items, lists=lists, centroids=given(options))
         queries = test[: options.queries]
         scorer, best = known(index, queries)
+        patient = [Patience(rounds, share, index.most) for rounds, share in ((10, 0.05), (20, 0.05), (7, 0.0))]
+        rules: list[Rule] = [*patient, Fixed(32), Fixed(64), Fixed(128)]
         flat = searched(crosscut.Searcher(scorer, vectors=AsGiven(index), rounds=10), queries, best)
         cases = [{"rounds": "flat", **flat}]
         for rule in rules:

@@ -350,8 +350,26 @@ def test_bench_ivf(tmp_path: Path) -> None:
     assert rows["fixed"]["p"] == 1.0
     assert record["limits"]["oracle_lists"] <= rows["fixed"]["lists"]
     assert 0 <= rows["patience"]["mrr_10"] <= 1
+    assert "trees" not in json.dumps(record["rows"])
     assert IVF.load(tmp_path / "ivf").rule.lists == record["N"]
     plain = CliRunner().invoke(app, ["bench", "ivf", *files, "--lists", "40", "-k", "10", "--repeats", "1"])
     assert plain.exit_code == 0, plain.output
     assert "patience" in plain.output
     assert "mRR" not in plain.output
+
+
+def test_what_a_rule_earns_has_an_interval() -> None:
+    from crosscut.evaluation.clustered import earned
+
+    rng = np.random.default_rng(0)
+    needed = rng.geometric(0.1, 4000)  # the list that holds the neighbour
+    lessons = Lessons.__new__(Lessons)
+    object.__setattr__(lessons, "ranks", needed[:, None])
+    fixed = earned(lessons, np.full(4000, 20))  # N′ is the rule itself
+    assert 0.95 <= fixed[0] <= 1.0 <= fixed[1] <= 1.06
+    oracle = earned(lessons, np.where(needed <= 20, needed, 1))  # finds as much, and stops where it should
+    assert oracle[1] < 0.5
+    few = Lessons.__new__(Lessons)
+    object.__setattr__(few, "ranks", needed[:60, None])
+    wide = earned(few, np.full(60, 20))
+    assert wide[1] - wide[0] > fixed[1] - fixed[0]

@@ -98,7 +98,7 @@ def table_2(
         rows.append(
             Row(
                 name,
-                {key: value for key, value in rule.json().items() if key not in ("trees", "coefficients")},
+                parameters(rule.json()),
                 reached,
                 float(lessons.recall(out.lists, k).mean()),
                 None if deep is None else float(deep.mean()),
@@ -115,6 +115,12 @@ def table_2(
             )
         )
     return rows, {**limits(lessons, tuned.lists), "frontier": frontier(tuned, lessons)}
+
+
+def parameters(rule: dict[str, Any]) -> dict[str, Any]:
+    """A rule as JSON, without what it has learned."""
+    kept = {key: value for key, value in rule.items() if key not in ("trees", "coefficients")}
+    return {key: parameters(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def earned(lessons: Lessons, lists: npt.NDArray[np.int64], draws: int = 500) -> tuple[float, float]:
@@ -147,7 +153,7 @@ def frontier(tuned: Tuned, test: Lessons) -> dict[str, list[list[float]]]:
         points = []
         for rule in relatives(choice.rule):
             after = stops(rule, test)
-            points.append([float(after.mean()), float(test.recall(after).mean())])
+            points.append([round(float(after.mean()), 2), round(float(test.recall(after).mean()), 4)])
         line[choice.name] = sorted(points)
     return line
 
