@@ -32,7 +32,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 import crosscut
-from crosscut.evaluation.clustered import as_records, as_table, table_2
+from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
 from crosscut.evaluation.report import machine, write_json
 from crosscut.vectors import clusters
 from crosscut.vectors.early_exit import USUAL, Fixed, Rule
@@ -199,21 +199,23 @@ class Afresh(IVF):
 def rounds(options: argparse.Namespace) -> None:
     """Recall of the exact top 10 by `crosscut` over vectors alone, B = 500, R = 10, over an index and flat."""
     for name in options.sets:
-        items, _, test, _ = load(options.vectors, name)
+        items, train, test, _ = load(options.vectors, name)
         lists = (options.lists or [None])[0]
         index = IVF.build(items, lists=lists, centroids=given(options))
         queries = test[: options.queries]
         scorer, best = known(index, queries)
         patient = [Patience(rounds, share, index.most) for rounds, share in ((10, 0.05), (20, 0.05), (7, 0.0))]
-        rules: list[Rule] = [*patient, Fixed(32), Fixed(64), Fixed(128)]
+        chance = tune(index, train, target=0.95, loss=options.loss, k=100, rules=("chance",))["chance"].rule
+        rules: list[Rule] = [*patient, Fixed(32), Fixed(64), Fixed(128), chance]
         flat = searched(crosscut.Searcher(scorer, vectors=AsGiven(index), rounds=10), queries, best)
         cases = [{"rounds": "flat", **flat}]
         for rule in rules:
             for kind in (Afresh, IVF):
                 clustered = kind(index.centroids, index.vectors, index.starts, index.ids, rule=rule)
                 found = searched(crosscut.Searcher(scorer, vectors=clustered, rounds=10), queries, best)
-                cases.append({"rounds": "afresh" if kind is Afresh else "trail", "rule": rule.json(), **found})
-                console.print({**cases[-1], "set": name, "rule": str(rule)})
+                told = parameters(rule.json())
+                cases.append({"rounds": "afresh" if kind is Afresh else "trail", "rule": told, **found})
+                console.print({**cases[-1], "set": name})
         record = {"set": name, "items": index.n, "lists": len(index.centroids), "queries": len(queries), "cases": cases}
         keep("rounds", record, ("set", "lists"))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.search import candidates
 from crosscut.vectors.ivf import IVF
@@ -65,7 +66,29 @@ def test_it_grows_and_shrinks() -> None:
     assert recall(index, world, range(300)) > 0.9
     index.remove([f"i{j}" for j in range(100)])
     assert recall(index, world, range(100, 300)) > 0.9
-    assert all(int(hit.id[1:]) % 2 for hit in index.search("query 5", 10, 60, filter={"colour": "red"}))
+    hits = index.search("query 5", 10, 60, filter={"colour": "red"})
+    assert len(hits) == 10
+    assert all(int(hit.id[1:]) % 2 and int(hit.id[1:]) >= 100 for hit in hits)
+
+
+def test_what_does_not_touch_the_vectors_keeps_their_layout() -> None:
+    index = build(Planted())
+    before = clusters_of(index)
+    index.remove(["i3"])
+    assert clusters_of(index) is before
+
+
+def test_vectors_that_are_no_numbers_are_refused() -> None:
+    world = Planted()
+    world.items[17] = np.nan
+    with pytest.raises(InputError, match="row 17 of the vectors contains NaN"):
+        build(world)
+    world = Planted()
+    index = build(world)
+    world.items[205] = np.inf
+    with pytest.raises(InputError, match="row 5 of the new vectors"):
+        index.add(planted_items(200, 210))
+    assert len(index) == 200
 
 
 def test_with_anchors_rounds_stay_flat() -> None:

@@ -73,6 +73,25 @@ def test_a_tour_ends_and_begins_anew(lists: int, turns: int, seed: int) -> None:
         assert (found.ids >= 0).all()
 
 
+def test_what_a_search_began_with_counts_as_kept() -> None:
+    """Patience sees sets: a member of the last result is kept, though the list it lies in is visited now."""
+    vectors = clumps()
+    index = IVF.build(vectors, lists=10)
+    query = clumps(1, seed=3)
+    all_found = index.search_many(query, 20, rule=10).ids[0]
+    again = index.search_many(query, 20, rule=Patience(2, 0.0), trails=[Trail(ids=all_found)])
+    assert again.ids[0].tolist() == all_found.tolist()
+    assert again.lists[0] == 2  # nothing can change: settled from the first list on
+
+
+def test_lists_that_tie_are_not_all_visited() -> None:
+    index = IVF.build(clumps(), lists=20)
+    trail = Trail()
+    index.search_many(np.zeros((1, 12)), 5, rule=7, trails=[trail])
+    assert trail.visited is not None
+    assert trail.visited.sum() == 7
+
+
 def test_one_trail_a_query() -> None:
     index = IVF.build(clumps(), lists=5)
     with pytest.raises(InputError, match="1 trails for 2 queries"):
@@ -88,9 +107,10 @@ def test_rounds_find_more_by_a_trail(monkeypatch: pytest.MonkeyPatch) -> None:
     best = np.argsort(-scores, axis=1)[:, :10]
     index = IVF.build(vectors, lists=100, rule=AGAIN + 2)
     searcher = crosscut.Searcher(crosscut.MatrixScorer(scores), vectors=index, rounds=10)
+    near = wanted + rng.standard_normal(wanted.shape)
 
     def recall() -> float:
-        found = searcher.search_many(range(20), 10, 100, query_vectors=wanted + rng.standard_normal(wanted.shape))
+        found = searcher.search_many(range(20), 10, 100, query_vectors=near)
         return float(np.mean([len({hit.id for hit in found[j]} & {*best[j].tolist()}) / 10 for j in range(20)]))
 
     with_trail = recall()

@@ -117,7 +117,7 @@ class Index:
         space
             What train queries are used for. `cur` scores up to `anchors` of them with every item. `als`,
             `transductive` and `inductive` score each with `per_query` items (half of them near its vector, half
-            drawn) and factorise that. `encoder` uses none; from 200,000 items on, its rounds visit clusters of the
+            drawn) and factorise that. `encoder` uses none; with 200,000 items or more its rounds visit clusters of the
             vectors instead of reading them all (`crosscut.IVF`). `auto` is `cur` with queries, `encoder` without.
         bm25
             Whether round one also looks at words.

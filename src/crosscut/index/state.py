@@ -28,7 +28,7 @@ from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.vectors import clusters
-from crosscut.vectors.ivf import IVF
+from crosscut.vectors.ivf import IVF, finite
 
 FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
 TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")
@@ -86,13 +86,17 @@ class State:
         return None if self.anchors is None else CUR(self.anchors)
 
     def changed(self, **parts: Any) -> State:
-        """Another state with these parts replaced; nothing that was derived is kept."""
-        return replace(self, **parts, _searchers={}, _lock=threading.Lock())
+        """Another state with these parts replaced; of what was derived, only the encoder's space may be kept."""
+        new = replace(self, **parts, _searchers={}, _lock=threading.Lock())
+        if "encoder_space" in self.__dict__ and not {"vectors", "centroids", "home", "anchors", "factors"} & {*parts}:
+            new.__dict__["encoder_space"] = self.encoder_space
+        return new
 
     def clustered(self) -> State:
         """With lists of its vectors, if there are enough of them that rounds should not read them all."""
         if self.vectors is None or len(self.items) < candidates.SMALL:
             return self
+        finite(self.vectors, "vectors")
         spherical = clusters.unit_length(self.vectors, self.seed)
         lists = clusters.usual_lists(len(self.items))
         centroids = clusters.centroids(self.vectors, lists, self.seed, spherical=spherical)
@@ -105,6 +109,7 @@ class State:
         if self.vectors is not None and vectors is not None:
             parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
             if self.centroids is not None and self.home is not None:
+                finite(vectors, "new vectors")
                 parts["home"] = np.append(self.home, clusters.assign(vectors, self.centroids))
         if self.anchors is not None and self.measured is not None:
             more = extended_scores(self.anchors, self.vectors, vectors, self.measured, len(items))

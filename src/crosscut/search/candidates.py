@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
+from crosscut.scorers.meter import NO_POSITIONS
 from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.vectors.early_exit import USUAL, Rule
 from crosscut.vectors.faiss import Faiss
@@ -59,7 +60,14 @@ class Candidates:
             row[len(self.columns) :] = self.level
         # the order does not depend on the length of u, and float32 does
         queries /= np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), 1e-30)
-        places = self._search(queries, max(counts), gone, allowed, None, trails)
+        places: list[Positions] = [NO_POSITIONS] * len(queries)
+        for count in set(counts):  # mostly one: how many are asked for is what an exit rule watches
+            rows = [j for j, own in enumerate(counts) if own == count]
+            own = [trails[j] for j in rows] if trails is not None else None
+            for j, found in zip(
+                rows, self._search(queries[rows], count, [gone[j] for j in rows], allowed, None, own), strict=True
+            ):
+                places[j] = found
         for j, (count, found) in enumerate(zip(counts, places, strict=True)):
             size = self.index.n if allowed is None else len(allowed)
             if len(found) < min(count, size - len(gone[j])):  # the rule was content with less than is asked for
@@ -76,7 +84,7 @@ class Candidates:
         trails: Sequence[Trail] | None = None,
     ) -> list[Positions]:
         if isinstance(self.index, IVF):
-            rule = CAREFUL if rule is None and self.index.rule == USUAL else rule
+            rule = CAREFUL if rule is None and self.index.rule is USUAL else rule
             found = self.index.search_many(queries, k, rule=rule, exclude=gone, allow=allowed, trails=trails)
         else:
             found = self.index.search_many(queries, k, rule=rule, exclude=gone, allow=allowed)

@@ -135,7 +135,7 @@ class IVF:
         if metric not in ("ip", "l2"):
             raise InputError(f"the metric is 'ip' or 'l2'; got {metric!r}")
         kind = _storage(array.dtype if dtype is None else np.dtype(dtype), given=dtype is not None)
-        _finite(array, "vectors")
+        finite(array, "vectors")
         if lists is not None and lists < 1:
             raise InputError(f"an index needs at least 1 list; got {lists}")
         if centroids is None:
@@ -146,7 +146,7 @@ class IVF:
             centres = np.ascontiguousarray(centroids, dtype=np.float32)
             if centres.ndim != 2 or centres.shape[1] != array.shape[1]:
                 raise InputError(f"centroids of shape {centres.shape} for vectors of {array.shape[1]} dimensions")
-            _finite(centres, "centroids")
+            finite(centres, "centroids")
         names = _names(ids, len(array), 0)
         _, counts = np.unique(names, return_counts=True)
         if (counts > 1).any():
@@ -290,7 +290,7 @@ class IVF:
         begun = [NOTHING] * count
         for j, trail in enumerate(trails or ()):
             known = np.setdiff1d(self._sorted_places(trail.ids), gone[j])
-            begun[j] = known if allow is None else np.intersect1d(known, allowed)
+            begun[j] = known if allow is None else known[_inside(known, allowed)]
             gone[j] = np.sort(np.concatenate([gone[j], begun[j]]))
         gone_all, gone_starts = _joined(gone)
         begun_all, begun_starts = _joined(begun)
@@ -384,7 +384,7 @@ class IVF:
             return NOTHING, None
         wanted = np.asarray(ids).reshape(-1)
         last = self._last_allowed
-        if last is None or not np.array_equal(last[0], wanted):
+        if last is None or last[0].dtype != wanted.dtype or not np.array_equal(last[0], wanted):
             places = self._sorted_places(wanted)
             closed = np.asarray(np.diff(np.searchsorted(places, self.starts)) == 0)
             self._last_allowed = last = (wanted.copy(), places, closed)
@@ -396,7 +396,7 @@ class IVF:
             raise InputError(
                 f"queries of shape {points.shape} for an index of {self.d} dimensions: pass (q × {self.d})"
             )
-        _finite(points, "queries")
+        finite(points, "queries")
         return points
 
     def rows(self, positions: Positions) -> Floats:
@@ -417,7 +417,7 @@ class IVF:
         array = np.asarray(vectors)
         if array.ndim != 2 or array.shape[1] != self.d:
             raise InputError(f"vectors of shape {array.shape} for an index of {self.d} dimensions")
-        _finite(array, "vectors")
+        finite(array, "vectors")
         names = _names(ids, len(array), int(self.ids.max()) + 1 if self.n else 0)
         if len(np.unique(names)) < len(names) or np.isin(names, self.ids).any():
             raise InputError("ids must be distinct, and new to the index: remove the old vectors first")
@@ -462,7 +462,8 @@ class IVF:
         from crosscut.vectors.files import write
 
         arrays = {"vectors": self.vectors, "starts": self.starts, "ids": self.ids, "centroids": self.centroids}
-        write(Path(path), {"metric": self.metric, "rule": self.rule.json()}, arrays)
+        rule = None if self.rule is USUAL else self.rule.json()
+        write(Path(path), {"metric": self.metric, "rule": rule}, arrays)
 
     @classmethod
     def load(cls, path: str | Path, *, memory_map: bool = True) -> IVF:
@@ -477,7 +478,7 @@ class IVF:
             np.asarray(arrays["starts"]),
             np.asarray(arrays["ids"]),
             metric=record["metric"],
-            rule=from_json(record["rule"]),
+            rule=None if record["rule"] is None else from_json(record["rule"]),
         )
 
     def __len__(self) -> int:
@@ -494,6 +495,12 @@ def _joined(parts: Sequence[Ids]) -> tuple[Ids, Ids]:
     return np.concatenate([NOTHING, *parts]), starts
 
 
+def _inside(some: Ids, places: Ids) -> npt.NDArray[np.bool_]:
+    """Whether each of some places is one of many sorted ones."""
+    at = np.searchsorted(places, some)
+    return np.asarray(places[np.minimum(at, len(places) - 1)] == some if len(places) else np.zeros(len(some), np.bool_))
+
+
 def _storage(kind: np.dtype[Any], given: bool) -> np.dtype[Any]:
     if kind in (np.float16, np.float32):
         return kind
@@ -502,7 +509,8 @@ def _storage(kind: np.dtype[Any], given: bool) -> np.dtype[Any]:
     return np.dtype(np.float32)
 
 
-def _finite(array: npt.NDArray[Any], what: str) -> None:
+def finite(array: npt.NDArray[Any], what: str) -> None:
+    """Refuse NaN and infinities, and name the row."""
     step = max(1, (1 << 22) // max(array.shape[1], 1))
     for start in range(0, len(array), step):
         fine = np.isfinite(array[start : start + step]).all(axis=1)

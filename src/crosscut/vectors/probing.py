@@ -9,7 +9,7 @@ Busolin et al. 2024, §2. For one query q:
     until the exit rule says so, N lists at most
 
 A list is a contiguous piece of the vectors, so the members of RS_h that list h brought are those whose place lies in
-it: kept[h] = |RS_h| − their number, exactly, as sets.
+it and that the search did not begin with: kept[h] = |RS_h| − their number, exactly, as sets.
 """
 
 from __future__ import annotations
@@ -260,6 +260,13 @@ def below(places: Places, place: int) -> int:
     return low
 
 
+@compiled()
+def among(places: Places, place: int) -> bool:
+    """Whether a place is one of some sorted ones."""
+    at = below(places, place)
+    return at < len(places) and places[at] == place
+
+
 @compiled(fastmath=True)
 def similarity(vectors: npt.NDArray[Any], place: int, query: Single, euclidean: bool) -> np.float32:
     """q · v, or −‖q − v‖², of one place."""
@@ -296,7 +303,7 @@ def probe(
 ) -> tuple[int, int, int]:
     """Search one query. Fills `scores` and `places` (k), best first, and `trace` (N × 4).
 
-    `excluded` and `allowed` are sorted places; `allowed` counts when `filtered`. RS_0 are the best k of the places in
+    `excluded`, `allowed` and `begun` are sorted places; `allowed` counts when `filtered`. RS_0 are the best k of
     `begun`, all of which are excluded from the lists. Returns how many results there are, lists probed and vectors
     scanned.
     """
@@ -359,7 +366,7 @@ def probe(
         if changed or h == 0:
             kept = first = 0
             for i in range(size):
-                kept += not low <= places[i] < high
+                kept += not low <= places[i] < high or among(begun, places[i])
                 first += first_low <= places[i] < first_high
         elif len(trace):
             first = trace[h - 1, FIRST]

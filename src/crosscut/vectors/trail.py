@@ -41,7 +41,7 @@ class Trail:
         """A search has visited the `probed` closest lists of `near`."""
         self.probed = probed
         if self.visited is not None and probed:
-            self.visited |= near >= _nth(near, probed)
+            self.visited[np.argpartition(-near, probed - 1)[:probed]] = True
 
 
 def _nth(values: npt.NDArray[np.float32], n: int) -> np.float32:
