@@ -28,7 +28,8 @@ from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.vectors import clusters
-from crosscut.vectors.ivf import IVF, finite
+from crosscut.vectors.arrays import finite
+from crosscut.vectors.ivf import IVF
 
 FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
 TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")

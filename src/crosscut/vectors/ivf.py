@@ -24,6 +24,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
 from crosscut.vectors import clusters
+from crosscut.vectors.arrays import NOTHING, Ids, finite, inside, joined, named, storage, untie
 from crosscut.vectors.early_exit import USUAL, Fixed, Rule, as_rule
 from crosscut.vectors.products import pool, product
 from crosscut.vectors.trail import Trail
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from crosscut.vectors.tuning import Tuned
 
 Metric = Literal["ip", "l2"]
-Ids = npt.NDArray[np.int64]
-NOTHING: Ids = np.zeros(0, dtype=np.int64)
 BATCH = 1 << 23  # similarities to centroids held at a time: 32 MiB
 
 
@@ -134,7 +133,7 @@ class IVF:
             raise InputError(f"an index needs vectors (n × d), one at least; got shape {array.shape}")
         if metric not in ("ip", "l2"):
             raise InputError(f"the metric is 'ip' or 'l2'; got {metric!r}")
-        kind = _storage(array.dtype if dtype is None else np.dtype(dtype), given=dtype is not None)
+        kind = storage(array.dtype if dtype is None else np.dtype(dtype), given=dtype is not None)
         finite(array, "vectors")
         if lists is not None and lists < 1:
             raise InputError(f"an index needs at least 1 list; got {lists}")
@@ -147,7 +146,7 @@ class IVF:
             if centres.ndim != 2 or centres.shape[1] != array.shape[1]:
                 raise InputError(f"centroids of shape {centres.shape} for vectors of {array.shape[1]} dimensions")
             finite(centres, "centroids")
-        names = _names(ids, len(array), 0)
+        names = named(ids, len(array), 0)
         _, counts = np.unique(names, return_counts=True)
         if (counts > 1).any():
             raise InputError(f"ids must be distinct: {len(names)} ids name {len(counts)} vectors")
@@ -158,7 +157,7 @@ class IVF:
         cls, vectors: npt.NDArray[Any], centroids: npt.NDArray[np.float32], home: Ids, rule: Rule | int | None = None
     ) -> IVF:
         """An index of vectors whose lists are known: `home` (n) is the list of each. By inner product."""
-        kind = _storage(vectors.dtype, given=False)
+        kind = storage(vectors.dtype, given=False)
         return cls._laid_out(vectors, centroids, home, np.arange(len(vectors)), kind, "ip", rule)
 
     @classmethod
@@ -290,10 +289,10 @@ class IVF:
         begun = [NOTHING] * count
         for j, trail in enumerate(trails or ()):
             known = np.setdiff1d(self._sorted_places(trail.ids), gone[j])
-            begun[j] = known if allow is None else known[_inside(known, allowed)]
+            begun[j] = known if allow is None else known[inside(known, allowed)]
             gone[j] = np.sort(np.concatenate([gone[j], begun[j]]))
-        gone_all, gone_starts = _joined(gone)
-        begun_all, begun_starts = _joined(begun)
+        gone_all, gone_starts = joined(gone)
+        begun_all, begun_starts = joined(begun)
         lists = self._as_lists()
         learned = len(program.classifier.roots) or len(program.regression.roots)
         width = min(max(program.lists, 100 if learned else 0), len(self.centroids))
@@ -336,7 +335,7 @@ class IVF:
             for trail, row, probed in zip(trails[here] if trails else (), near, costs[here, 1], strict=False):
                 trail.mark(row, int(probed))
         ids = np.where(places >= 0, self.ids[places], -1)
-        _untie(ids, scores)
+        untie(ids, scores)
         return FoundMany(ids, scores, costs[:, 1], costs[:, 2]), traces
 
     def _as_lists(self) -> Lists:
@@ -418,7 +417,7 @@ class IVF:
         if array.ndim != 2 or array.shape[1] != self.d:
             raise InputError(f"vectors of shape {array.shape} for an index of {self.d} dimensions")
         finite(array, "vectors")
-        names = _names(ids, len(array), int(self.ids.max()) + 1 if self.n else 0)
+        names = named(ids, len(array), int(self.ids.max()) + 1 if self.n else 0)
         if len(np.unique(names)) < len(names) or np.isin(names, self.ids).any():
             raise InputError("ids must be distinct, and new to the index: remove the old vectors first")
         home = np.concatenate([self._home(), clusters.assign(array, self.centroids)])
@@ -486,52 +485,3 @@ class IVF:
 
     def __repr__(self) -> str:
         return f"IVF({self.n} × {self.d} {self.vectors.dtype}, {len(self.centroids)} lists, {self.metric}, {self.rule})"
-
-
-def _joined(parts: Sequence[Ids]) -> tuple[Ids, Ids]:
-    """Arrays one after another, and where each begins."""
-    starts = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in parts], out=starts[1:])
-    return np.concatenate([NOTHING, *parts]), starts
-
-
-def _inside(some: Ids, places: Ids) -> npt.NDArray[np.bool_]:
-    """Whether each of some places is one of many sorted ones."""
-    at = np.searchsorted(places, some)
-    return np.asarray(places[np.minimum(at, len(places) - 1)] == some if len(places) else np.zeros(len(some), np.bool_))
-
-
-def _storage(kind: np.dtype[Any], given: bool) -> np.dtype[Any]:
-    if kind in (np.float16, np.float32):
-        return kind
-    if given:
-        raise InputError(f"vectors are stored as float32 or float16; got {kind}")
-    return np.dtype(np.float32)
-
-
-def finite(array: npt.NDArray[Any], what: str) -> None:
-    """Refuse NaN and infinities, and name the row."""
-    step = max(1, (1 << 22) // max(array.shape[1], 1))
-    for start in range(0, len(array), step):
-        fine = np.isfinite(array[start : start + step]).all(axis=1)
-        if not fine.all():
-            raise InputError(f"row {start + int(fine.argmin())} of the {what} contains NaN or infinities")
-
-
-def _names(ids: npt.ArrayLike | None, count: int, start: int) -> Ids:
-    if ids is None:
-        return np.arange(start, start + count, dtype=np.int64)
-    names = np.asarray(ids).reshape(-1)
-    if len(names) != count:
-        raise InputError(f"{len(names)} ids for {count} vectors")
-    if not np.issubdtype(names.dtype, np.integer) or (len(names) and names.min() < 0):
-        raise InputError("ids are whole numbers of 0 or more")
-    return names.astype(np.int64)
-
-
-def _untie(ids: Ids, scores: npt.NDArray[np.float32]) -> None:
-    """Equal scores in order of id, in place."""
-    tied = ((scores[:, 1:] == scores[:, :-1]) & (ids[:, 1:] >= 0)).any(axis=1)
-    for row in np.flatnonzero(tied):
-        order = np.lexsort((np.where(ids[row] < 0, np.iinfo(np.int64).max, ids[row]), -scores[row]))
-        ids[row], scores[row] = ids[row, order], scores[row, order]

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.vectors.arrays import NOTHING, Ids
+
 AGAIN = 4  # closest lists that are visited in every search
 
 
@@ -20,7 +22,7 @@ AGAIN = 4  # closest lists that are visited in every search
 class Trail:
     """The searches of one query so far. `IVF.search_many` follows it and marks it; `ids` are the caller's to set."""
 
-    ids: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # to begin with
+    ids: Ids = field(default_factory=lambda: NOTHING)  # to begin with
     visited: npt.NDArray[np.bool_] | None = None  # (lists)
     probed: int = 0  # lists, by the last search
 
