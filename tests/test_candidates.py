@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,3 +101,42 @@ def test_what_an_index_cannot_do(world: Planted) -> None:
     assert crosscut.Searcher(
         scorer, vectors=index, method="adacur", space=crosscut.CUR(world.anchors), select="softmax"
     )
+
+
+def test_what_batch_mates_ask_for_does_not_matter(world: Planted) -> None:
+    index = IVF.build(world.vectors, lists=20, rule=crosscut.Patience(1, 0.2))
+    found = Candidates(index, np.arange(index.d), np.ones(index.d))
+    vectors, counts = list(world.query_vectors[:6]), [5, 40, 5, 12, 40, 80]
+    gone = [np.arange(j) for j in range(6)]
+    together = found.top(vectors, counts, gone, None)
+    for j in range(6):
+        alone = found.top(vectors[j : j + 1], counts[j : j + 1], gone[j : j + 1], None)[0]
+        assert together[j].tolist() == alone.tolist()
+
+
+@pytest.mark.usefixtures("large")
+def test_an_untuned_index_is_visited_carefully(world: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules: list[Any] = []
+    original = IVF.search_many
+
+    def watched(self: IVF, *given: Any, **how: Any) -> Any:
+        rules.append(how["rule"])
+        return original(self, *given, **how)
+
+    monkeypatch.setattr(IVF, "search_many", watched)
+    scorer = crosscut.MatrixScorer(world.test)
+
+    def asked(index: IVF) -> set[Any]:
+        rules.clear()
+        crosscut.Searcher(scorer, vectors=index).search(0, 5, 40, query_vector=world.query_vectors[0])
+        return {*rules}
+
+    untuned = IVF.build(world.vectors, lists=8)
+    assert module.CAREFUL in asked(untuned)
+    untuned.save(tmp_path / "untuned")
+    assert module.CAREFUL in asked(IVF.load(tmp_path / "untuned"))
+    # a rule that was given is obeyed, though it be the usual one
+    chosen = IVF.build(world.vectors, lists=8, rule=crosscut.Patience(10, 0.05))
+    assert module.CAREFUL not in asked(chosen)
+    chosen.save(tmp_path / "chosen")
+    assert module.CAREFUL not in asked(IVF.load(tmp_path / "chosen"))

@@ -10,6 +10,7 @@ import pytest
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.search import candidates
+from crosscut.vectors.clusters import assign
 from crosscut.vectors.ivf import IVF
 from tests.test_index import Planted, TextScorer, build, planted_items
 
@@ -63,6 +64,9 @@ def test_it_grows_and_shrinks() -> None:
     index.add(planted_items(200, 300))
     assert clusters_of(index).n == 300
     assert old.n == 200  # a search that began before goes on as it was
+    state = index._state
+    assert state.home is not None
+    assert (state.home == assign(state.vectors, old.centroids)).all()  # new items lie in the nearest list, too
     assert recall(index, world, range(300)) > 0.9
     index.remove([f"i{j}" for j in range(100)])
     assert recall(index, world, range(100, 300)) > 0.9
