@@ -26,6 +26,7 @@ from crosscut.scorers.meter import Account
 from crosscut.scores import Keys, ScoreStore, scorers
 from crosscut.scores import records as records_module
 from crosscut.scores.consolidate import STALE_SECONDS
+from crosscut.scores.records import TEMPORARY
 from tests import hash_scorer
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -279,6 +280,13 @@ def test_many_threads_write_and_read_at_once(store: ScoreStore) -> None:
         thread.join()
     assert not failures
     np.testing.assert_array_equal(reopened(store).matrix(QUERIES, ITEMS), TRUTH)
+
+
+def test_a_file_that_goes_while_consolidation_looks_at_it(store: ScoreStore) -> None:
+    store.put_block(QUERIES, ITEMS, TRUTH)
+    (store.folder / "blocks" / f"gone{TEMPORARY}").symlink_to("nowhere")  # listed, and not there
+    store.consolidate()
+    np.testing.assert_array_equal(store.matrix(QUERIES, ITEMS), TRUTH)
 
 
 def _write_rows(path: str, rows: list[int]) -> None:

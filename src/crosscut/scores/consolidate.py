@@ -163,7 +163,10 @@ def _sweep(folder: Path) -> None:
     """Delete what killed writers left: old temporary files, and matrices without a record."""
     records = {path.stem for path in (folder / "matrices").glob(f"*{SUFFIX}")}
     left = [path for path in (folder / "matrices").glob("*.npy") if path.stem not in records]
-    left += [path for path in folder.rglob(f"*{TEMPORARY}") if time.time() - path.stat().st_mtime > STALE_SECONDS]
+    for path in folder.rglob(f"*{TEMPORARY}"):
+        with suppress(FileNotFoundError):  # its writer has just finished
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                left.append(path)
     for path in left:
         with suppress(OSError):
             path.unlink()
