@@ -29,8 +29,16 @@ VALIDATION_CANDIDATES = 12
 class Mix:
     """Builds the examples of every source of a recipe."""
 
-    def __init__(self, recipe: dict[str, Any], data: Path, tokenizer: Path, embed: Embed) -> None:
+    def __init__(
+        self,
+        recipe: dict[str, Any],
+        data: Path,
+        tokenizer: Path,
+        embed: Embed,
+        mined: dict[str, np.ndarray] | None = None,
+    ) -> None:
         self.recipe, self.data, self.tokenizer_path, self.embed = recipe, data, tokenizer, embed
+        self.mined = mined or {}  # candidates of SciFact's claims and their scores, of mine_negatives.py
         self.examples = Examples()
 
     def build(self) -> Examples:
@@ -120,19 +128,33 @@ class Mix:
         texts = [item.full_text for item in collection.items]
         tokenizer = self._tokenizer(settings)
         base = self.examples.add_items(tokenizer.items(texts))
-        index = TfIdf(texts)
+        if self.recipe.get("stage") == 4:
+            rng.seed(f"{self.recipe['seed']} {source} 4")
+        taken: list[tuple[int, str, str]] = []  # position, what was taken out, the rest
         for position in rng.sample(range(len(texts)), settings["examples"]):
             item = collection.items[position]
             sentences = re.split(r"(?<=[.!?]) +", item.text)
             if len(sentences) < 4:
                 continue
-            taken = rng.randrange(len(sentences))
-            rest = item._replace(text=" ".join(sentences[:taken] + sentences[taken + 1 :])).full_text
+            if rng.random() < settings.get("titles", 0.0):
+                taken.append((position, item.title, item._replace(title="").full_text))
+                continue
+            out = rng.randrange(len(sentences))
+            rest = item._replace(text=" ".join(sentences[:out] + sentences[out + 1 :])).full_text
+            taken.append((position, sentences[out], rest))
+        lexical = TfIdf(texts).rank([query for _, query, _ in taken], 60)
+        encoded = None
+        if settings.get("dense"):
+            items, vectors = self.embed("scifact", [text[:1500] for text in texts], [query for _, query, _ in taken])
+            encoded = rank_dense(items, vectors, 60)
+        for number, (position, query, rest) in enumerate(taken):
             own = self.examples.add_items(tokenizer.items([rest]))
-            wrong = draw(index.rank([sentences[taken]], 30)[0], {position}, 5, rng, among=25)
+            wrong = draw(lexical[number], {position}, 4 if encoded is not None else 5, rng, among=25)
+            if encoded is not None:
+                wrong += draw(encoded[number], {position, *wrong}, 3, rng, among=40)
             items = (own, *(base + other for other in wrong))
             judged = frozenset({own, base + position})
-            self.examples.train.append(Example(source, tokenizer.query(sentences[taken]), items, judged))
+            self.examples.train.append(Example(source, tokenizer.query(query), items, judged))
 
     def _add(self, source, settings, rng, collection, queries, judgements, *, dense, window=0, split=True):  # type: ignore[no-untyped-def]
         texts = [item.full_text for item in collection.items]
@@ -155,6 +177,7 @@ class Mix:
         if dense:
             items, vectors = self.embed(source, short, [q.text for q in unique])
             encoded = rank_dense(items, vectors, 80)
+        mined = self.mined if source == "scifact" else {}
         for number, query in enumerate([*held, *chosen]):
             count = VALIDATION_CANDIDATES - 1 if number < len(held) else 6
             gold = [positions[id] for id, score in judgements[query.id].items() if score > 0]
@@ -168,9 +191,24 @@ class Mix:
             wrong += draw(lexical[row[query.id]], {*banned, *wrong}, share, rng, among=40)
             if encoded is not None:
                 wrong += draw(encoded[row[query.id]], {*banned, *wrong}, count - len(wrong), rng, among=40)
+            scores: tuple[float, ...] = ()
+            if number >= len(held) and query.id in mined:
+                wrong, scores = taught(mined[query.id], right, banned, rng)
             items = tuple(base + p for p in [right, *wrong])
-            example = Example(source, tokenizer.query(query.text), items, frozenset(base + p for p in gold))
+            judged = frozenset(base + p for p in gold)
+            example = Example(source, tokenizer.query(query.text), items, judged, scores)
             (self.examples.validation if number < len(held) else self.examples.train).append(example)
+
+
+def taught(mined: np.ndarray, right: int, banned: set[int], rng: random.Random) -> tuple[list[int], tuple[float, ...]]:
+    """Seven negatives of a claim, four of them among the fifteen that the cross-encoder liked best, and what the
+    teacher says of the right item and of them: cross-encoder, BM25 and dual encoder together."""
+    places, cross, lexical, dual = mined
+    ranked = places[np.argsort(-cross, kind="stable")].astype(np.int64)
+    wrong = draw(ranked, banned, 4, rng, among=15)
+    wrong += draw(ranked, {*banned, *wrong}, 3, rng, among=len(ranked))
+    teacher = dict(zip(places.astype(np.int64).tolist(), (cross + 0.2 * lexical + 5 * dual).tolist(), strict=True))
+    return wrong, tuple(teacher[place] for place in [right, *wrong])
 
 
 def unmarked(text: str) -> str:

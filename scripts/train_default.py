@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent))
 from default_mix import Mix, describe
@@ -26,7 +28,8 @@ from default_mix import Mix, describe
 from crosscut.encoders.quantize import rounded
 from crosscut.encoders.tokens import ITEM, PAIR_ROLES, ROLES, TITLE, Tokenizer, Tokens
 from crosscut.training.bert import read_encoder
-from crosscut.training.loop import Settings, load_into, train, validate
+from crosscut.training.examples import Batch
+from crosscut.training.loop import Settings, load_into, loss_of, scores_of, train, validate
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
 RECIPE = Path(__file__).with_name("default_models.toml")
@@ -57,6 +60,17 @@ def with_new_roles(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**weights, "roles.weight": roles}
 
 
+def with_teacher(model: Split, batch: Batch) -> tuple[Tensor, int]:
+    """The usual loss; where a teacher has scored the candidates, half of it is to say what the teacher says."""
+    if not batch.scores:
+        return loss_of(model, batch)
+    ours = scores_of(model, batch)  # (examples × candidates)
+    theirs = torch.tensor(batch.scores).view(ours.shape)
+    judged = functional.cross_entropy(ours, torch.zeros(len(ours), dtype=torch.long))
+    matched = functional.cross_entropy(ours, theirs.softmax(1))
+    return (judged + matched) / 2, int((ours.argmax(1) == 0).sum())
+
+
 def embed_all(model: DualModel, tokens: list[Tokens]) -> np.ndarray:
     order = np.argsort([len(text.ids) for text in tokens], kind="stable")
     vectors = np.zeros((len(tokens), model.shape.hidden_size), np.float32)
@@ -74,20 +88,30 @@ def main() -> None:
     parser.add_argument("model", choices=["cross-encoder", "dual-encoder"])
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--second-stage", type=Path, metavar="FIRST", help="continue from the best of this folder")
-    parser.add_argument("--third-stage", type=Path, metavar="SECOND", help="continue from the best of this folder")
+    parser.add_argument("--stage", choices=["second", "third", "fourth"], help="a later stage of the cross-encoder")
+    parser.add_argument("--after", type=Path, metavar="FOLDER", help="with --stage: continue from its best")
+    parser.add_argument("--mined", type=Path, metavar="NPZ", help="candidates of mine_negatives.py (fourth stage)")
     arguments = parser.parse_args()
+    if (arguments.stage is None) != (arguments.after is None):
+        parser.error("--stage and --after go together")
+    if (arguments.stage == "fourth") != (arguments.mined is not None):
+        parser.error("--mined belongs to the fourth stage, and that needs it")
     recipe = tomllib.loads(RECIPE.read_text("utf-8"))
     torch.manual_seed(recipe["seed"])
-    earlier: Path | None = arguments.third_stage or arguments.second_stage
-    if earlier is not None:
-        recipe["stage"] = 3 if arguments.third_stage else 2
-        stage = recipe["third_stage" if arguments.third_stage else "second_stage"]
+    earlier: Path | None = arguments.after
+    if arguments.stage is not None:
+        recipe["stage"] = ["second", "third", "fourth"].index(arguments.stage) + 2
+        stage = recipe[f"{arguments.stage}_stage"]
         for key, name in (("examples", "examples"), ("lengths", "item_tokens")):
             for source, value in stage.pop(key, {}).items():
                 recipe["sources"][source][name] = value
-        recipe["sources"]["wordnet"].update(stage.pop("wordnet", {}))
+        for source in recipe["sources"]:
+            recipe["sources"][source].update(stage.pop(source, {}))
         recipe["cross_encoder"].update(stage)
+    mined: dict[str, np.ndarray] = {}
+    if arguments.mined is not None:
+        with np.load(arguments.mined) as saved:
+            mined = {id: saved[id] for id in saved.files}
     arguments.work.mkdir(parents=True, exist_ok=True)
     shape, weights = read_encoder(encoder_folder())
     independent = recipe["independent_layers"]
@@ -103,7 +127,7 @@ def main() -> None:
             np.save(path, embed_all(plain, tokenizer.items(items)))
         return np.load(path), embed_all(plain, [tokenizer.query(query) for query in queries])
 
-    examples = Mix(recipe, arguments.data, encoder_folder() / "tokenizer.json", embed).build()
+    examples = Mix(recipe, arguments.data, encoder_folder() / "tokenizer.json", embed, mined).build()
     own: dict[str, Any] = dict(recipe[arguments.model.replace("-", "_")])
     if arguments.model == "cross-encoder":
         model: Split = CrossModel(shape, independent, own.pop("head"))
@@ -127,7 +151,7 @@ def main() -> None:
         if "validation" in record or record["step"] % 10 == 0:
             print(json.dumps(record), file=log, flush=True)
 
-    outcome = train(model, examples, settings, arguments.work, report=report)
+    outcome = train(model, examples, settings, arguments.work, report=report, objective=with_teacher)
     print(
         json.dumps({"best": outcome.best, "best_step": outcome.best_step, "seconds": outcome.seconds}),
         file=log,

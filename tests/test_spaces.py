@@ -16,7 +16,7 @@ from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
 from crosscut.vectors.blas import one_thread
 from crosscut.vectors.flat import best, predictions, rerank
-from crosscut.vectors.products import LARGE, product, widen
+from crosscut.vectors.products import LARGE, SMALL, product, widen
 
 
 def test_widening_is_exact_for_every_finite_half() -> None:
@@ -57,6 +57,8 @@ def test_stacked_blocks_stay_where_they_are() -> None:
     assert np.allclose(space.rows(np.array([4, 2])), whole[[4, 2]])
     assert np.allclose(space.predict(queries), queries @ whole.T, atol=1e-5)
     assert np.shares_memory(space.blocks[0].array, left)  # type: ignore[attr-defined]
+    many = Stacked([Vectors(np.ones((SMALL, 1), np.float32)), Constant(SMALL)], [1.0, 3.0])  # rows over all cores
+    assert (many.predict(np.array([[1.0, 2.0], [0.0, 1.0]])) == [[7.0], [3.0]]).all()
     with pytest.raises(InputError, match="same items"):
         Stacked([Vectors(left), Constant(3)])
     with pytest.raises(InputError, match="1 weights for 2 blocks"):
@@ -109,6 +111,32 @@ def test_best_holds_the_top_and_never_what_is_barred(values: list[float], count:
     order = np.lexsort((np.arange(len(array)), -array))[:count]
     order = order[array[order] > -np.inf]
     assert set(order) <= set(places)
+
+
+@pytest.mark.parametrize("kind", ["normal", "sorted", "few levels", "nearly all barred", "one block", "NaN"])
+def test_best_of_many_is_the_best_of_a_full_sort(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    values = rng.normal(size=100_001).astype(np.float32)
+    if kind == "sorted":
+        values.sort()
+    elif kind == "few levels":
+        values = np.round(values)
+    elif kind == "nearly all barred":
+        values[rng.random(len(values)) < 0.9995] = -np.inf
+    elif kind == "one block":
+        values[40_000:40_300] += 20  # closer together than the sample looks
+    elif kind == "NaN":
+        values[[7, 70_000]] = np.nan
+    for count, slack in ((1, 0), (50, 28), (3000, 700)):
+        places = best(values, count, slack)
+        if kind == "NaN":
+            assert places.tolist() == [7, 70_000]
+            continue
+        order = np.lexsort((np.arange(len(values)), -values))[: count + slack]
+        order = order[values[order] > -np.inf]
+        assert set(order) <= set(places)
+        assert len(places) <= count + slack + 64
+        assert (np.diff(places) > 0).all()
 
 
 def test_a_crowd_of_ties_does_not_become_a_crowd_of_candidates() -> None:

@@ -115,6 +115,33 @@ def test_packed_equals_transformers(encoder: Path) -> None:
             torch.testing.assert_close(ours[row], theirs, atol=1e-5, rtol=1e-4)
 
 
+def test_a_frozen_lower_part_reads_a_text_once(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crosscut.encoders.tokens import Tokenizer
+    from crosscut.training import models
+
+    shape, weights = read_encoder(encoder)
+    model = DualModel(shape, 1)
+    model.start_from(weights)
+    texts = Tokenizer(encoder / "tokenizer.json").items(["the cat sat", "river", "bank of the river and fish", "river"])
+    with torch.no_grad():
+        plain = model.states(pack_texts(texts))
+    read: list[int] = []
+    model.lower.register_forward_pre_hook(lambda _, inputs: read.append(len(inputs[0])))
+    model.freeze_lower()
+    lengths = [len(text.ids) for text in texts]
+    some = model.states(pack_texts(texts[:2]))
+    torch.testing.assert_close(some, plain[: sum(lengths[:2])], atol=2e-3, rtol=2e-3)  # half precision
+    everything = model.states(pack_texts(texts))
+    torch.testing.assert_close(everything, plain, atol=2e-3, rtol=2e-3)
+    assert torch.equal(everything[: len(some)], some)
+    assert read == [sum(lengths[:2]), lengths[2]]
+    monkeypatch.setattr(models, "REMEMBERED", sum(lengths[:3]) + 1)
+    others = Tokenizer(encoder / "tokenizer.json").items(["money", "the cat sat"])
+    model.states(pack_texts(others))  # too many to remember all: what was remembered is dropped
+    assert read[2:] == [sum(len(text.ids) for text in others)]
+    assert len(model.remembered) == 2
+
+
 def test_pairs_do_not_see_each_other(encoder: Path) -> None:
     shape, weights = read_encoder(encoder)
     model = CrossModel(shape, 0)

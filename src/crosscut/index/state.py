@@ -98,10 +98,8 @@ class State:
         if self.vectors is None or len(self.items) < candidates.SMALL:
             return self
         finite(self.vectors, "vectors")
-        spherical = clusters.unit_length(self.vectors, self.seed)
-        lists = clusters.usual_lists(len(self.items))
-        centroids = clusters.centroids(self.vectors, lists, self.seed, spherical=spherical)
-        return self.changed(centroids=centroids, home=clusters.assign(self.vectors, centroids))
+        centroids, home = clusters.partition(self.vectors, seed=self.seed)
+        return self.changed(centroids=centroids, home=home)
 
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Floats, Positions
-from crosscut.vectors.products import prepare, product
+from crosscut.vectors.products import add, prepare, product
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -118,7 +118,7 @@ class Stacked:
             if total is None:
                 total = part
             elif total.flags.writeable and total.dtype == np.result_type(total, part):
-                total += part  # a batch of predictions is large: no second one beside it
+                add(total, part)  # a batch of predictions is large: no second one beside it
             else:
                 total = total + part
         assert total is not None

@@ -23,6 +23,7 @@ from crosscut.errors import InputError
 from crosscut.training.bert import Layer, Lower, Packing, Shape, pack
 
 Head = Literal["emb", "cls"]
+REMEMBERED = 3_000_000  # tokens whose states a frozen lower part keeps in half precision: 2.3 GB at 384 wide
 
 
 class Texts(NamedTuple):
@@ -99,6 +100,7 @@ class Split(nn.Module):
         self.lower = Lower(shape, independent)
         self.roles = nn.Embedding(roles, shape.hidden_size)
         self.upper = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers - independent))
+        self.remembered: dict[bytes, Tensor] = {}  # states (length × D) of texts by their token ids
         nn.init.zeros_(self.roles.weight)
 
     def start_from(self, weights: dict[str, Tensor]) -> None:
@@ -116,15 +118,30 @@ class Split(nn.Module):
         self.upper.load_state_dict(upper)
 
     def freeze_lower(self) -> None:
-        """Train only above the meeting point; texts then need no gradient below it."""
+        """Train only above the meeting point; texts then need no gradient below it, and are read once."""
         self.lower.requires_grad_(False)
+        self.remembered.clear()
 
     def states(self, texts: Texts) -> Tensor:
         """States at the meeting point (T × D), rounded to half precision as a scorer keeps them."""
         if any(parameter.requires_grad for parameter in self.lower.parameters()):
             return self.lower(texts.ids, texts.packing)  # type: ignore[no-any-return]
         with torch.no_grad():
-            return self.lower(texts.ids, texts.packing).half().float()  # type: ignore[no-any-return]
+            return self._remember(texts).float()
+
+    def _remember(self, texts: Texts) -> Tensor:
+        """States (T × D) in half precision; a text that was read before is not read again."""
+        parts = texts.ids.split(texts.lengths.tolist())
+        keys = [part.numpy().tobytes() for part in parts]
+        new = {key: part for key, part in zip(keys, parts, strict=True) if key not in self.remembered}
+        if new:
+            if sum(map(len, self.remembered.values())) + sum(map(len, new.values())) > REMEMBERED:
+                self.remembered.clear()
+                new = dict(zip(keys, parts, strict=True))
+            lengths = [len(part) for part in new.values()]
+            states = self.lower(torch.cat(list(new.values())), pack(lengths)).half()
+            self.remembered.update(zip(new, states.split(lengths), strict=True))
+        return torch.cat([self.remembered[key] for key in keys])
 
 
 class CrossModel(Split):

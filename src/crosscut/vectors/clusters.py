@@ -37,6 +37,18 @@ def blocks(vectors: Array, step: int) -> Iterator[tuple[slice, Single]]:
         yield rows, single(vectors[rows])
 
 
+def partition(
+    vectors: Array, lists: int | None = None, seed: int = 0, *, inner: bool = True
+) -> tuple[Single, npt.NDArray[np.int64]]:
+    """Centroids (lists × d), a usual number of them when not given, and every vector's list (n).
+
+    For inner products (`inner`) of vectors that have all one length, the centroids have one length too.
+    """
+    count = min(lists or usual_lists(len(vectors)), len(vectors))
+    centres = centroids(vectors, count, seed, spherical=inner and unit_length(vectors, seed))
+    return centres, assign(vectors, centres)
+
+
 def centroids(vectors: Array, lists: int, seed: int = 0, *, spherical: bool = False) -> Single:
     """(lists × d) centroids of a sample of the vectors; unit length when `spherical`."""
     rng = np.random.default_rng(seed)

@@ -138,19 +138,18 @@ class IVF:
         if lists is not None and lists < 1:
             raise InputError(f"an index needs at least 1 list; got {lists}")
         if centroids is None:
-            count = min(lists or clusters.usual_lists(len(array)), len(array))
-            spherical = metric == "ip" and clusters.unit_length(array, seed)
-            centres = clusters.centroids(array, count, seed, spherical=spherical)
+            centres, home = clusters.partition(array, lists, seed, inner=metric == "ip")
         else:
             centres = np.ascontiguousarray(centroids, dtype=np.float32)
             if centres.ndim != 2 or centres.shape[1] != array.shape[1]:
                 raise InputError(f"centroids of shape {centres.shape} for vectors of {array.shape[1]} dimensions")
             finite(centres, "centroids")
+            home = clusters.assign(array, centres)
         names = named(ids, len(array), 0)
         _, counts = np.unique(names, return_counts=True)
         if (counts > 1).any():
             raise InputError(f"ids must be distinct: {len(names)} ids name {len(counts)} vectors")
-        return cls._laid_out(array, centres, clusters.assign(array, centres), names, kind, metric, rule)
+        return cls._laid_out(array, centres, home, names, kind, metric, rule)
 
     @classmethod
     def of_homes(

@@ -77,6 +77,14 @@ def _many_queries(array: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDA
     return out
 
 
+def add(total: npt.NDArray[Any], part: npt.NDArray[Any]) -> None:
+    """total += part, (q × n), the queries over all cores."""
+    if total.size < SMALL:
+        total += part
+    else:
+        share(lambda row: np.add(total[row], part[row], out=total[row]), range(len(total)))
+
+
 @cache
 def pool() -> ThreadPoolExecutor:
     """Threads for compiled loops, one a core."""
