@@ -90,23 +90,29 @@ class LeastSquares:
 
 
 class _Innovations:
-    """B, z and u of the module's docstring."""
+    """B, z and u of the module's docstring, and for μ = 0 also L and a.
+
+    Rows are kept newest first, laid in from the end of the room towards its beginning: a lower triangle read backwards
+    is an upper one, so that L becomes the T of `_Triangle` where it lies.
+    """
 
     def __init__(self, d: int, ridge: float) -> None:
         self.d = d
         self.ridge = ridge
         self.m = 0
-        self._basis = np.empty((0, d))  # B, with room to grow
-        self._z = np.empty(0)
+        self._basis = np.empty((0, d))  # B (room × d)
+        self._z = np.empty(0)  # (room)
+        self._triangle = np.empty((0, 0), order="F")  # L (room × room); below the diagonal nothing is ever read
+        self._scores = np.empty(0)  # a (room)
         self._u = np.zeros(d)
         self._scale = 0.0  # the largest row norm seen
-        self._factors: list[tuple[Floats, Floats]] = []  # (W, D) of every block: the rows of L
 
     def add(self, rows: Floats, targets: Floats) -> bool:
         """Take in rows; False, and the fit is as before, if they are not independent enough."""
         if len(rows) > self.room():
             return False
-        basis = self._basis[: self.m]
+        first = len(self._basis) - self.m
+        basis, before = self._basis[first:], self._z[first:]
         inside = rows @ basis.T  # W (k × m)
         rest = rows - inside @ basis  # (k × d)
         if self.ridge:
@@ -121,12 +127,18 @@ class _Innovations:
             if split is None:
                 return False
             inside, triangle, new = split
-        z = undone(triangle, (targets - inside @ self._z)[:, None])[:, 0]
-        self._grow(new)
-        self._z = np.concatenate([self._z, z])
+        z = undone(triangle, (targets - inside @ before)[:, None])[:, 0]
         self._u = self._u + z @ new
+        self._make_room(len(rows))
+        end = len(self._basis) - self.m
+        start = end - len(rows)
+        self._basis[start:end] = new[::-1]
+        self._z[start:end] = z[::-1]
         if not self.ridge:
-            self._factors.append((inside, np.asarray(triangle, dtype=np.float64)))
+            self._triangle[start:end, start:end] = triangle[::-1, ::-1]
+            self._triangle[start:end, end:] = inside[::-1]
+            self._scores[start:end] = targets[::-1]
+        self.m += len(rows)
         return True
 
     def room(self) -> int:
@@ -136,13 +148,35 @@ class _Innovations:
     def solve(self) -> Floats:
         return self._u.copy()
 
+    def triangle(self, rcond: float | None) -> _Triangle:
+        """The same fit, ready for rows of any rank."""
+        first = len(self._basis) - self.m
+        fit = _Triangle(self.d, rcond)
+        fit.start(self._basis[first:], self._triangle[first:, first:], self._scores[first:], self._scale)
+        return fit
+
+    def _make_room(self, more: int) -> None:
+        m, room = self.m, len(self._basis)
+        if m + more <= room:
+            return
+        grown = max(2 * (m + more), ROOM)  # memory that is not used yet costs nothing
+        if not self.ridge:
+            grown = min(grown, self.d)
+            triangle, scores = np.empty((grown, grown), order="F"), np.empty(grown)
+            triangle[grown - m :, grown - m :] = self._triangle[room - m :, room - m :]
+            scores[grown - m :] = self._scores[room - m :]
+            self._triangle, self._scores = triangle, scores
+        basis, z = np.empty((grown, self.d)), np.empty(grown)
+        basis[grown - m :], z[grown - m :] = self._basis[room - m :], self._z[room - m :]
+        self._basis, self._z = basis, z
+
     def _orthonormal(self, rows: Floats, inside: Floats, rest: Floats) -> tuple[Floats, Floats, Floats] | None:
         """W, D and B′ with orthonormal B′; None for rows that depend on others, nearly or wholly."""
         lengths = np.sqrt(np.einsum("kd,kd->k", rows, rows))
         self._scale = max(self._scale, float(lengths.max()))
         left = np.sqrt(np.einsum("kd,kd->k", rest, rest))
         if np.any(left < CLOSE * lengths):
-            basis = self._basis[: self.m]
+            basis = self._basis[len(self._basis) - self.m :]
             again = rest @ basis.T
             inside, rest = inside + again, rest - again @ basis
             left = np.sqrt(np.einsum("kd,kd->k", rest, rest))
@@ -162,29 +196,6 @@ class _Innovations:
         if np.diagonal(triangle).min() <= SAFE * self._scale:
             return None
         return inside, triangle, new
-
-    def _grow(self, new: Floats) -> None:
-        m, k = self.m, len(new)
-        if m + k > len(self._basis):
-            grown = np.empty((max(2 * (m + k), ROOM), self.d))  # memory that is not used yet costs nothing
-            grown[:m] = self._basis[:m]
-            self._basis = grown
-        self._basis[m : m + k] = new
-        self.m = m + k
-
-    def triangle(self, rcond: float | None) -> _Triangle:
-        """The same fit, ready for rows of any rank."""
-        lower = np.zeros((self.m, self.m))  # L
-        row = 0
-        for inside, own in self._factors:
-            k, width = inside.shape
-            lower[row : row + k, :width] = inside
-            lower[row : row + k, width : width + k] = own
-            row += k
-        # a lower triangle read backwards, rows and columns, is an upper one: T without a factorisation
-        fit = _Triangle(self.d, rcond)
-        fit.start(self._basis[: self.m][::-1].copy(), lower[::-1, ::-1], (lower @ self._z)[::-1], self._scale)
-        return fit
 
 
 def undone(triangle: npt.NDArray[Any], rows: Floats) -> Floats:
@@ -210,7 +221,7 @@ class _Triangle:
     def start(self, basis: Floats, triangle: Floats, rotated: Floats, scale: float) -> None:
         """Begin with what independent rows have left."""
         self.m, self._scale = len(basis), scale
-        self._basis, self._rotated = basis, rotated.copy()
+        self._basis, self._rotated = basis, rotated
         self._became(np.asfortranarray(triangle))
 
     def add(self, rows: Floats, targets: Floats) -> None:
@@ -250,7 +261,7 @@ class _Triangle:
         r = len(self._basis)
         self._basis = np.concatenate([self._basis, new])
         triangle = np.zeros((len(self._basis), len(self._basis)), order="F")
-        triangle[:r, :r] = self._triangle
+        triangle[:r, :r] = np.triu(self._triangle)
         self._triangle = triangle
         self._rotated = np.concatenate([self._rotated, np.zeros(len(new))])
 
@@ -290,7 +301,7 @@ class _Triangle:
         if cut < SAFE**1.5 and self._sound > 100 * cut:
             explained = self._rotated + self._late.solve() if self._waiting else self._rotated
             return np.asarray(lapack.dtrtrs(self._triangle, explained)[0])
-        left, singular, right = np.linalg.svd(self._triangle)
+        left, singular, right = np.linalg.svd(np.triu(self._triangle))
         kept = singular > cut * singular[0]
         inverse = np.divide(1.0, singular, where=kept, out=np.zeros_like(singular))
         return np.asarray((left.T @ self._rotated * inverse) @ right)

@@ -116,6 +116,7 @@ class Split(nn.Module):
                     upper[f"{int(number) - self.independent}.{part}"] = tensor
         self.lower.load_state_dict(lower)
         self.upper.load_state_dict(upper)
+        self.remembered.clear()
 
     def freeze_lower(self) -> None:
         """Train only above the meeting point; texts then need no gradient below it, and are read once."""
@@ -131,15 +132,15 @@ class Split(nn.Module):
 
     def _remember(self, texts: Texts) -> Tensor:
         """States (T × D) in half precision; a text that was read before is not read again."""
-        parts = texts.ids.split(texts.lengths.tolist())
-        keys = [part.numpy().tobytes() for part in parts]
+        parts = np.split(texts.ids.numpy(), texts.starts[1:])
+        keys = [part.tobytes() for part in parts]
         new = {key: part for key, part in zip(keys, parts, strict=True) if key not in self.remembered}
         if new:
             if sum(map(len, self.remembered.values())) + sum(map(len, new.values())) > REMEMBERED:
                 self.remembered.clear()
                 new = dict(zip(keys, parts, strict=True))
             lengths = [len(part) for part in new.values()]
-            states = self.lower(torch.cat(list(new.values())), pack(lengths)).half()
+            states = self.lower(torch.from_numpy(np.concatenate(list(new.values()))), pack(lengths)).half()
             self.remembered.update(zip(new, states.split(lengths), strict=True))
         return torch.cat([self.remembered[key] for key in keys])
 
