@@ -18,7 +18,6 @@ import argparse
 import gzip
 import json
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -40,6 +39,7 @@ from crosscut.vectors.ivf import IVF
 from crosscut.vectors.learned import exact, study
 from crosscut.vectors.patience import Patience
 from crosscut.vectors.tuning import tune
+from turns import in_turns
 
 RESULTS = Path(__file__).parent / "results" / "ivf.json"
 TRAIN, TEST = 2400, 1500
@@ -115,13 +115,7 @@ def untuned(index: IVF, test: Array) -> dict[str, float]:
 
 def median(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Median seconds of each, interleaved, after one run to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in work}
-    for repeat in range(repeats + 1):
-        for name, run in work.items():
-            started = time.perf_counter()
-            run()
-            if repeat:
-                times[name].append(time.perf_counter() - started)
+    times = in_turns(work, repeats)
     return {name: float(np.median(values)) for name, values in times.items()}
 
 

@@ -13,7 +13,6 @@ import argparse
 import itertools
 import json
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ import numpy.typing as npt
 import crosscut
 from crosscut.evaluation.report import machine, write_json
 from transcription import adaptive, ranking
+from turns import in_turns, spread
 
 MILLISECONDS = (7.0, 2.0)  # a call: BERT-base on a 2080 Ti, MiniLM on an RTX 8000 (ADACUR B.5)
 
@@ -67,16 +67,6 @@ def total(values: npt.NDArray[np.float32]) -> np.float32:
 pool = ThreadPoolExecutor(os.cpu_count())
 
 
-def timed(work: Any) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {"median": float(np.median(values)), "low": min(values), "high": max(values), "runs": len(values)}
-
-
 def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, rival: bool) -> list[dict[str, Any]]:
     vectors, queries, scorer = setting(n, d, batch)
     searchers = {
@@ -99,15 +89,7 @@ def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, riv
 
     if rival:
         work["transcription"] = transcribed
-    times: dict[str, list[float]] = {name: [] for name in work}
-    for name, run in work.items():
-        if name == "read" or (name != "transcription" and repeats > 1):
-            run()  # warm
-    for repeat in range(repeats):
-        for name, run in work.items():
-            if name == "transcription" and repeat >= max(1, repeats // 3):
-                continue
-            times[name].append(timed(run))
+    times = in_turns(work, repeats, fewer={"transcription": max(1, repeats // 3)}, warm=repeats > 1)
     once = float(np.median(times["read"]))
     rows: list[dict[str, Any]] = []
     for name in work:

@@ -17,7 +17,6 @@ import json
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.training.bert import read_encoder
 from crosscut.training.export import export, numpy_weights
 from crosscut.training.models import CrossModel
+from turns import in_turns
 
 transformers: Any = importlib.import_module("transformers")
 sentence_transformers: Any = importlib.import_module("sentence_transformers")
@@ -136,18 +136,6 @@ def rival(cross: CrossModel, tokenizer: Path, folder: Path) -> Any:
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
     return sentence_transformers.CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
-
-
-def in_turns(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of several runs of each, one after the other in turn, after one round that is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in work}
-    for repeat in range(repeats + 1):
-        for name, run in work.items():
-            begun = time.perf_counter()
-            run()
-            if repeat:
-                times[name].append(time.perf_counter() - begun)
-    return times
 
 
 def main() -> None:
