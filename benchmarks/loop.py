@@ -67,7 +67,11 @@ def total(values: npt.NDArray[np.float32]) -> np.float32:
 pool = ThreadPoolExecutor(os.cpu_count())
 
 
-def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, rival: bool) -> list[dict[str, Any]]:
+Times = dict[str, list[float]]
+
+
+def measure(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int) -> Times:
+    """Seconds of reading V once and of every method; of the transcription too, for single queries."""
     vectors, queries, scorer = setting(n, d, batch)
     searchers = {
         name: crosscut.Searcher(scorer, vectors=vectors, method=name, rounds=rounds) for name in ("axn", "crosscut")
@@ -87,12 +91,16 @@ def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, riv
             first = ranking(vectors @ queries[row].astype(np.float32))
             adaptive(vectors, partial(scorer.score, row), first, budget, rounds)
 
-    if rival:
+    if batch == 1:
         work["transcription"] = transcribed
-    times = in_turns(work, repeats, fewer={"transcription": max(1, repeats // 3)}, warm=repeats > 1)
+    return in_turns(work, repeats, fewer={"transcription": max(1, repeats // 3)}, warm=repeats > 1)
+
+
+def report(times: Times, n: int, d: int, budget: int, rounds: int, batch: int) -> list[dict[str, Any]]:
+    """One row per method."""
     once = float(np.median(times["read"]))
     rows: list[dict[str, Any]] = []
-    for name in work:
+    for name in times:
         if name == "read":
             continue
         seconds = spread([value / batch for value in times[name]])
@@ -107,11 +115,11 @@ def case(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int, riv
                 "seconds_outside_scorer_per_query": seconds,
                 "share_of_scorer_time": {f"{ms:g} ms": seconds["median"] / (budget * ms / 1000) for ms in MILLISECONDS},
                 "read_V_once_seconds": once,
-                "read_GB_per_second": vectors.nbytes / once / 1e9,
+                "read_GB_per_second": 4 * n * d / once / 1e9,
                 "against_reading_V_once_a_round": seconds["median"] / (once * rounds),
             }
         )
-    if rival:
+    if "transcription" in times:
         slow = rows[-1]["seconds_outside_scorer_per_query"]["median"]
         for row in rows[:-1]:
             row["transcription_takes_times_longer"] = slow / row["seconds_outside_scorer_per_query"]["median"]
@@ -127,18 +135,21 @@ def main() -> None:
     parser.add_argument("--budgets", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--rounds", type=int, nargs="+", default=[5, 10, 100])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--passes", type=int, default=1, help="over the grid: machines drift by the minute")
     options = parser.parse_args()
     results: list[dict[str, Any]] = []
     if options.json and options.json.exists():  # cases that are run again replace the old ones
         results = json.loads(options.json.read_text())["cases"]
-    for n, d, budget, rounds, batch in itertools.product(
-        options.items, options.dimensions, options.budgets, options.rounds, options.batches
-    ):
+    pooled: dict[tuple[int, ...], Times] = {}
+    grid = [options.items, options.dimensions, options.budgets, options.rounds, options.batches]
+    for n, d, budget, rounds, batch in list(itertools.product(*grid)) * options.passes:
         if batch > 1 and rounds > 10 and n > 10_000:
             continue  # many minutes each, and they say nothing that R = 10 and single queries do not
-        rival = batch == 1
         repeats = 1 if n >= 1_000_000 and (batch > 1 or rounds > 10) else options.repeats
-        rows = case(n, d, budget, rounds, batch, repeats, rival)
+        times = pooled.setdefault((n, d, budget, rounds, batch), {})
+        for name, seconds in measure(n, d, budget, rounds, batch, repeats).items():
+            times.setdefault(name, []).extend(seconds)
+        rows = report(times, n, d, budget, rounds, batch)
         for row in rows:
             share = row["share_of_scorer_time"]
             print(

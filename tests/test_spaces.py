@@ -16,7 +16,7 @@ from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
 from crosscut.vectors.blas import one_thread
 from crosscut.vectors.flat import best, predictions, rerank
-from crosscut.vectors.products import LARGE, SMALL, product, widen
+from crosscut.vectors.products import ALONE, SMALL, product, widen
 
 
 def test_widening_is_exact_for_every_finite_half() -> None:
@@ -39,7 +39,7 @@ def test_half_products(order: str, shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_one_query_over_many_items_uses_all_cores_and_is_the_same_product(dtype: type) -> None:
     rng = np.random.default_rng(0)
-    array = rng.normal(size=(LARGE // 64 + 1001, 64)).astype(dtype)
+    array = rng.standard_normal(size=(ALONE // 64 + 1003, 64), dtype=np.float32).astype(dtype)
     queries = rng.normal(size=(2, 64))
     expected = queries @ array.astype(np.float64).T
     both, one = product(array, queries), product(array, queries[:1])

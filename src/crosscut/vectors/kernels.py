@@ -63,10 +63,24 @@ wide: Any = _wide
 
 @compiled(fastmath=True)
 def dot(array: npt.NDArray[Any], vector: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
-    """out[i] = array[i] · vector; the array is float32, or the bits of float16."""
-    for i in range(array.shape[0]):
+    """out[i] = array[i] · vector; the array is float32, or the bits of float16.
+
+    Four rows at a time, far apart: memory serves several streams faster than one.
+    """
+    n, d = array.shape
+    far = n // 4
+    for i in range(far):
+        first = second = third = fourth = np.float32(0)
+        for j in range(d):
+            weight = vector[j]
+            first += wide(array[i, j]) * weight
+            second += wide(array[far + i, j]) * weight
+            third += wide(array[2 * far + i, j]) * weight
+            fourth += wide(array[3 * far + i, j]) * weight
+        out[i], out[far + i], out[2 * far + i], out[3 * far + i] = first, second, third, fourth
+    for i in range(4 * far, n):
         total = np.float32(0)
-        for j in range(array.shape[1]):
+        for j in range(d):
             total += wide(array[i, j]) * vector[j]
         out[i] = total
 

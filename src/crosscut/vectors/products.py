@@ -29,7 +29,8 @@ Result = TypeVar("Result")
 BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
 NAME = "crosscut-product"  # of threads
 SMALL = 1 << 20  # up to this many numbers, handing work to other threads takes longer than the work
-LARGE = 1 << 23  # from this many float32 numbers on, one query is worth all cores
+LARGE = 1 << 23  # from this many float32 numbers on, one query is worth a compiled loop
+ALONE = 1 << 24  # up to this many numbers, one core is as fast with one query as all of them
 
 
 def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
@@ -52,7 +53,7 @@ def _one_query(array: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray
 
     out = np.empty(len(array), dtype=np.float32)
     values: npt.NDArray[Any] = array.view(np.uint16) if array.dtype == np.float16 else array
-    if array.size < SMALL:
+    if array.size < ALONE:
         kernels.dot(values, vector, out)
         return out
     workers = os.cpu_count() or 1
