@@ -29,7 +29,8 @@ Result = TypeVar("Result")
 BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
 NAME = "crosscut-product"  # of threads
 SMALL = 1 << 20  # up to this many numbers, handing work to other threads takes longer than the work
-LARGE = 1 << 23  # from this many float32 numbers on, one query is worth a compiled loop
+LARGE = 1 << 23  # from this many numbers on, work on several queries is shared out
+COMPILED = 1 << 21  # from this many float32 numbers on, one query is worth loading a compiled loop
 ALONE = 1 << 24  # up to this many numbers, one core is as fast with one query as all of them
 
 
@@ -39,7 +40,7 @@ def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
         raise InputError(f"query vectors have {queries.shape[1]} dimensions, item vectors {array.shape[1]}")
     half = array.dtype == np.float16
     vectors = queries.astype(np.float32 if half else array.dtype, copy=False)
-    if len(vectors) == 1 and (half or array.size >= LARGE) and array.flags.c_contiguous and array.dtype.itemsize <= 4:
+    if len(vectors) == 1 and (half or array.size >= COMPILED) and array.flags.c_contiguous and array.dtype.itemsize <= 4:
         return _one_query(array, vectors[0])[None, :]
     if half and array.flags.f_contiguous and not array.flags.c_contiguous:
         return _widened_columns(array, vectors)
@@ -106,7 +107,7 @@ def share(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]
 
 def prepare(array: npt.NDArray[Any]) -> None:
     """Load the compiled loops that products with this array will need, before a search is being timed."""
-    if array.dtype == np.float16 or (array.size >= LARGE and array.dtype == np.float32):
+    if array.dtype == np.float16 or (array.size >= COMPILED and array.dtype == np.float32):
         from crosscut.vectors import kernels
 
         kernels.warm()
