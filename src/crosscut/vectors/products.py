@@ -40,7 +40,12 @@ def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
         raise InputError(f"query vectors have {queries.shape[1]} dimensions, item vectors {array.shape[1]}")
     half = array.dtype == np.float16
     vectors = queries.astype(np.float32 if half else array.dtype, copy=False)
-    if len(vectors) == 1 and (half or array.size >= COMPILED) and array.flags.c_contiguous and array.dtype.itemsize <= 4:
+    if (
+        len(vectors) == 1
+        and (half or array.size >= COMPILED)
+        and array.flags.c_contiguous
+        and array.dtype.itemsize <= 4
+    ):
         return _one_query(array, vectors[0])[None, :]
     if half and array.flags.f_contiguous and not array.flags.c_contiguous:
         return _widened_columns(array, vectors)
