@@ -31,14 +31,14 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 import crosscut
+from crosscut.ann import clusters
+from crosscut.ann.early_exit import USUAL, Fixed, Rule
+from crosscut.ann.ivf import IVF
+from crosscut.ann.learned import exact, study
+from crosscut.ann.patience import Patience
+from crosscut.ann.tuning import tune
 from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
 from crosscut.evaluation.report import machine, write_json
-from crosscut.vectors import clusters
-from crosscut.vectors.early_exit import USUAL, Fixed, Rule
-from crosscut.vectors.ivf import IVF
-from crosscut.vectors.learned import exact, study
-from crosscut.vectors.patience import Patience
-from crosscut.vectors.tuning import tune
 from turns import in_turns
 
 RESULTS = Path(__file__).parent / "results" / "ivf.json"

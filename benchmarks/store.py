@@ -29,10 +29,11 @@ import numpy as np
 
 from crosscut.datasets.bundled import load_world
 from crosscut.evaluation.report import machine
-from crosscut.scorers.base import BoundScorer, Floats, Positions, Request
+from crosscut.scorers.base import BoundScorer, Request
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import Keys, ScoreStore
 from crosscut.scores.engines import score_dense
+from crosscut.types import Floats, Positions
 
 
 class Timed:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import crosscut
+from crosscut.ann.ivf import IVF
 from crosscut.errors import InputError
 from crosscut.search import candidates as module
 from crosscut.search.candidates import Candidates
-from crosscut.vectors.ivf import IVF
 from tests.worlds import Planted
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crosscut.ann import learned, probing
+from crosscut.ann.early_exit import Cascade, Chance, Classifier, Fixed, Regression, Rule, Trees, from_json
+from crosscut.ann.ivf import IVF
+from crosscut.ann.learned import Lessons, study
+from crosscut.ann.patience import Patience
+from crosscut.ann.tuning import candidates, fewest, stops
 from crosscut.errors import InputError
-from crosscut.vectors import learned, probing
-from crosscut.vectors.early_exit import Cascade, Chance, Classifier, Fixed, Regression, Rule, Trees, from_json
-from crosscut.vectors.ivf import IVF
-from crosscut.vectors.learned import Lessons, study
-from crosscut.vectors.patience import Patience
-from crosscut.vectors.tuning import candidates, fewest, stops
 
 K, TAU = 20, 3
 

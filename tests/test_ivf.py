@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crosscut.ann.early_exit import Fixed
+from crosscut.ann.ivf import IVF
+from crosscut.ann.patience import Patience
 from crosscut.errors import InputError
-from crosscut.vectors.early_exit import Fixed
-from crosscut.vectors.ivf import IVF
-from crosscut.vectors.patience import Patience
 
 
 def clumps(n: int = 600, d: int = 12, seed: int = 0) -> npt.NDArray[np.float32]:
@@ -235,7 +235,7 @@ def test_an_index_is_a_space() -> None:
 @pytest.mark.parametrize("metric", ["ip", "l2"])
 def test_faiss_behind_the_same_interface(kind: Any, metric: Any) -> None:
     pytest.importorskip("faiss")
-    from crosscut.vectors.faiss import Faiss
+    from crosscut.ann.faiss import Faiss
 
     vectors = clumps(400)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crosscut.ann.clusters import assign
+from crosscut.ann.ivf import IVF
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.search import candidates
-from crosscut.vectors.clusters import assign
-from crosscut.vectors.ivf import IVF
 from tests.test_index import Planted, TextScorer, build, planted_items
 
 

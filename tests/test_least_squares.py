@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.linalg import lapack
 
 from crosscut.errors import InputError
-from crosscut.search.least_squares import LeastSquares
+from crosscut.linalg.least_squares import LeastSquares
 
 
 def grow(rows: np.ndarray, targets: np.ndarray, cuts: list[int], **how: float) -> np.ndarray:

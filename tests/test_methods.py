@@ -9,8 +9,8 @@ from benchmarks.transcription import adaptive, anncur, ranking
 import crosscut
 from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
+from crosscut.linalg.least_squares import LeastSquares
 from crosscut.search.estimators import FixedAnchors, GradientStep, softmax
-from crosscut.search.least_squares import LeastSquares
 from crosscut.spaces import Vectors
 from tests.worlds import Planted, planted
 

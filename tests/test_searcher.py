@@ -12,12 +12,12 @@ import pytest
 
 import crosscut
 from crosscut.errors import BudgetError, InputError
+from crosscut.linalg.products import LARGE
 from crosscut.search.estimators import Regression
 from crosscut.search.first import Drawn
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.stopping import Schedule
 from crosscut.spaces import Constant, Stacked, Vectors
-from crosscut.vectors.products import LARGE
 from tests.worlds import Planted
 
 

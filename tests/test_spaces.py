@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from crosscut.ann.flat import best, predictions, rerank
 from crosscut.errors import InputError
+from crosscut.linalg.blas import one_thread
+from crosscut.linalg.products import ALONE, SMALL, product, widen
 from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
-from crosscut.vectors.blas import one_thread
-from crosscut.vectors.flat import best, predictions, rerank
-from crosscut.vectors.products import ALONE, SMALL, product, widen
 
 
 def test_widening_is_exact_for_every_finite_half() -> None:

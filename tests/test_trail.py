@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crosscut
+from crosscut.ann.ivf import IVF
+from crosscut.ann.patience import Patience
+from crosscut.ann.trail import AGAIN, Trail
 from crosscut.errors import InputError
 from crosscut.search import candidates
-from crosscut.vectors.ivf import IVF
-from crosscut.vectors.patience import Patience
-from crosscut.vectors.trail import AGAIN, Trail
 from tests.test_ivf import brute, clumps
 
 

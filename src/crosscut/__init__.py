@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crosscut.ann.early_exit import Fixed
+    from crosscut.ann.ivf import IVF
+    from crosscut.ann.patience import Patience
     from crosscut.errors import (
         BudgetError,
         CrosscutError,
@@ -26,9 +29,6 @@ if TYPE_CHECKING:
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
     from crosscut.spaces.factorization import Factors, factorize
     from crosscut.spaces.sparse import SparseScores
-    from crosscut.vectors.early_exit import Fixed
-    from crosscut.vectors.ivf import IVF
-    from crosscut.vectors.patience import Patience
 
 __version__ = "0.1.0"
 
@@ -79,9 +79,9 @@ _HOME = {
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
-    "vectors.early_exit": ("Fixed",),
-    "vectors.ivf": ("IVF",),
-    "vectors.patience": ("Patience",),
+    "ann.early_exit": ("Fixed",),
+    "ann.ivf": ("IVF",),
+    "ann.patience": ("Patience",),
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
+from crosscut.types import Floats, Positions
 
 
 def recall(scores: npt.NDArray[np.floating], scored: Positions, k: int) -> float:

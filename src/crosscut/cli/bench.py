@@ -55,10 +55,10 @@ def ivf(
 
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from crosscut.ann.ivf import IVF
+    from crosscut.ann.tuning import tune
     from crosscut.evaluation.clustered import as_records, as_table, table_2
     from crosscut.evaluation.report import machine, write_json
-    from crosscut.vectors.ivf import IVF
-    from crosscut.vectors.tuning import tune
 
     if metric not in ("ip", "l2"):
         raise InputError(f"--metric takes ip or l2; got {metric!r}")

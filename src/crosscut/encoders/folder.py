@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from crosscut.encoders.session import Session
 from crosscut.encoders.states import States, encode_alone
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
+from crosscut.threads import after_fork, cores
 
 FORMAT = 3
 DEFAULT = "default"
@@ -42,7 +42,7 @@ class ModelFolder:
 
     def __init__(self, path: str | Path = DEFAULT, *, threads: int | None = None) -> None:
         self.path = default_folder() if str(path) == DEFAULT else Path(path)
-        self.threads = threads if threads is not None else (os.cpu_count() or 1)
+        self.threads = threads if threads is not None else cores()
         if self.threads < 1:
             raise InputError(f"{threads} threads cannot run a model; use 1 or more")
         if not (self.path / "config.json").is_file():
@@ -133,4 +133,4 @@ def _forked() -> None:
         folder._lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+after_fork(_forked)

@@ -6,7 +6,6 @@ more than it brings. So a call is the work of one thread, and calls run side by 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
+from crosscut.threads import after_fork
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -65,4 +65,4 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 # threads do not survive a fork: a child makes its own
-os.register_at_fork(after_in_child=_pool.cache_clear)
+after_fork(_pool.cache_clear)

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.vectors.early_exit import Rule
-from crosscut.vectors.ivf import IVF, FoundMany
-from crosscut.vectors.learned import Lessons, study
-from crosscut.vectors.tuning import Tuned, fewest, relatives, stops
+from crosscut.ann.early_exit import Rule
+from crosscut.ann.ivf import IVF, FoundMany
+from crosscut.ann.learned import Lessons, study
+from crosscut.ann.tuning import Tuned, fewest, relatives, stops
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,7 +16,7 @@ from crosscut.errors import InputError, MissingDependency
 from crosscut.index import Index
 from crosscut.index.making import exhaustive
 from crosscut.measures import interval, recall
-from crosscut.scorers.base import Floats
+from crosscut.types import Floats
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
 DEPTH = 100

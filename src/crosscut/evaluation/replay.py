@@ -17,11 +17,11 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.evaluation.world import World, make_world
 from crosscut.measures import interval, recall
-from crosscut.scorers.base import Floats
 from crosscut.search.hits import Hits
 from crosscut.search.methods import recipes
 from crosscut.search.searcher import Searcher
 from crosscut.spaces.base import Array, Space
+from crosscut.types import Floats
 
 SPLITS = tuple(round(0.1 * i, 1) for i in range(1, 10))
 MIXES = (0.0, 0.2, 0.4, 0.6, 0.8)

@@ -17,9 +17,9 @@ from crosscut.errors import InputError
 from crosscut.evaluation.replay import SPLITS, per_query_recall
 from crosscut.evaluation.world import World
 from crosscut.measures import interval
-from crosscut.scorers.base import Floats, Positions
 from crosscut.search.estimators import softmax
 from crosscut.spaces.base import Array
+from crosscut.types import Floats, Positions
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann import clusters
+from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
+from crosscut.linalg.arrays import finite
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.segments import Segments
@@ -27,9 +30,6 @@ from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
-from crosscut.vectors import clusters
-from crosscut.vectors.arrays import finite
-from crosscut.vectors.ivf import IVF
 
 FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
 TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")

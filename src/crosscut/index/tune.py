@@ -19,10 +19,11 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.index.state import NEEDS_ANCHORS, TAKES_FIRST, FirstChoice, State
 from crosscut.measures import interval, recall
-from crosscut.scorers.base import Floats, Positions, Request
+from crosscut.scorers.base import Request
 from crosscut.search.hits import Hits
 from crosscut.search.recall import TARGETS, Path, RecallModel, calibrate, path_of
 from crosscut.search.stopping import Patience
+from crosscut.types import Floats, Positions
 
 Told = Callable[[str, int, int], None]
 

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.flat import best
 from crosscut.datasets.records import TITLE_MARK
 from crosscut.errors import InputError
-from crosscut.scorers.base import Positions
-from crosscut.scorers.meter import NO_POSITIONS
-from crosscut.vectors.flat import best
-from crosscut.vectors.products import product
+from crosscut.linalg.products import product
+from crosscut.types import NO_HANDLES, Positions
 
 if TYPE_CHECKING:
     from crosscut.search.walk import Walk
@@ -134,7 +133,7 @@ class MultiView:
         picks: list[Positions] = []
         for walk, count, gone in zip(walks, counts, taken, strict=True):
             if not count:
-                picks.append(NO_POSITIONS)
+                picks.append(NO_HANDLES)
                 continue
             if walk.vector is None:
                 raise InputError("a multi-view first stage ranks by the query vector, and this query has none")

@@ -15,11 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
+from crosscut.types import Floats, Positions
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Positions: TypeAlias = npt.NDArray[np.int64]
 Request: TypeAlias = tuple[Any, Positions]
 """One query and the positions of the items to score it with."""
 

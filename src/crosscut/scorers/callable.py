@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import BoundScorer, Floats, Positions, Request
-from crosscut.scorers.threads import run_async
+from crosscut.scorers.base import BoundScorer, Request
+from crosscut.threads import run_async
+from crosscut.types import Floats, Positions
 
 
 class CallableScorer:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from crosscut.errors import InputError, ScorerAnswerError
-from crosscut.scorers.base import Floats
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.scorers.transport import Transport
+from crosscut.types import Floats
 
 PATH = "/chat/completions"
 AUTO = "auto"

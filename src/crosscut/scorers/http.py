@@ -22,9 +22,9 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 import numpy as np
 
 from crosscut.errors import InputError, ScoreCountError, ScorerAnswerError, ScoreValueError
-from crosscut.scorers.base import Floats
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.scorers.transport import Transport
+from crosscut.types import Floats
 
 if TYPE_CHECKING:
     from crosscut.scorers.chat import ChatJudge

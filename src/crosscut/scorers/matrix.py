@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions, Request
+from crosscut.scorers.base import Request
+from crosscut.types import Floats, Positions
 
 
 class MatrixScorer:

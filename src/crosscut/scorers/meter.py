@@ -20,11 +20,9 @@ from crosscut.errors import (
     ScorerTimeout,
     ScoreValueError,
 )
-from crosscut.scorers.base import BoundScorer, Floats, Positions, Request
-from crosscut.scorers.threads import in_thread
-
-NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
-NO_SCORES: Floats = np.empty(0, dtype=np.float64)
+from crosscut.scorers.base import BoundScorer, Request
+from crosscut.threads import in_thread
+from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
 
 
 class ScoreCache(Protocol):
@@ -65,7 +63,7 @@ class Account:
     budget: int
     calls: int = 0
     cached: int = 0
-    positions: Positions = field(default_factory=lambda: NO_POSITIONS)
+    positions: Positions = field(default_factory=lambda: NO_HANDLES)
     scores: Floats = field(default_factory=lambda: NO_SCORES)
     held: set[int] = field(default_factory=set)
 

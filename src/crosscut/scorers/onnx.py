@@ -17,7 +17,8 @@ from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.states import ItemStates, States
 from crosscut.encoders.tokens import Tokens, matched
 from crosscut.errors import InputError, ScorerError
-from crosscut.scorers.base import Floats, Positions, Request
+from crosscut.scorers.base import Request
+from crosscut.types import Floats, Positions
 
 CACHE_BYTES = 2 << 30
 PAIRS_AT_ONCE = 8192

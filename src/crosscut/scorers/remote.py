@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import InputError, ScorerAnswerError, ScorerError
-from crosscut.scorers.base import Floats, Positions, Request
-from crosscut.scorers.threads import run_async
+from crosscut.scorers.base import Request
 from crosscut.scorers.transport import Sent, Transport
+from crosscut.threads import run_async
+from crosscut.types import Floats, Positions
 
 
 class RemoteScorer(ABC):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.scorers.base import BoundScorer, Floats, Positions, Request, Scorer
+from crosscut.scorers.base import BoundScorer, Request, Scorer
+from crosscut.types import Floats, Positions
 
 MOST = 16
 """Segments before the later ones are bound together again."""

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from crosscut.errors import InputError, MissingDependency, ScorerError
-from crosscut.scorers.base import Floats, Positions, Request
+from crosscut.scorers.base import Request
+from crosscut.types import Floats, Positions
 
 
 class TorchCrossEncoder:

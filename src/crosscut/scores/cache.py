@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crosscut.errors import StoreError
-from crosscut.scorers.base import Floats, Positions
 from crosscut.scores.keys import Keys, text_hash
+from crosscut.types import Floats, Positions
 
 if TYPE_CHECKING:
     from crosscut.scores.store import ScoreStore

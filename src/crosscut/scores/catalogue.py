@@ -19,10 +19,10 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.scorers.base import Positions
 from crosscut.scores.keys import Hashes, Keys
 from crosscut.scores.records import SUFFIX, Damage, DamagedRecord, Record, explained, write_record
 from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
+from crosscut.types import Positions
 
 logger = logging.getLogger("crosscut.scores")
 KEPT_LOADED = 64

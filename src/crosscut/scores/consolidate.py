@@ -19,11 +19,11 @@ from uuid import uuid4
 import numpy as np
 
 from crosscut.errors import InputError, StoreError
-from crosscut.scorers.base import Positions
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.keys import Hashes, Keys, split_hashes
 from crosscut.scores.records import SUFFIX, TEMPORARY, DamagedRecord, explained, write_atomically, write_record
 from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
+from crosscut.types import Positions
 
 MERGED_PAIR_BLOCKS = 8
 STALE_SECONDS = 3600.0

@@ -27,7 +27,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats
 from crosscut.search.estimators import Stretched
 from crosscut.search.first import Dense, Fixed
 from crosscut.search.loop import Offset, Plan
@@ -37,6 +36,7 @@ from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Array, Constant, Space, Stacked, Vectors
 from crosscut.spaces.cur import CUR, background, reduced
 from crosscut.spaces.items import ItemScores
+from crosscut.types import Floats
 
 SAMPLE = 4000  # items that the choice of weights looks at
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)  # encoder block: standard deviation against that of the residual scores

@@ -16,15 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.early_exit import USUAL, Rule
+from crosscut.ann.faiss import Faiss
+from crosscut.ann.ivf import IVF
+from crosscut.ann.patience import Patience
+from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
-from crosscut.scorers.meter import NO_POSITIONS
 from crosscut.spaces.base import Constant, Space, Stacked
-from crosscut.vectors.early_exit import USUAL, Rule
-from crosscut.vectors.faiss import Faiss
-from crosscut.vectors.ivf import IVF
-from crosscut.vectors.patience import Patience
-from crosscut.vectors.trail import Trail
+from crosscut.types import NO_HANDLES, Floats, Positions
 
 SMALL = 200_000
 """Items up to which every round reads them all."""
@@ -60,7 +59,7 @@ class Candidates:
             row[len(self.columns) :] = self.level
         # the order does not depend on the length of u, and float32 does
         queries /= np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), 1e-30)
-        places: list[Positions] = [NO_POSITIONS] * len(queries)
+        places: list[Positions] = [NO_HANDLES] * len(queries)
         for count in set(counts):  # mostly one: how many are asked for is what an exit rule watches
             rows = [j for j, own in enumerate(counts) if own == count]
             own = [trails[j] for j in rows] if trails is not None else None

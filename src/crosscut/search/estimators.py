@@ -20,9 +20,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
-from crosscut.search.least_squares import LeastSquares
+from crosscut.linalg.least_squares import LeastSquares
 from crosscut.spaces.base import Space
+from crosscut.types import Floats, Positions
 
 
 class Fit(Protocol):

@@ -10,13 +10,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.flat import best, predictions, rerank, slack_for
 from crosscut.errors import InputError
-from crosscut.scorers.base import Positions
-from crosscut.scorers.meter import NO_POSITIONS
 from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
-from crosscut.vectors.flat import best, predictions, rerank, slack_for
+from crosscut.types import NO_HANDLES, Positions
 
 
 class FirstStage(Protocol):
@@ -37,7 +36,7 @@ class Drawn:
 
 def _draw(walk: Walk, count: int, taken: Positions, n: int) -> Positions:
     if not count:  # nothing drawn, nothing taken from the generator: batch-mates must not matter
-        return NO_POSITIONS
+        return NO_HANDLES
     closed = np.concatenate([taken, walk.account.positions])
     if walk.allowed is None and count + len(closed) < n // 4:
         # a few out of many: draw with room to spare, instead of a permutation of all
@@ -73,7 +72,7 @@ class Dense:
             object.__setattr__(self, "index", candidates(self.space))
 
     def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
-        picks: list[Positions] = [NO_POSITIONS] * len(walks)
+        picks: list[Positions] = [NO_HANDLES] * len(walks)
         have = [j for j, walk in enumerate(walks) if walk.vector is not None and counts[j]]
         lack = [j for j, walk in enumerate(walks) if walk.vector is None and counts[j]]
         if lack and self.otherwise is None:
@@ -120,7 +119,7 @@ class Lexical:
         picks: list[Positions] = []
         for walk, count, gone in zip(walks, counts, taken, strict=True):
             if not count:
-                picks.append(NO_POSITIONS)
+                picks.append(NO_HANDLES)
                 continue
             values = walk.mask(self.retriever.scores(str(walk.account.query)), gone)
             places = best(values, count)

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.scorers.base import Floats, Positions
+from crosscut.types import Floats, Positions
 
 
 @dataclass(frozen=True, slots=True)

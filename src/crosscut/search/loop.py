@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.flat import predictions, rerank, slack_for
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
+from crosscut.linalg.blas import one_thread
+from crosscut.linalg.products import LARGE, share
 from crosscut.scorers.meter import Meter
 from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.estimators import Estimator
@@ -31,9 +33,7 @@ from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
 from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
-from crosscut.vectors.blas import one_thread
-from crosscut.vectors.flat import predictions, rerank, slack_for
-from crosscut.vectors.products import LARGE, share
+from crosscut.types import Floats, Positions
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from typing import Any, Literal
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Positions
 from crosscut.search.estimators import FixedAnchors, GradientStep, OwnScores, Regression
 from crosscut.search.first import Dense, Drawn, FirstStage, Fixed, Listed
 from crosscut.search.loop import Offset, Plan
@@ -37,6 +36,7 @@ from crosscut.spaces.cur import CUR
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.items import ItemScores
 from crosscut.spaces.sparse import Normalisation
+from crosscut.types import Positions
 
 
 @dataclass(frozen=True)

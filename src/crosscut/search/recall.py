@@ -20,8 +20,8 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
 from crosscut.search.hits import Hits, Round
+from crosscut.types import Floats, Positions
 
 TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99)
 FEATURES = 12

@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.early_exit import Rule
 from crosscut.errors import BudgetError, InputError, ScorerError
-from crosscut.scorers.base import BoundScorer, Floats, Positions
+from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import NO_POSITIONS, Account, Meter, ScoreCache
+from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.search.candidates import Candidates, cluster, of_block
 from crosscut.search.first import Dense, FirstStage
 from crosscut.search.hits import Hits
@@ -23,7 +24,7 @@ from crosscut.search.stopping import Patience
 from crosscut.search.walk import Walk, generator
 from crosscut.spaces.base import Space, Stacked, Vectors, as_space
 from crosscut.spaces.cur import CUR
-from crosscut.vectors.early_exit import Rule
+from crosscut.types import NO_HANDLES, Floats, Positions
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any]
 """Items a search may score: ids, a boolean mask over all items, or a predicate on ids."""
@@ -202,7 +203,7 @@ class Searcher:
                 Account(query, budget),
                 generator(self.seed, query),
                 vector=None if query_vectors is None else self._vector(query_vectors[j]),
-                given=NO_POSITIONS if first_ids is None else self._given(first_ids[j], allowed),
+                given=NO_HANDLES if first_ids is None else self._given(first_ids[j], allowed),
                 allowed=allowed,
                 watch=stop.watch(k) if isinstance(stop, Patience) else None,
                 expecting=stop.watch(k) if isinstance(stop, TargetRecall) else None,
@@ -252,7 +253,7 @@ class Searcher:
 
     def _given(self, names: Sequence[Any] | None, allowed: Positions | None) -> Positions:
         if names is None:
-            return NO_POSITIONS
+            return NO_HANDLES
         positions = self._positions(names)
         _, first = np.unique(positions, return_index=True)
         positions = positions[np.sort(first)]

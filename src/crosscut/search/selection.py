@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.flat import best, slack_for
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
-from crosscut.vectors.flat import best, slack_for
+from crosscut.types import Floats, Positions
 
 Predictions: TypeAlias = npt.NDArray[Any]
 Rerank: TypeAlias = Callable[[Positions, int], tuple[Positions, Floats]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crosscut.ann.patience import Patience, Watch
 from crosscut.errors import InputError
-from crosscut.vectors.patience import Patience, Watch
 
 __all__ = ["Patience", "Schedule", "Watch"]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.scorers.base import Floats, Positions
-from crosscut.scorers.meter import NO_POSITIONS, Account
+from crosscut.ann.trail import Trail
+from crosscut.scorers.meter import Account
 from crosscut.search.estimators import Fit
 from crosscut.search.hits import Hit, Hits, Round
 from crosscut.search.recall import Expecting
 from crosscut.search.stopping import Watch
-from crosscut.vectors.trail import Trail
+from crosscut.types import NO_HANDLES, Floats, Positions
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Walk:
     account: Account
     rng: np.random.Generator
     vector: Floats | None = None  # the encoder's query vector
-    given: Positions = field(default_factory=lambda: NO_POSITIONS)  # what the caller wants in round one
+    given: Positions = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one
     allowed: Positions | None = None  # sorted; None: all items
     watch: Watch | None = None  # stops when the top k has settled
     expecting: Expecting | None = None  # stops when the expected recall will do
@@ -35,7 +35,7 @@ class Walk:
     rounds: list[Round] = field(default_factory=list)
     stop: str | None = None
 
-    def mask(self, values: npt.NDArray[Any], taken: Positions = NO_POSITIONS) -> npt.NDArray[Any]:
+    def mask(self, values: npt.NDArray[Any], taken: Positions = NO_HANDLES) -> npt.NDArray[Any]:
         """`values` (n) with −inf for what is not allowed, already scored, or `taken`; in place."""
         if self.allowed is not None and len(self.allowed) < len(values):
             open_values = values[self.allowed]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
-from crosscut.vectors.products import add, prepare, product
+from crosscut.linalg.products import add, prepare, product
+from crosscut.types import Floats, Positions
 
 Array: TypeAlias = npt.NDArray[Any]
 

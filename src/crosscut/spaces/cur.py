@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats
 from crosscut.spaces.base import Array, Vectors
+from crosscut.types import Floats
 
 
 class CUR(Vectors):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.scorers.base import Floats
+from crosscut.types import Floats
 
 SAMPLE = 20_000
 RIDGES = (0.01, 0.1, 1.0, 10.0)

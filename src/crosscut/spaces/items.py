@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Positions
 from crosscut.spaces.cur import CUR
+from crosscut.types import Positions
 
 
 class ItemScores(CUR):

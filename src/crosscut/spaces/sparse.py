@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from crosscut.ann.flat import best, predictions, rerank, slack_for
 from crosscut.errors import InputError
-from crosscut.scorers.base import BoundScorer, Floats, Positions
+from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.spaces.base import Array, Space, as_space
-from crosscut.vectors.flat import best, predictions, rerank, slack_for
+from crosscut.types import Floats, Positions
 
 BATCH = 4096  # pairs handed to the scorer at a time
 

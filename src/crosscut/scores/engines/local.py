@@ -8,7 +8,6 @@ memory, is replaced and its tasks are done again.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -20,6 +19,7 @@ from typing import Literal
 from crosscut.errors import InputError, ScorerError
 from crosscut.scores.engines.tasks import Task
 from crosscut.scores.engines.work import Answer, Job, Loader, Worker, commit, score_task
+from crosscut.threads import cores
 
 Mode = Literal["auto", "threads", "processes"]
 Done = Callable[[int], None]
@@ -43,7 +43,7 @@ class LocalEngine:
     @property
     def threads(self) -> int:
         """Cores for the model of one worker."""
-        return max(1, (os.cpu_count() or 1) // self.workers)
+        return max(1, cores() // self.workers)
 
     def speedup(self, job: Job) -> int:
         """How many calls go on at once; a model uses every core already."""

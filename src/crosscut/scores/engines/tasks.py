@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.scorers.base import Positions
 from crosscut.scores.keys import Keys
 from crosscut.scores.store import ScoreStore
+from crosscut.types import Positions
 
 SHORTEST_RUN = 32
 """Missing items in shorter runs than this are stored as scattered pairs."""

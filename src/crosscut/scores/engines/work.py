@@ -11,12 +11,13 @@ from typing import TypeAlias
 import numpy as np
 
 from crosscut.errors import ScorerError
-from crosscut.scorers.base import BoundScorer, Floats, Positions, Scorer
+from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.meter import Account, Meter
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.engines.tasks import Task
 from crosscut.scores.keys import Keys
 from crosscut.scores.store import ScoreStore
+from crosscut.types import Floats, Positions
 
 Loader: TypeAlias = Callable[[], Scorer]
 """Makes the scorer where it is needed: in another process, on another machine."""

@@ -19,7 +19,6 @@ Rows with the same number of observations are solved as one stack of small syste
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +33,7 @@ from crosscut.errors import InputError
 from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import Factors, Matrix, Problem, Progress, problem
 from crosscut.spaces.sparse import Normalisation, SparseScores
+from crosscut.threads import cores
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)
 STACK = 1 << 20  # numbers in a stack of X: 4 MiB of float32
@@ -159,6 +159,6 @@ class Rows:
             out[rows] += change[:, :, 0]
 
         # the systems are small: one thread of BLAS each, and as many stacks at a time as there are cores
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores()) as pool:
             list(pool.map(work, stacks))
         return out

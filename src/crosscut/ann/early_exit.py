@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.patience import Patience
 from crosscut.errors import InputError
-from crosscut.vectors.patience import Patience
 
 if TYPE_CHECKING:
-    from crosscut.vectors.probing import Forest, Program
+    from crosscut.ann.probing import Forest, Program
 
 TAU = 10
 
@@ -61,7 +61,7 @@ class Fixed:
             raise InputError(f"an index probes at least 1 list, a whole number; got {self.lists!r}")
 
     def program(self, k: int, cap: int) -> Program:
-        from crosscut.vectors.probing import Program
+        from crosscut.ann.probing import Program
 
         return Program.fixed(min(int(self.lists), cap))
 
@@ -81,7 +81,7 @@ class Trees:
     value: tuple[float, ...]
 
     def forest(self) -> Forest:
-        from crosscut.vectors.probing import Forest
+        from crosscut.ann.probing import Forest
 
         whole = [np.array(part, dtype=np.int64) for part in (self.roots, self.feature, self.left, self.right)]
         return Forest(whole[0], whole[1], np.array(self.threshold), whole[2], whole[3], np.array(self.value))
@@ -108,7 +108,7 @@ class Regression:
     lists: int | None = None
 
     def program(self, k: int, cap: int) -> Program:
-        from crosscut.vectors.probing import Program
+        from crosscut.ann.probing import Program
 
         most = min(self.lists or cap, cap)
         forest = self.trees.forest()
@@ -129,7 +129,7 @@ class Classifier:
     lists: int | None = None
 
     def program(self, k: int, cap: int) -> Program:
-        from crosscut.vectors.probing import Program
+        from crosscut.ann.probing import Program
 
         most = min(self.lists or cap, cap)
         return Program.fixed(most)._replace(tau=self.tau, classifier=self.trees.forest())
@@ -188,7 +188,7 @@ class Chance:
             raise InputError(f"the rate of improvement per list lies in 0 … 1; got {self.rate}")
 
     def program(self, k: int, cap: int) -> Program:
-        from crosscut.vectors.probing import Program
+        from crosscut.ann.probing import Program
 
         most = min(self.lists or cap, cap)
         return Program.fixed(most)._replace(rate=self.rate, chance=np.array(self.coefficients))

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from scipy.linalg import blas, lapack, qr
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats
+from crosscut.types import Floats
 
 EPS = float(np.finfo(np.float64).eps)
 SAFE = 1e-6  # rows whose new part is smaller than this, relative to the largest row, may be dependent

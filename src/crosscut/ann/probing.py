@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.vectors.kernels import compiled, distance, dot, wide
+from crosscut.linalg.kernels import compiled, distance, dot, wide
 
 Single: TypeAlias = npt.NDArray[np.float32]
 Double: TypeAlias = npt.NDArray[np.float64]

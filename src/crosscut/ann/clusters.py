@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.vectors.products import widen
+from crosscut.linalg.products import widen
+from crosscut.threads import cores
 
 Array = npt.NDArray[Any]
 Single = npt.NDArray[np.float32]
@@ -61,7 +61,7 @@ def centroids(vectors: Array, lists: int, seed: int = 0, *, spherical: bool = Fa
         if spherical:
             found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
         return found
-    faiss.omp_set_num_threads(os.cpu_count() or 1)
+    faiss.omp_set_num_threads(cores())
     means = faiss.Kmeans(
         sample.shape[1],
         lists,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
-    from crosscut.vectors.probing import Program
+    from crosscut.ann.probing import Program
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Patience:
 
     def program(self, k: int, cap: int) -> Program:
         """This rule for the compiled search of an index, which probes `cap` lists at most."""
-        from crosscut.vectors.probing import Program
+        from crosscut.ann.probing import Program
 
         return Program.fixed(min(self.lists or cap, cap))._replace(rounds=self.rounds, needed=self.needed(k))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.vectors.arrays import NOTHING, Ids
+from crosscut.linalg.arrays import NOTHING, Ids
 
 AGAIN = 4  # closest lists that are visited in every search
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann import clusters
+from crosscut.ann.early_exit import TAU, Chance, Classifier, Regression, Trees
+from crosscut.ann.ivf import IVF
 from crosscut.errors import InputError, MissingDependency
-from crosscut.vectors import clusters
-from crosscut.vectors.early_exit import TAU, Chance, Classifier, Regression, Trees
-from crosscut.vectors.ivf import IVF
 
 Single = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
@@ -74,13 +74,13 @@ class Lessons:
     @cached_property
     def clues(self) -> npt.NDArray[np.float64]:
         """What `Chance` sees after every list (q × N × clues)."""
-        from crosscut.vectors import probing
+        from crosscut.ann import probing
 
         return probing.look_all(self.traces, self.near, self.moments)
 
     def features(self, tau: int = TAU) -> npt.NDArray[np.float64]:
         """The features of Table 1 after τ lists (q × f): query, centroids, results, stability."""
-        from crosscut.vectors import probing
+        from crosscut.ann import probing
 
         out = np.empty((len(self.queries), self.queries.shape[1] + 3 * tau + probing.RATIOS + 2))
         known = min(max(self.most, 100), self.near.shape[1])
@@ -91,7 +91,7 @@ class Lessons:
 
 def study(index: IVF, queries: npt.ArrayLike, k: int = 100, lists: int | None = None) -> Lessons:
     """Visit `lists` lists (all but the last, when not given) for every query, and find its true neighbours."""
-    from crosscut.vectors import probing
+    from crosscut.ann import probing
 
     points = np.ascontiguousarray(queries, dtype=np.float32)
     most = min(lists or len(index.centroids), len(index.centroids))
@@ -209,7 +209,7 @@ def learn_chance(lessons: Lessons, lists: int, rate: float = 0.002) -> Chance:
     """
     from sklearn.linear_model import LogisticRegression
 
-    from crosscut.vectors.probing import window
+    from crosscut.ann.probing import window
 
     clues, most = lessons.clues, lessons.most
     after = np.unique(np.concatenate([np.arange(1, 17), np.geomspace(16, max(most - 1, 16), 24).astype(np.int64)]))

@@ -9,7 +9,6 @@ itself or block by block into a buffer that BLAS then takes.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats
-from crosscut.vectors.blas import one_thread
+from crosscut.linalg.blas import one_thread
+from crosscut.threads import after_fork, cores
+from crosscut.types import Floats
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -55,14 +55,14 @@ def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
 
 
 def _one_query(array: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    from crosscut.vectors import kernels
+    from crosscut.linalg import kernels
 
     out = np.empty(len(array), dtype=np.float32)
     values: npt.NDArray[Any] = array.view(np.uint16) if array.dtype == np.float16 else array
     if array.size < ALONE:
         kernels.dot(values, vector, out)
         return out
-    workers = os.cpu_count() or 1
+    workers = cores()
     step = -(-len(array) // (4 * workers))  # a few pieces each, so that a slow core does not hold up the rest
     pieces = [slice(start, start + step) for start in range(0, len(array), step)]
     share(lambda piece: kernels.dot(values[piece], vector, out[piece]), pieces)
@@ -95,17 +95,16 @@ def add(total: npt.NDArray[Any], part: npt.NDArray[Any]) -> None:
 @cache
 def pool() -> ThreadPoolExecutor:
     """Threads for compiled loops, one a core."""
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix=NAME)
+    return ThreadPoolExecutor(cores(), thread_name_prefix=NAME)
 
 
-# threads do not survive a fork: a child makes its own
-os.register_at_fork(after_in_child=pool.cache_clear)
+after_fork(pool.cache_clear)  # a child makes its own
 
 
 def share(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
     """`work` of every part, in order, over all cores; what is shared already is not shared again."""
     inside = threading.current_thread().name.startswith(NAME)
-    if len(parts) < 2 or os.cpu_count() == 1 or inside:
+    if len(parts) < 2 or cores() == 1 or inside:
         return [work(part) for part in parts]
     return list(pool().map(work, parts))
 
@@ -113,14 +112,14 @@ def share(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]
 def prepare(array: npt.NDArray[Any]) -> None:
     """Load the compiled loops that products with this array will need, before a search is being timed."""
     if array.dtype == np.float16 or (array.size >= COMPILED and array.dtype == np.float32):
-        from crosscut.vectors import kernels
+        from crosscut.linalg import kernels
 
         kernels.warm()
 
 
 def widen(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     """A float16 array as float32, exactly."""
-    from crosscut.vectors import kernels
+    from crosscut.linalg import kernels
 
     bits = np.ascontiguousarray(block).view(np.uint16).reshape(-1)
     out = np.empty(bits.size, dtype=np.float32)

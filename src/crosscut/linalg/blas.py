@@ -7,7 +7,6 @@ thread, and whoever has much to do shares it out by queries or by blocks of item
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +14,8 @@ from typing import Any
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded to be found)
 from threadpoolctl import ThreadpoolController
+
+from crosscut.threads import after_fork
 
 
 class _Limit:
@@ -59,7 +60,7 @@ class _Limit:
 
 
 _limit = _Limit()
-os.register_at_fork(after_in_child=_limit.forked)
+after_fork(_limit.forked)
 
 
 def one_thread() -> AbstractContextManager[None]:

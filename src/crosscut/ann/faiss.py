@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann import clusters
+from crosscut.ann.early_exit import Fixed, Rule
+from crosscut.ann.ivf import Found, FoundMany, Metric
 from crosscut.errors import InputError, MissingDependency
-from crosscut.scorers.base import Floats, Positions
-from crosscut.vectors import clusters
-from crosscut.vectors.early_exit import Fixed, Rule
-from crosscut.vectors.ivf import Found, FoundMany, Metric
+from crosscut.types import Floats, Positions
 
 
 class Faiss:

@@ -13,7 +13,6 @@ loaded), `starts.npy` (where each list begins), `ids.npy` (n), `centroids.npy` (
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -21,17 +20,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann import clusters
+from crosscut.ann.early_exit import USUAL, Fixed, Rule, as_rule
+from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
-from crosscut.scorers.base import Floats, Positions
-from crosscut.vectors import clusters
-from crosscut.vectors.arrays import NOTHING, Ids, finite, inside, joined, named, storage, untie
-from crosscut.vectors.early_exit import USUAL, Fixed, Rule, as_rule
-from crosscut.vectors.products import pool, product
-from crosscut.vectors.trail import Trail
+from crosscut.linalg.arrays import NOTHING, Ids, finite, inside, joined, named, storage, untie
+from crosscut.linalg.products import pool, product
+from crosscut.threads import cores
+from crosscut.types import Floats, Positions
 
 if TYPE_CHECKING:
-    from crosscut.vectors.probing import Lists, Program
-    from crosscut.vectors.tuning import Tuned
+    from crosscut.ann.probing import Lists, Program
+    from crosscut.ann.tuning import Tuned
 
 Metric = Literal["ip", "l2"]
 BATCH = 1 << 23  # similarities to centroids held at a time: 32 MiB
@@ -235,7 +235,7 @@ class IVF:
         """What `search` finds, for every query (q × d).
 
         `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
-        those before it have stopped, see `crosscut.vectors.trail`.
+        those before it have stopped, see `crosscut.ann.trail`.
         """
         points = self._queries(queries)
         program = self._program(rule, k)
@@ -249,7 +249,7 @@ class IVF:
     def similarities(self, queries: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """σ(q, c) of every query and centroid (q × lists)."""
         if len(queries) == 1:
-            from crosscut.vectors import kernels
+            from crosscut.linalg import kernels
 
             near = np.empty((1, len(self.centroids)), dtype=np.float32)
             (kernels.distance if self.metric == "l2" else kernels.dot)(self.centroids, queries[0], near[0])
@@ -272,7 +272,7 @@ class IVF:
         threads: int | None,
         traced: bool = False,
     ) -> tuple[FoundMany, npt.NDArray[np.float32]]:
-        from crosscut.vectors import probing
+        from crosscut.ann import probing
 
         count = len(points)
         if exclude is not None and len(exclude) != count:
@@ -295,7 +295,7 @@ class IVF:
         lists = self._as_lists()
         learned = len(program.classifier.roots) or len(program.regression.roots)
         width = min(max(program.lists, 100 if learned else 0), len(self.centroids))
-        workers = 1 if count == 1 else threads or os.cpu_count() or 1
+        workers = 1 if count == 1 else threads or cores()
         step = max(1, BATCH // len(self.centroids))
         for low in range(0, count, step):
             here = slice(low, min(low + step, count))
@@ -339,7 +339,7 @@ class IVF:
 
     def _as_lists(self) -> Lists:
         if self._lists is None:
-            from crosscut.vectors.probing import Lists
+            from crosscut.ann.probing import Lists
 
             bits = self.vectors.view(np.uint16) if self.vectors.dtype == np.float16 else self.vectors
             # a memory map is an array like any other to the compiled search
@@ -449,7 +449,7 @@ class IVF:
         rules: Sequence[str] | None = None,
     ) -> Tuned:
         """Choose N and an exit rule on (train) queries of your own, and make it this index's; see `tuning.tune`."""
-        from crosscut.vectors.tuning import tune
+        from crosscut.ann.tuning import tune
 
         tuned = tune(self, self._queries(queries), target=target, k=k, loss=loss, rules=rules)
         self.rule = tuned.rule
@@ -457,7 +457,7 @@ class IVF:
 
     def save(self, path: str | Path) -> None:
         """Write the index as a folder, beside its place and then renamed there."""
-        from crosscut.vectors.files import write
+        from crosscut.ann.files import write
 
         arrays = {"vectors": self.vectors, "starts": self.starts, "ids": self.ids, "centroids": self.centroids}
         rule = None if self.rule is USUAL else self.rule.json()
@@ -466,8 +466,8 @@ class IVF:
     @classmethod
     def load(cls, path: str | Path, *, memory_map: bool = True) -> IVF:
         """Open a folder that `save` wrote; the vectors stay on disk until a search visits them."""
-        from crosscut.vectors.early_exit import from_json
-        from crosscut.vectors.files import read
+        from crosscut.ann.early_exit import from_json
+        from crosscut.ann.files import read
 
         record, arrays = read(Path(path), ("vectors", "starts", "ids", "centroids"), memory_map=memory_map)
         return cls(

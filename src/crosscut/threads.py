@@ -1,4 +1,7 @@
-"""Work handed to helper threads."""
+"""The one place that decides on threads: how many there are, who works on them, and what a fork leaves of them.
+
+`CROSSCUT_THREADS` limits them; without it there are as many as cores that this process may use.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,28 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
+from crosscut.errors import InputError
+
 T = TypeVar("T")
+
+
+@cache
+def cores() -> int:
+    """How many threads work at a time: `CROSSCUT_THREADS`, or the cores that this process may use."""
+    wanted = os.environ.get("CROSSCUT_THREADS")
+    if wanted is not None:
+        if not wanted.isdecimal() or int(wanted) < 1:
+            raise InputError(f"CROSSCUT_THREADS is a whole number of 1 or more; got {wanted!r}")
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):  # Linux: containers and `taskset` allow fewer than there are
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def after_fork(forget: Callable[[], object]) -> None:
+    """Call `forget` in a child process: threads do not survive a fork. Where there is no fork, nothing happens."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)
 
 
 def in_thread(work: Callable[[], T], seconds: float) -> T:
@@ -48,7 +72,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-os.register_at_fork(after_in_child=_loop.cache_clear)
+after_fork(_loop.cache_clear)
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:

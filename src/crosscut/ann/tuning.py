@@ -15,8 +15,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import InputError, MissingDependency
-from crosscut.vectors.early_exit import (
+from crosscut.ann.early_exit import (
     TAU,
     Cascade,
     Chance,
@@ -28,10 +27,11 @@ from crosscut.vectors.early_exit import (
     first_true,
     patience_stops,
 )
-from crosscut.vectors.ivf import IVF
-from crosscut.vectors.learned import Lessons, learn_chance, learn_classifier, learn_regression, squared, study
-from crosscut.vectors.patience import Patience
-from crosscut.vectors.probing import KEPT
+from crosscut.ann.ivf import IVF
+from crosscut.ann.learned import Lessons, learn_chance, learn_classifier, learn_regression, squared, study
+from crosscut.ann.patience import Patience
+from crosscut.ann.probing import KEPT
+from crosscut.errors import InputError, MissingDependency
 
 Whole = npt.NDArray[np.int64]
 
@@ -221,7 +221,7 @@ def stops(rule: Rule, lessons: Lessons) -> Whole:
 
 
 def _chance_stops(rule: Chance, lessons: Lessons, most: int) -> Whole:
-    from crosscut.vectors.probing import window
+    from crosscut.ann.probing import window
 
     values = np.array(rule.coefficients)
     key = ("odds", rule.coefficients)
@@ -233,7 +233,7 @@ def _chance_stops(rule: Chance, lessons: Lessons, most: int) -> Whole:
 
 
 def _grown(trees: Trees, lessons: Lessons, tau: int) -> npt.NDArray[np.float64]:
-    from crosscut.vectors.probing import grow
+    from crosscut.ann.probing import grow
 
     cache = lessons.__dict__.setdefault("_kept", {})
     if ("features", tau) not in cache:

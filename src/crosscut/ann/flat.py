@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.scorers.base import Floats, Positions
 from crosscut.spaces.base import Space
+from crosscut.types import Floats, Positions
 
 BATCH = 1 << 24  # predictions held at a time: 64 MiB of float32
 WILD = 1e15

@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: products, compiled loops, selection, least squares."""

@@ -1,0 +1,25 @@
+"""The vocabulary: what arrays, items and progress are called everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+"""Items by their place in a corpus, 0 … n − 1."""
+
+Handles: TypeAlias = npt.NDArray[np.int64]
+"""Items as a search names them: positions in memory; over a store, numbers given in order of appearance."""
+
+NO_HANDLES: Handles = np.empty(0, dtype=np.int64)
+NO_SCORES: Floats = np.empty(0, dtype=np.float64)
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
