@@ -10,8 +10,10 @@ import pytest
 from crosscut.ann import clustered
 from crosscut.ann.clusters import assign
 from crosscut.ann.ivf import IVF
+from crosscut.ann.linear import Projected
 from crosscut.errors import InputError
 from crosscut.index import Index
+from crosscut.methods import parse
 from tests.test_index import Planted, TextScorer, build, planted_items
 
 
@@ -23,8 +25,8 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def clusters_of(index: Index) -> IVF:
     space = index._state.encoder_space
     assert isinstance(space, IVF)
-    searcher = index._state.searcher("crosscut", "dense", {})
-    assert searcher.plan.index is not None
+    searcher = index._state.searcher(parse("crosscut@first=dense"))
+    assert isinstance(searcher.plan.topk, Projected)
     return space
 
 
