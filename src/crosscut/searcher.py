@@ -21,7 +21,7 @@ from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
 from crosscut.search.query import QueryState, generator
-from crosscut.search.stopping import Stop
+from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Positions
 
@@ -123,7 +123,7 @@ class Searcher:
         query_vector: npt.ArrayLike | None = None,
         first_ids: Sequence[Any] | None = None,
         allow: Allow | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         deadline: float | None = None,
         trace: bool = False,
     ) -> Hits:
@@ -167,7 +167,7 @@ class Searcher:
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         first_ids: Sequence[Sequence[Any] | Positions | None] | None = None,
         allow: Allow | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         deadline: float | None = None,
         trace: bool = False,
     ) -> list[Hits]:
@@ -181,8 +181,7 @@ class Searcher:
         given = _one_each("lists of first ids", first_ids, queries)
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
             raise InputError(f"a deadline is a number of seconds above 0; got {deadline!r}")
-        if stop is not None and not isinstance(stop, Stop):
-            raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
+        rule = None if stop is None else parse_stop(stop)
         states = [
             QueryState(
                 Account(query, budget),
@@ -190,8 +189,8 @@ class Searcher:
                 vector=self._vector(vector),
                 given=self._given(first, within),
                 within=within,
-                watch=None if stop is None else stop.watch(k),
-                reason="" if stop is None else stop.reason,
+                watch=None if rule is None else rule.watch(k),
+                reason="" if rule is None else rule.reason,
             )
             for query, vector, first in zip(queries, vectors, given, strict=True)
         ]

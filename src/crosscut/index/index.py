@@ -211,7 +211,7 @@ class Index:
         *,
         method: str | Method | None = None,
         filter: Filter | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         target_recall: float | None = None,
         deadline: float | None = None,
         first_ids: Sequence[Sequence[str] | None] | None = None,
@@ -243,7 +243,7 @@ class Index:
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
-        rule: Stop | None = stop or (self.stop if chosen == self.method else None)
+        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
@@ -271,7 +271,7 @@ class Index:
             return None
         return self.encoder.encode_queries(queries)
 
-    def _expecting(self, target: float, method: Method, stop: Stop | None) -> TargetRecall:
+    def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
         if stop is not None:
             raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
         if self.recall_model is None or method != self.method:
