@@ -27,7 +27,7 @@ ROOMS = (
     ("evaluation", "training"),
     ("integrations", "demo", "demo_report"),
     ("server",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -113,6 +113,9 @@ class Registry(Generic[N]):
         return [self.parse(label) for label in labels]
 
 
+_KINDS: dict[Any, dict[str, tuple[Any, ...]]] = {}
+
+
 def kinds_of(named: Any) -> dict[str, tuple[Any, ...]]:
     """The types that each setting may have; of a Literal, its values."""
 
@@ -123,8 +126,10 @@ def kinds_of(named: Any) -> dict[str, tuple[Any, ...]]:
         else:
             yield hint
 
-    hints = typing.get_type_hints(named)
-    return {setting.name: tuple(parts(hints[setting.name])) for setting in dataclasses.fields(named)}
+    if named not in _KINDS:
+        hints = typing.get_type_hints(named)
+        _KINDS[named] = {setting.name: tuple(parts(hints[setting.name])) for setting in dataclasses.fields(named)}
+    return _KINDS[named]
 
 
 def _check(owner: str, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
