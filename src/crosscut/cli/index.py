@@ -68,7 +68,7 @@ def build(
     items = as_items(corpus)
     dense = space in ("auto", "cur")
     asked = read_texts(queries)[: anchors if dense else None] if queries is not None else None
-    empty = [item.id for item in items if not item.full_text.strip()]
+    empty = [item.id for item in items if not (item.title + item.text).strip()]
     if empty:
         errors.print(f"{len(empty)} of {len(items)} items have no text, the first is {empty[0]!r}")
     if asked:

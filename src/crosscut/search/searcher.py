@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from crosscut.ann.early_exit import Rule
 from crosscut.errors import BudgetError, InputError, ScorerError
-from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.callable import as_bound
+from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.search.candidates import Candidates, cluster, of_block
 from crosscut.search.first import Dense, FirstStage
@@ -66,7 +65,7 @@ class Searcher:
 
     def __init__(
         self,
-        scorer: BoundScorer | Callable[[Any, Positions], Any],
+        scorer: AnyBound,
         *,
         vectors: npt.ArrayLike | Space | None = None,
         space: Space | npt.ArrayLike | None = None,

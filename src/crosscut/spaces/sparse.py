@@ -23,8 +23,7 @@ from scipy import sparse
 
 from crosscut.ann.flat import best, predictions, rerank, slack_for
 from crosscut.errors import InputError
-from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.callable import as_bound
+from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.spaces.base import Array, Space, as_space
 from crosscut.types import Floats, Positions
@@ -245,7 +244,7 @@ def _sorted(queries: Positions, items: Positions, shape: tuple[int, int]) -> Pai
 
 
 def score_pairs(
-    scorer: BoundScorer | Callable[[Any, Positions], Any],
+    scorer: AnyBound,
     queries: Sequence[Any],
     pairs: Pairs,
     *,
