@@ -20,10 +20,13 @@ ITEMS = sentences(12)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cross_encoder(tmp_path_factory.mktemp("hub"))
+
+
+def write_cross_encoder(path: Path) -> Path:
     import torch
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-    path = tmp_path_factory.mktemp("hub")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(write_tokenizer(path / "tokenizer.json")),
         unk_token="[UNK]",

@@ -467,6 +467,7 @@ class Index:
         scorer: Any = None,
         encoder: Any = None,
         any_scorer: bool = False,
+        trust_remote: bool = False,
         cache: ScoreCache | None = None,
         store: str | Path | None = None,
         verify: bool = True,
@@ -480,6 +481,9 @@ class Index:
             was built with: fingerprints are compared.
         any_scorer
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        trust_remote
+            Let the folder name the address of its scorer, to which queries and items are sent. Without it, an index
+            that was built with an address wants to be told it again (`scorer`).
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify
@@ -487,7 +491,7 @@ class Index:
         """
         target = Path(path)
         manifest, home = on_disk.read(target, verify=verify)
-        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
 
         state, queries = read_state(home, manifest, model, cache)

@@ -16,6 +16,7 @@ from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.named import check_saved
 from crosscut.spaces.factorization.factors import Factors
 
 ARRAYS = ("alive", "vectors", "centroids", "home", "anchors", "measured")
@@ -72,6 +73,7 @@ def same_model(
     load: Callable[[Any], Any],
     path: Path,
     any_fingerprint: bool,
+    trust_remote: bool = False,
 ) -> Any:
     """The scorer or encoder of a saved index, checked against what the index was built with."""
     if saved is None:
@@ -82,6 +84,8 @@ def same_model(
                 f"the index at {str(path)!r} was built with a scorer that has no name: pass it, Index.load(…, scorer=…)"
             )
         return None  # searches go without query vectors, or with the caller's
+    if given is None:
+        check_saved(str(saved["name"]), f"the index at {str(path)!r}", trust_remote)
     model = load(saved["name"] if given is None else given)
     if model.fingerprint != saved["fingerprint"] and not any_fingerprint:
         way = "; pass any_scorer=True to use it all the same" if what == "scorer" else ""
