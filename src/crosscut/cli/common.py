@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
-    from crosscut.index.making import Progress as Told
+    from crosscut.types import Progress as Told
 
 TrustRemote = Annotated[
     bool, typer.Option("--trust-remote", help="Send queries and items to the address that the index names.")
