@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -17,6 +18,9 @@ from crosscut.errors import InputError
 if TYPE_CHECKING:
     from crosscut.types import Progress as Told
 
+TrustRemote = Annotated[
+    bool, typer.Option("--trust-remote", help="Send queries and items to the address that the index names.")
+]
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from crosscut.cli.common import numbers, progress_bar
+from crosscut.cli.common import TrustRemote, numbers, progress_bar
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def evaluate(
         int, typer.Option(help="Queries scored with every item for k-NN recall; 0 leaves it out.", min=0)
     ] = 20,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
+    trust_remote: TrustRemote = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the records here.")] = None,
     plots: Annotated[Path | None, typer.Option(help="Write plots (PNG) into this folder.")] = None,
 ) -> None:
@@ -66,7 +67,7 @@ def evaluate(
         raise InputError(f"{str(queries)!r} has no queries to evaluate on")
     names, sizes, ks = parse_all(methods), numbers("--budgets", budgets), numbers("-k", k)
     with errors.status("loading the index"):
-        loaded = Index.load(index, scorer=scorer)
+        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     records: list[Judged] = []
     with progress_bar(errors) as told:
         known = dict(list(asked.items())[:truth])

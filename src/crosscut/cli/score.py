@@ -77,7 +77,7 @@ def score(
         if shared
         else make_engine(engine, workers=workers, address=address)
     )
-    texts = [query.text for query in asked], [item.full_text for item in items]
+    texts = [query.text for query in asked], items
     columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
     with Bar(*columns, TimeRemainingColumn(), console=console, disable=as_json, transient=True) as bar:
         task = bar.add_task("scoring", total=None, pace="")
@@ -198,7 +198,7 @@ def _status(
     from crosscut.scores import Keys, ScoreStore
 
     held = ScoreStore(path, scorer_fingerprint=load_scorer(name).fingerprint)
-    query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of([item.full_text for item in items])
+    query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of(items)
     if pairs is None:
         coverage = held.coverage(query_keys, item_keys)
     else:

@@ -142,7 +142,7 @@ def distill(
         from crosscut.training.distill import bought_scores
         from crosscut.training.distill import distill as train_distilled
 
-        items = [item.full_text for item in read_items(find(data, "corpus.jsonl"))]
+        items = list(read_items(find(data, "corpus.jsonl")))
         texts = [query.text for query in read_queries(find(data, "queries.jsonl"))][:queries]
         scores = bought_scores(items, texts, load_scorer(scorer), job, k_d)
         bought.update(calls=scores.calls, scoring_seconds=scores.seconds)

@@ -68,9 +68,9 @@ def factorized(
 
 
 def encoded(
-    encoder: DualEncoder, texts: Sequence[str], dtype: npt.DTypeLike, progress: Progress | None
+    encoder: DualEncoder, items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None
 ) -> npt.NDArray[Any]:
-    """Vectors (n × d) of item texts, in the precision they are kept in."""
+    """Vectors (n × d) of items, in the precision they are kept in."""
     if np.dtype(dtype) not in (np.dtype(np.float16), np.dtype(np.float32)):
         raise InputError(f"vectors are kept as float16 or float32; got {np.dtype(dtype)}")
     done = 0
@@ -79,9 +79,9 @@ def encoded(
         nonlocal done
         done += count
         if progress is not None:
-            progress("encoding items", done, len(texts))
+            progress("encoding items", done, len(items))
 
-    return encoder.encode_items(texts, progress=advance).astype(dtype)
+    return encoder.encode_items(items, progress=advance).astype(dtype)
 
 
 def distinct(items: Sequence[Item]) -> None:

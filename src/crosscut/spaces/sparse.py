@@ -21,8 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.callable import as_bound
+from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.spaces.base import Space, as_space
 from crosscut.types import Array, Floats, Positions
@@ -233,7 +232,7 @@ def _sorted(queries: Positions, items: Positions, shape: tuple[int, int]) -> Pai
 
 
 def score_pairs(
-    scorer: BoundScorer | Callable[[Any, Positions], Any],
+    scorer: AnyBound,
     queries: Sequence[Any],
     pairs: Pairs,
     *,

@@ -29,9 +29,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.tokens import Tokens
 from crosscut.errors import InputError
 from crosscut.scorers.base import Scorer
+from crosscut.scores.keys import Keys
 from crosscut.spaces.sparse import SparseScores, items_per_query, score_pairs
 from crosscut.training.examples import Batch, Example, Examples
 from crosscut.training.jobs import Job, embed, export_model, start_model, tokenizer_of
@@ -44,7 +46,7 @@ BEST = 10  # of the scorer's best items that a validation looks for
 
 
 def distill(
-    items: Sequence[str],
+    items: Sequence[Item | str],
     queries: Sequence[str],
     scores: SparseScores,
     job: Job,
@@ -57,7 +59,7 @@ def distill(
     Parameters
     ----------
     items, queries
-        Texts of all items (n) and of the train queries (|Q|).
+        All items (n) and the texts of the train queries (|Q|).
     scores
         G (|Q| × n): what the scorer said of some items of each query; `bought_scores` obtains it.
     job
@@ -201,7 +203,7 @@ def _example(source: str, query: Tokens, items: Sequence[int], scores: Sequence[
 
 
 def bought_scores(
-    items: Sequence[str],
+    items: Sequence[Item | str],
     queries: Sequence[str],
     scorer: Scorer,
     job: Job,
@@ -211,7 +213,8 @@ def bought_scores(
 ) -> SparseScores:
     """The scorer's scores of each query's top k_d by the encoder before training; bought once, kept in `job.output`."""
     path = job.output / "scores.npz"
-    key = hashlib.sha256("\0".join([scorer.fingerprint, str(k_d), str(job.encoder), *queries, *items]).encode())
+    told = [scorer.fingerprint, str(k_d), str(job.encoder), *queries, Keys.of(items).digest]
+    key = hashlib.sha256("\0".join(told).encode())
     if path.is_file():
         kept = _read_scores(path, key.hexdigest(), (len(queries), len(items)))
         if kept is not None:
@@ -220,7 +223,7 @@ def bought_scores(
     vectors = embed(model, tokenizer.items(list(items)))
     ranked = rank_dense(vectors, embed(model, [tokenizer.query(text) for text in queries]), k_d)
     pairs = items_per_query(k_d, (len(queries), len(items)), ranked=ranked)
-    scores = score_pairs(scorer.bind(items), queries, pairs, progress=progress)
+    scores = score_pairs(scorer.bind(ItemList(items)), queries, pairs, progress=progress)
     job.output.mkdir(parents=True, exist_ok=True)
     beside = path.with_name("scores.partial.npz")
     with beside.open("wb") as file:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from crosscut.datasets.records import Collection, Query
+from crosscut.datasets.records import Collection, Query, plain_text
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
 from crosscut.training.bert import read_encoder
@@ -69,7 +69,7 @@ def train_cross_encoder(
     if job.negatives == "dual":
         miner = start_model(DualModel, job)
         miner.requires_grad_(False)
-    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    examples = Examples(pool=tokenizer.items(collection.items))
     rank = _ranker(job, collection, tokenizer, examples.pool, miner)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
     outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report)
@@ -82,7 +82,7 @@ def train_dual_encoder(collection: Collection, job: Job, *, report: Report | Non
     job.check()
     model = start_model(DualModel, job)
     tokenizer = tokenizer_of(job)
-    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    examples = Examples(pool=tokenizer.items(collection.items))
     rank = _ranker(job, collection, tokenizer, examples.pool, model)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
 
@@ -137,7 +137,7 @@ def _ranker(
 ) -> Ranker:
     """Ranks items for queries by the miner that the job names."""
     if job.negatives == "tfidf":
-        index = TfIdf([item.full_text for item in collection.items])
+        index = TfIdf([plain_text(item) for item in collection.items])
         return lambda queries: index.rank([query.text for query in queries], MINED)
     if job.negatives == "dual" and dual is not None:
         items = embed(dual, list(pool[: len(collection.items)]))

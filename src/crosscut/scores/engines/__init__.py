@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError, StoreError
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.named import load_scorer
@@ -108,7 +109,7 @@ def score_dense(
     store: ScoreStore | str | Path,
     scorer: Scorer | str,
     queries: Sequence[str],
-    items: Sequence[str],
+    items: Sequence[Item | str],
     *,
     engine: Engine | None = None,
     load: Loader | None = None,
@@ -146,7 +147,7 @@ def score_pairs(
     store: ScoreStore | str | Path,
     scorer: Scorer | str,
     queries: Sequence[str],
-    items: Sequence[str],
+    items: Sequence[Item | str],
     rows: npt.ArrayLike,
     columns: npt.ArrayLike,
     *,
@@ -178,7 +179,7 @@ def _job(
     store: ScoreStore | str | Path,
     scorer: Scorer | str,
     queries: Sequence[str],
-    items: Sequence[str],
+    items: Sequence[Item | str],
     load: Loader | None,
     threads: int,
 ) -> Job:
@@ -191,17 +192,17 @@ def _job(
             f"the store is for the scorer {store.scorer_fingerprint!r} and the scorer given is "
             f"{loaded.fingerprint!r}; scores of different models are never mixed: open the store for this one"
         )
-    once = [list(dict.fromkeys(texts)) for texts in (queries, items)]
-    keys = [Keys.of(texts) for texts in once]
+    asked = list(dict.fromkeys(queries))
+    once = [items[place] for place in Keys.of(items).places.values()]
     return Job(
         store=store,
         scorer=loaded,
         load=load or (partial(load_named, str(scorer), threads) if named else None),
         remote=named and "://" in str(scorer),
-        queries=once[0],
-        items=once[1],
-        query_keys=keys[0],
-        item_keys=keys[1],
+        queries=asked,
+        items=once,
+        query_keys=Keys.of(asked),
+        item_keys=Keys.of(once),
     )
 
 
@@ -301,7 +302,7 @@ def _probe(job: Job, gaps: Sequence[Gap], room: int) -> tuple[int, Pace]:
     parts = [(gaps[0].row, missing[0][:WARMED])]
     parts += [(gap.row, chosen[WARMED : WARMED + PROBED]) for gap, chosen in zip(gaps[:2], missing, strict=True)]
     sample = np.unique(np.concatenate([positions for _, positions in parts]))
-    bound = job.scorer.bind([job.items[position] for position in sample.tolist()])
+    bound = job.scorer.bind(ItemList(job.items[position] for position in sample.tolist()))
     times: list[float] = []
     done = 0
     for row, positions in parts:

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError, ScorerError
+from crosscut.scorers.callable import as_bound
 from crosscut.scores.engines.tasks import Task
 from crosscut.scores.engines.work import Answer, Job, Loader, Worker, commit, score_task
 from crosscut.threads import cores
@@ -63,7 +65,7 @@ class LocalEngine:
 
 
 def _in_threads(job: Job, tasks: Iterator[Task], done: Done, workers: int) -> None:
-    bound = job.scorer.bind(job.items)
+    bound = as_bound(job.scorer.bind(ItemList(job.items)))
 
     def work(task: Task) -> Answer:
         scored = score_task(bound, job.queries, task)
@@ -151,7 +153,7 @@ _mine: list[tuple[str, Worker]] = []
 """In a worker process: the path of the store, and its worker."""
 
 
-def _start_process(path: str, load: Loader, fingerprint: str, queries: list[str], items: list[str]) -> None:
+def _start_process(path: str, load: Loader, fingerprint: str, queries: list[str], items: list[Item | str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; a block that is begun is finished
     _mine.append((path, Worker(load, fingerprint, queries, items)))
 

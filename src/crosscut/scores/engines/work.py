@@ -10,8 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Account, Meter
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.engines.tasks import Task
@@ -38,7 +40,7 @@ class Job:
     load: Loader | None
     remote: bool
     queries: list[str]
-    items: list[str]
+    items: list[Item | str]
     query_keys: Keys
     item_keys: Keys
 
@@ -99,7 +101,7 @@ class Worker:
     The model is loaded once, with the first task: there an error can be reported.
     """
 
-    def __init__(self, load: Loader, fingerprint: str, queries: Sequence[str], items: Sequence[str]) -> None:
+    def __init__(self, load: Loader, fingerprint: str, queries: Sequence[str], items: Sequence[Item | str]) -> None:
         self.load, self.fingerprint, self.queries, self.items = load, fingerprint, queries, items
 
     @cached_property
@@ -110,7 +112,7 @@ class Worker:
                 f"a worker loaded a scorer with fingerprint {scorer.fingerprint!r}, and the run is for "
                 f"{self.fingerprint!r}; every worker must load the same model"
             )
-        return scorer.bind(self.items)
+        return as_bound(scorer.bind(ItemList(self.items)))
 
     @cached_property
     def keys(self) -> tuple[Keys, Keys]:
