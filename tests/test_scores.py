@@ -26,7 +26,7 @@ from crosscut.scorers.meter import Account
 from crosscut.scores import Keys, ScoreStore, scorers
 from crosscut.scores import records as records_module
 from crosscut.scores.consolidate import STALE_SECONDS
-from crosscut.scores.records import TEMPORARY
+from crosscut.storage import TEMPORARY
 from tests import hash_scorer
 
 pytestmark = pytest.mark.usefixtures("unsynced")

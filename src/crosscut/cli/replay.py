@@ -61,8 +61,9 @@ def replay(
 
     from crosscut.evaluation.replay import Report
     from crosscut.evaluation.replay import replay as run_replay
-    from crosscut.evaluation.report import recall_table, write_json
+    from crosscut.evaluation.report import recall_table
     from crosscut.evaluation.world import make_world
+    from crosscut.storage import write_json
 
     given: dict[str, Any] = {
         "test": test,

@@ -30,6 +30,7 @@ from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
+from crosscut.storage import Unread
 
 FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
 TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")
@@ -65,6 +66,7 @@ class State:
     factors: Factors | None = None  # (n × d) of a sparse score matrix
     cache: ScoreCache | None = None
     seed: int = 0
+    unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
     _searchers: dict[tuple[Any, ...], Searcher] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -103,6 +105,7 @@ class State:
 
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
+        self.unread.check()
         texts = [item.full_text for item in items]
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
@@ -131,6 +134,7 @@ class State:
         """The searcher of a method, made once."""
         if self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
+        self.unread.check()
         key = (method, first, *sorted(settings.items()))
         with self._lock:
             if key not in self._searchers:

@@ -30,8 +30,9 @@ from crosscut.scores.cache import StoreCache
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.consolidate import consolidate
 from crosscut.scores.keys import Keys
-from crosscut.scores.records import FORMAT, Damage, explained, write_atomically
+from crosscut.scores.records import FORMAT, Damage
 from crosscut.scores.sources import Matrix, Scores, Source
+from crosscut.storage import make_folder, write_json, writing
 from crosscut.types import Positions
 
 Texts = Sequence[str] | Keys
@@ -164,13 +165,10 @@ class ScoreStore:
 
     def _prepare(self) -> None:
         if not (self.folder / "store.json").exists():
-            text = json.dumps({"format": FORMAT, "scorer": self.scorer_fingerprint}, indent=1)
-            write_atomically(self.folder / "store.json", [text.encode()])
-        try:
+            write_json(self.folder / "store.json", {"format": FORMAT, "scorer": self.scorer_fingerprint})
+        with writing(self.folder):
             for name in ("items", "blocks", "matrices"):
-                (self.folder / name).mkdir(exist_ok=True)
-        except OSError as error:
-            raise explained(error, self.folder) from error
+                make_folder(self.folder / name)
 
     @property
     def damaged(self) -> list[Damage]:
