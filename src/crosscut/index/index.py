@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item
+from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
@@ -143,8 +144,8 @@ class Index:
         if (space == "encoder") == bool(asked):
             told = f"space={space!r} and {len(asked)} train queries"
             raise InputError(f"{told} do not go together: give queries for a space that is made of them")
-        if any(not isinstance(query, str) for query in asked):
-            raise InputError("train queries must be texts")
+        for query in asked:
+            valid_text(query, "a train query")
         texts = [item.full_text for item in items]
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts)

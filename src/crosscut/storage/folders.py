@@ -136,6 +136,7 @@ class Folder:
         with writing(self.path):
             make_folder(self.path)
             number = self._next()
+            there = f"the new {self.kind.noun} is there, and may be gone after a power failure"
             home = self.path / f"{number:06d}-{uuid4().hex[:8]}"
             try:
                 home.mkdir()
@@ -151,10 +152,13 @@ class Folder:
                 sync(self.path)
                 self.known.add(home.name)
                 os.replace(home / (self.kind.record + TEMPORARY), self.path / self.kind.record)
-            except BaseException:
+            except BaseException as error:
                 self._sweep()
+                if isinstance(error, OSError) and home.exists():  # it was replaced all the same
+                    with writing(self.path, there):
+                        raise
                 raise
-        with writing(self.path, f"the new {self.kind.noun} is there, and may be gone after a power failure"):
+        with writing(self.path, there):
             sync(self.path)
         self._sweep()
 
