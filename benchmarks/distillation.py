@@ -20,7 +20,8 @@ import numpy as np
 
 import crosscut
 from crosscut.datasets.files import find, records
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
+from crosscut.storage import write_json
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.training.distill import Loss, distill

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 import crosscut
 from crosscut.ann.flat import top_items
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
+from crosscut.storage import write_json
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.factorization.inductive import InductiveFactors
