@@ -290,7 +290,7 @@ def _parts(
     for other in others:  # vectors beside those of an encoder are another space
         slot = "factors" if other.slot == "encoder" and encoder is not None else other.slot
         slots[slot] = other
-    if "encoder" not in slots and "factors" in slots and slots["factors"].of_queries:
+    if "encoder" not in slots and "factors" in slots:
         slots["encoder"] = slots["factors"]  # the only vectors there are: query vectors live among them
     known = {**sizes, **{slot: one.n for slot, one in slots.items() if one.readable}}
     open_ended = any(not one.readable for one in slots.values())

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann import clusters
-from crosscut.ann.clustered import SMALL
+from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
@@ -104,7 +103,7 @@ class State:
 
     def clustered(self) -> State:
         """With lists of its vectors, if there are enough of them that rounds should not read them all."""
-        if self.vectors is None or len(self.items) < SMALL:
+        if self.vectors is None or len(self.items) < clustered.SMALL:
             return self
         finite(self.vectors, "vectors")
         centroids, home = clusters.partition(self.vectors, seed=self.seed)

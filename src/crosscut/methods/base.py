@@ -90,6 +90,8 @@ class Parts:
     def stage(self, first: First, own: FirstStage | None = None) -> FirstStage:
         """Round one by name; `own` is what `auto` means to a method (if not: by query vector, else by chance)."""
         if not isinstance(first, str):
+            if first.ranks is not None and self.n is not None and first.ranks != self.n:
+                raise InputError(f"the first stage ranks {first.ranks} items and the search has {self.n}")
             return first
         if first == "auto" and own is not None:
             return own
@@ -188,7 +190,7 @@ def _plugins() -> None:
 def methods() -> dict[str, type[Method]]:
     """Every method by name, those of installed packages included."""
     _plugins()
-    return dict(_METHODS)
+    return dict(sorted(_METHODS.items()))
 
 
 def parse(method: str | Method) -> Method:
