@@ -22,9 +22,9 @@ import numpy as np
 from crosscut.ann.flat import top_items
 from crosscut.datasets.planted import planted
 from crosscut.evaluation.report import machine
-from crosscut.storage import write_json
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
+from crosscut.storage import write_json
 
 RUNS: tuple[tuple[Solver, dict[str, Any]], ...] = (
     ("als", {}),

@@ -40,8 +40,8 @@ from crosscut.ann.patience import Patience
 from crosscut.ann.tuning import tune
 from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
 from crosscut.evaluation.report import machine
-from crosscut.storage import write_json
 from crosscut.methods import Crosscut
+from crosscut.storage import write_json
 from crosscut.types import Array, Floats
 from turns import in_turns
 

@@ -59,9 +59,9 @@ from crosscut.spaces.sparse import Normalisation
 from crosscut.storage import Folder, Kind, write_json
 
 CALLS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
-ITEMS = [{"id": f"i{j}", "text": f"item {j} of the soak", "year": 1900 + j} for j in range(40)]
+TEXTS = [f"item {j} of the soak" for j in range(40)]
+ITEMS = [{"id": f"i{j}", "text": text, "year": 1900 + j} for j, text in enumerate(TEXTS)]
 QUERIES = [f"query {j}" for j in range(12)]
-TEXTS = [item["text"] for item in ITEMS]
 
 
 class Planted:
