@@ -81,6 +81,16 @@ class State:
         """Id → position, of items that are there."""
         return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
 
+    def place(self, id: str) -> int:
+        """The position of an item."""
+        if id not in self.places:
+            raise InputError(f"item id {id!r} is not among the {len(self.places)} items of the index")
+        return self.places[id]
+
+    def given(self, ids: Sequence[str] | None) -> list[int] | None:
+        """Positions of items that a caller names for round one."""
+        return None if ids is None else [self.place(id) for id in ids]
+
     @cached_property
     def encoder_space(self) -> Vectors | IVF | None:
         """The encoder's vectors; by lists where there are many of them and nothing else is searched with them."""
