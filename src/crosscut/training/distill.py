@@ -16,7 +16,7 @@ checkpoints; a run that was killed goes on from both.
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -35,6 +35,7 @@ from crosscut.errors import InputError
 from crosscut.scorers.base import Scorer
 from crosscut.scores.keys import Keys
 from crosscut.spaces.sparse import SparseScores, items_per_query, score_pairs
+from crosscut.storage import write_file
 from crosscut.training.examples import Batch, Example, Examples
 from crosscut.training.jobs import Job, embed, export_model, start_model, tokenizer_of
 from crosscut.training.loop import Outcome, Report, scores_of, train
@@ -224,20 +225,16 @@ def bought_scores(
     ranked = rank_dense(vectors, embed(model, [tokenizer.query(text) for text in queries]), k_d)
     pairs = items_per_query(k_d, (len(queries), len(items)), ranked=ranked)
     scores = score_pairs(scorer.bind(ItemList(items)), queries, pairs, progress=progress)
-    job.output.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name("scores.partial.npz")
-    with beside.open("wb") as file:
-        np.savez(
-            file,
-            key=np.array(key.hexdigest()),
-            queries=pairs.queries,
-            items=pairs.items,
-            scores=scores.scores,
-            cost=np.array([scores.calls, scores.seconds]),
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    content = io.BytesIO()
+    np.savez(
+        content,
+        key=np.array(key.hexdigest()),
+        queries=pairs.queries,
+        items=pairs.items,
+        scores=scores.scores,
+        cost=np.array([scores.calls, scores.seconds]),
+    )
+    write_file(path, [content.getbuffer()])
     return scores
 
 
