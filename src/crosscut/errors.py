@@ -7,7 +7,8 @@
     ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
     ├── StoreError              a score store, an index or a file that cannot be written or read
-    │   └── WriteError          the disk is full, read-only or failing (also an OSError)
+    │   ├── WriteError          the disk is full, read-only or failing (also an OSError)
+    │   └── StoreUnavailable    a vector store did not answer; carries the hits and the calls so far
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -61,6 +62,15 @@ class StoreError(CrosscutError):
 
 class WriteError(StoreError, OSError):
     """The disk is full, read-only or failing; what was there before is still there."""
+
+
+class StoreUnavailable(StoreError):
+    """A vector store is not there, or failed. `hits` and `calls` are what a search had by then (see `ScorerError`)."""
+
+    def __init__(self, message: str, *, hits: list[Hits] | None = None, calls: int = 0) -> None:
+        super().__init__(message)
+        self.hits: list[Hits] = hits or []
+        self.calls = calls
 
 
 class ScorerError(CrosscutError):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crosscut.ann.base import TopK, as_vectors
 from crosscut.ann.early_exit import Rule
 from crosscut.ann.linear import block_of, cluster, topk_of
-from crosscut.errors import InputError, ScorerError
+from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
 from crosscut.retrievers.first import Dense, Retriever
 from crosscut.scorers.callable import AnyBound, as_bound
@@ -196,9 +196,10 @@ class Searcher:
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
             run(self.plan, states, meter, k, trace=trace)
-        except ScorerError as error:
+        except (ScorerError, StoreUnavailable) as error:
+            failed = "scorer failed" if isinstance(error, ScorerError) else "store failed"
             for state in states:
-                state.stop = state.stop or "scorer failed"
+                state.stop = state.stop or failed
             error.hits = [state.hits(k, self.ids, self.texts) for state in states]
             error.calls = meter.calls
             raise
