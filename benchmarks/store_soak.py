@@ -38,8 +38,8 @@ from crosscut.evaluation.report import machine
 from crosscut.scorers import TextScorer
 from crosscut.scorers.base import Scorer
 from crosscut.scores import Keys, ScoreStore
-from crosscut.scores.engines import Progress, score_dense
-from crosscut.scores.engines.work import load_named
+from crosscut.scores.buy import buy_matrix
+from crosscut.scores.engines.worker import load_named
 
 Scores = npt.NDArray[np.float32]
 
@@ -80,12 +80,19 @@ def write(kind: str, path: Path, log: Path, consolidates: bool) -> None:
 
         ScoreStore.put_block = noted  # type: ignore[assignment,method-assign]
 
-        def progress(_: Progress) -> None:
+        def progress(what: str, done: int, total: int) -> None:
             if consolidates:
                 store.consolidate()
 
-        score_dense(
-            store, scorer, queries, items, block_pairs=block_pairs, probe=False, progress=progress, consolidate=False
+        buy_matrix(
+            scorer,
+            queries,
+            items,
+            store=store,
+            block_pairs=block_pairs,
+            probe=False,
+            progress=progress,
+            consolidate=False,
         )
 
 
@@ -94,7 +101,7 @@ def soak(kind: str, kills: int, writers: int, folder: Path, rng: random.Random) 
     query_keys, item_keys = Keys.of(queries), Keys.of(items)
     rows = {name.hex(): row for row, name in enumerate(query_keys.names)}
     whole = folder / f"{kind}-uninterrupted"
-    score_dense(whole, _quick(kind, scorer), queries, items)
+    buy_matrix(_quick(kind, scorer), queries, items, store=whole)
     truth = ScoreStore.open(whole).matrix(queries, items)
     tolerance = 0.0 if kind == "hash" else 1e-5
     facts: dict[str, Any] = {"scorer": kind, "queries": len(queries), "items": len(items), "writers": writers}
@@ -139,7 +146,7 @@ def soak(kind: str, kills: int, writers: int, folder: Path, rng: random.Random) 
             counts["fills_completed"] += 1
             number += 1
     path = folder / f"{kind}-{number}"
-    score_dense(path / "store", _quick(kind, scorer), queries, items)
+    buy_matrix(_quick(kind, scorer), queries, items, store=path / "store")
     matrix = ScoreStore.open(path / "store").matrix(queries, items)
     worst = max(worst, float(np.abs(matrix - truth).max()))
     return {

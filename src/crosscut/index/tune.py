@@ -23,9 +23,7 @@ from crosscut.scorers.base import Request
 from crosscut.search.hits import Hits
 from crosscut.search.recall import TARGETS, Path, RecallModel, calibrate, path_of
 from crosscut.search.stopping import Patience
-from crosscut.types import Floats, Positions
-
-Told = Callable[[str, int, int], None]
+from crosscut.types import Floats, Positions, Progress
 
 CHOOSING_FOLDS = 4
 CALIBRATION_FOLDS = 8
@@ -160,7 +158,7 @@ def tune(
     k: int,
     budget: int,
     calls: int,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Tuning:
     """The best choice of parts at (k, budget); `make_folds(count)` gives the train queries in folds."""
     folds = make_folds(CHOOSING_FOLDS)
@@ -172,8 +170,8 @@ def tune(
         low, high = interval(shares)
         error = float(shares.std() / np.sqrt(len(shares)))
         trials.append(Trial(method, first, settings, float(shares.mean()), low, high, error))
-        if told is not None:
-            told("trying methods and settings", len(trials), 16)
+        if progress is not None:
+            progress("trying methods and settings", len(trials), 16)
         return trials[-1]
 
     names = ["crosscut", *(m for m in NEEDS_ANCHORS if state.anchors is not None)]
@@ -192,8 +190,8 @@ def tune(
     targets: tuple[Target, ...] = ()
     queries = sum(len(fold.queries) for fold in folds)
     if "rounds" in _grid(best.method, state) and queries >= 20:
-        if told is not None:
-            told("calibrating target_recall", 15, 16)
+        if progress is not None:
+            progress("calibrating target_recall", 15, 16)
         model, targets = _targets(make_folds(CALIBRATION_FOLDS), best, k, budget)
     return Tuning(
         k, budget, queries, calls, tuple(trials), best, patience, patience_recall, patience_calls, targets, model
