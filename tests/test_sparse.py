@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import crosscut
+from crosscut.ann.flat import top_items
 from crosscut.errors import InputError, ScoreValueError
 from crosscut.spaces.sparse import (
     Normalisation,
@@ -16,7 +17,6 @@ from crosscut.spaces.sparse import (
     items_per_query,
     normalisation,
     queries_per_item,
-    top_items,
 )
 
 

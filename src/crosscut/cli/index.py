@@ -160,10 +160,11 @@ def tune(
 
 
 def _tuning(report: Tuning) -> None:
-    rows = [(trial.name, f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}") for trial in report.trials]
+    rows = [(trial.method, f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}") for trial in report.trials]
     title = f"k = {report.k}, {report.budget} calls, {report.queries} queries"
     table(title, ("tried", "recall", "95 %"), rows, chosen=report.trials.index(report.chosen))
-    typer.echo(f"chosen: {report.chosen.name}")
+    for line in (f"chosen: {report.chosen.method}", *report.notes):
+        typer.echo(line)
     if report.patience is not None:
         typer.echo(
             f"patience {report.patience}: recall {report.patience_recall:.3f} with {report.patience_calls:.0f} calls"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.flat import top_items
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
@@ -17,7 +18,7 @@ from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms, buy_matrix
 from crosscut.scores.engines import EngineChoice
 from crosscut.spaces.factorization import Factors, factorize
-from crosscut.spaces.sparse import SparseScores, items_per_query, top_items
+from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.types import Positions, Progress
 
 

@@ -113,11 +113,10 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
             "k": request.k,
             "budget": request.budget,
             "method": method,
-            "first": request.first if method == request.method else None,
             "stop": None if request.patience is None else Patience(request.patience),
             "target_recall": request.target_recall if method == request.method else None,
             "filter": _filter(request.filter),
-            "keep_predictions": keep,
+            "trace": keep,
         }
         key = json.dumps([{**how, "stop": request.patience}, request.deadline], sort_keys=True)
         work = functools.partial(_search, index, how)
@@ -137,7 +136,7 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
         outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]
         hits: Hits = outcomes[0].value
         reranked: Hits | None = outcomes[1].value if request.compare else None
-        method = request.method or index.method
+        method = request.method or str(index.method)
         facts = http.state.facts
         facts |= {
             "calls": sum(outcome.value.calls for outcome in outcomes),
@@ -219,7 +218,7 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
         return schemas.Info(
             version=crosscut.__version__,
             items=len(index),
-            method=index.method,
+            method=str(index.method),
             methods=methods,
             max_k=settings.max_k,
             max_budget=settings.max_budget,
