@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosscut import MatrixScorer
+from crosscut import Searcher
 from crosscut.datasets import Item
 from crosscut.errors import InputError
 from crosscut.retrievers import TfIdf
-from crosscut.search.first import Lexical
-from crosscut.search.searcher import Searcher
 
 WORDS = ["river", "rivers", "Bank", "money", "the", "a", "x1"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join), min_size=1, max_size=12)
@@ -59,11 +57,7 @@ def test_titles_count_and_marks_are_no_words() -> None:
 
 def test_it_is_a_first_stage() -> None:
     texts = ["red cat", "blue dog", "red dog", "green bird"]
-    scorer = MatrixScorer(np.zeros((1, 4)))
-
-    class Asked(MatrixScorer):
-        def score(self, query: object, positions: np.ndarray) -> np.ndarray:
-            return super().score(0, positions)
-
-    searcher = Searcher(Asked(scorer.matrix), n=4, method="rnr", first=Lexical(TfIdf(texts)))
+    searcher = Searcher(
+        lambda query, handles: np.zeros(len(handles)), n=4, words=TfIdf(texts), method="rnr@first=lexical"
+    )
     assert searcher.search("red red cat", 2, 2).scored.tolist() == [0, 2]

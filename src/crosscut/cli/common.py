@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
 from crosscut.errors import InputError
 
@@ -72,26 +73,35 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, keys: int = 1, chosen: int | None = None
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    keys: int = 1,
+    bold: Container[tuple[int, int]] = (),
+    note: str = "",
 ) -> None:
     """Print a table on stdout that stays readable at 80 columns and in pipes.
 
     In a pipe it is as wide as it needs to be. On a terminal that is too narrow, the columns that do not fit stand below
-    in a part of their own, which begins with the first `keys` columns again. `chosen` is a row to print in bold.
+    in a part of their own, which begins with the first `keys` columns again. `bold` holds cells (row, column).
     """
     cells = [[" ".join(str(cell).split()) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     out = console()
-    width = out.width if out.is_terminal else max(out.width, sum(widths) + 2 * len(widths))
+    if not out.is_terminal:
+        out = console(width=sum(widths) + 2 * len(widths))
     out.print(title, style="bold", soft_wrap=True)
-    for part in _parts([min(one, WRAPPED) if out.is_terminal else one for one in widths], width, keys):
+    for part in _parts([min(one, WRAPPED) if out.is_terminal else one for one in widths], out.width, keys):
         made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="underline")
         for place in part:
             numeric = all(row[place][:1] in "0123456789.+-−±–" for row in cells)
             made.add_column(columns[place], justify="right" if numeric else "left", overflow="fold")
         for number, row in enumerate(cells):
-            made.add_row(*(row[place] for place in part), style="bold" if number == chosen else None)
-        out.print(made, width=width)
+            made.add_row(*(Text(row[place], "bold" if (number, place) in bold else "") for place in part))
+        out.print(made)
+    if note:
+        out.print(note, style="dim", soft_wrap=True)
 
 
 def _parts(widths: Sequence[int], width: int, keys: int) -> list[list[int]]:

@@ -162,7 +162,8 @@ def tune(
 def _tuning(report: Tuning) -> None:
     rows = [(trial.method, f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}") for trial in report.trials]
     title = f"k = {report.k}, {report.budget} calls, {report.queries} queries"
-    table(title, ("tried", "recall", "95 %"), rows, chosen=report.trials.index(report.chosen))
+    best = report.trials.index(report.chosen)
+    table(title, ("tried", "recall", "95 %"), rows, bold={(best, column) for column in range(3)})
     for line in (f"chosen: {report.chosen.method}", *report.notes):
         typer.echo(line)
     if report.patience is not None:
