@@ -46,6 +46,18 @@ def _with_lock(lock: threading.Lock, query: str, items: list[str]) -> list[float
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_DEDUP_LOGS": "0"}
 
 
+def start(attempts: int = 4) -> None:
+    """Ray gives a node 30 seconds to start, which a busy machine may not have."""
+    options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        ray.init(num_cpus=2, object_store_memory=80 << 20, **options)
+    except Exception:
+        ray.shutdown()
+        if attempts == 1:
+            raise
+        start(attempts - 1)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     root = str(Path(__file__).parent.parent)
@@ -53,13 +65,7 @@ def cluster() -> Iterator[Any]:
     os.environ.update(QUIET)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     try:
-        ray.init(
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            object_store_memory=80 << 20,
-        )
+        start()
         yield ray
     finally:
         ray.shutdown()
@@ -136,10 +142,10 @@ def test_an_index_is_built_and_tuned_on_ray_though_a_worker_is_killed(cluster: A
     assert told[-1] == ("scoring train queries with every item", TRUTH.size, TRUTH.size)
     np.testing.assert_array_equal(index._state.anchors, TRUTH)
     more = [f"another query {number}" for number in range(8)]
-    tuning = index.tune(more, 5, 40, engine="ray")
+    tuning = index.tune(more, 5, 40, methods=["crosscut", "adacur"], engine="ray")
     assert tuning.calls == 8 * len(ITEMS)
     assert paid() == spent + 8 * len(ITEMS)
-    assert index.tune(more, 5, 40, engine="ray").calls == 0  # all of it is known by now
+    assert index.tune(more, 5, 40, methods=["crosscut", "adacur"], engine="ray").calls == 0  # all of it is known by now
 
 
 def test_the_model_in_the_box_scores_the_same_on_ray(cluster: Any, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.engines import Engine, EngineChoice, make_engine
 from crosscut.scores.engines.ledger import Ledger, MemoryLedger, StoreLedger
-from crosscut.scores.engines.pace import BLOCK_PAIRS, PROBED, WARMED, Estimate, probe
+from crosscut.scores.engines.pace import BLOCK_PAIRS, PROBED, WARMED, Estimate, estimated, probe
 from crosscut.scores.engines.tasks import Task, cut, gaps_of, remaining
 from crosscut.scores.engines.worker import Loader, Order, load_named
 from crosscut.scores.keys import Keys
@@ -127,24 +127,22 @@ def buy_matrix(
         See `Terms`.
     """
     deal = _Deal(scorer, queries, items, terms)
-    if positions is None and deal.n_items is None:
-        raise InputError("the scorer does not say how many items it knows: pass positions")
-    chosen = np.arange(deal.n_items or 0) if positions is None else positions
-    once = chosen if deal.first_item is None else np.unique(deal.first_item[chosen])
+    chosen = deal.all_items() if positions is None else positions
+    once = np.unique(deal.first_of(chosen))
     wanted = [(row, once) for row in np.unique(deal.first_query).tolist()]
     order = deal.order(wanted, np.float32)
-    store = deal.store if positions is None else None
+    whole = order.ledger if positions is None and isinstance(order.ledger, StoreLedger) else None
 
     def read() -> Array:
-        if store is not None:
-            return store.matrix(queries, items or (), partial=True)
+        if whole is not None:
+            return whole.store.matrix(whole.queries, whole.items, partial=True)
         rows = [order.ledger.known(row, chosen) for row in deal.first_query.tolist()]
         return np.stack(rows) if rows else np.empty((0, len(chosen)), np.float32)
 
     bought = _buy(order, wanted, deal.engine, read, terms)
-    if store is not None and consolidate and not bought.missing and wanted and len(chosen):
-        store.refresh()
-        store.consolidate(queries, items or ())
+    if whole is not None and consolidate and not bought.missing and wanted and len(chosen):
+        whole.refresh()
+        whole.store.consolidate(whole.queries, whole.items)
     return bought
 
 
@@ -165,7 +163,7 @@ def buy_pairs(
         if len(places) and not (places.min() >= 0 and (size is None or places.max() < size)):
             raise InputError(f"{kind} numbers {places.min()} … {places.max()} do not fit a list of {size}")
     asked = deal.first_query[asked]
-    with_item = with_item if deal.first_item is None else deal.first_item[with_item]
+    with_item = deal.first_of(with_item)
     wanted = _by_row(asked, with_item)
     order = deal.order(wanted, np.float64)
 
@@ -214,6 +212,14 @@ class _Deal:
     @property
     def n_items(self) -> int | None:
         return len(self.items) if self.items is not None else getattr(self.bound, "n_items", None)
+
+    def all_items(self) -> Positions:
+        if self.n_items is None:
+            raise InputError("the scorer does not say how many items it knows: pass positions")
+        return np.arange(self.n_items)
+
+    def first_of(self, positions: Positions) -> Positions:
+        return positions if self.first_item is None else self.first_item[positions]
 
     def _loader(self, load: Loader | str | None, scorer: AnyScorer) -> tuple[Loader | None, bool]:
         """What makes the scorer elsewhere, and whether it waits for an answer rather than computes one."""
@@ -266,9 +272,30 @@ def _first(queries: Sequence[Any]) -> Positions:
         return np.arange(len(queries))
 
 
+class _Tally:
+    """How far a purchase is, and whom to tell."""
+
+    def __init__(self, total: int, terms: Terms) -> None:
+        self.total, self.done, self.lost = total, 0, 0
+        self.progress, self.what = terms.get("progress"), terms.get("what", "scoring")
+
+    def count(self, came: int, gone: int) -> None:
+        self.done, self.lost = self.done + came, self.lost + gone
+
+    def report(self, came: int, gone: int) -> None:
+        self.count(came, gone)
+        if came and self.progress is not None:
+            self.progress(self.what, self.done, self.total)
+
+    def others_did_the_rest(self) -> None:
+        """What another run committed meanwhile is no call of ours, and yet it is done."""
+        if self.done < self.total and self.progress is not None:
+            self.progress(self.what, self.total, self.total)
+
+
 def _buy(order: Order, wanted: Wanted, engine: Engine, read: Callable[[], Array], terms: Terms) -> Purchase:
     """Probe, estimate, hand out blocks, say how far it is."""
-    limit, block_pairs, progress = terms.get("limit"), terms.get("block_pairs"), terms.get("progress")
+    limit, block_pairs, tell = terms.get("limit"), terms.get("block_pairs"), terms.get("estimate")
     for name, value in (("limit", limit), ("block_pairs", block_pairs)):
         if value is not None and value < 1:
             raise InputError(f"{name} is {value}; it must be 1 or more")
@@ -276,37 +303,25 @@ def _buy(order: Order, wanted: Wanted, engine: Engine, read: Callable[[], Array]
     order.ledger.set_aside_damaged()
     lacking = sum(gap.pairs for gap in gaps)
     known = sum(len(positions) for _, positions in wanted) - lacking
-    total = lacking if limit is None else min(lacking, limit)
+    total = min(lacking, limit or lacking)
     started = time.perf_counter()
-    done = lost = 0
-
-    def count(came: int, gone: int) -> None:
-        nonlocal done, lost
-        done, lost = done + came, lost + gone
-
-    def report(came: int, gone: int) -> None:
-        count(came, gone)
-        if came and progress is not None:
-            progress(terms.get("what", "scoring"), done, total)
-
-    pace = probe(order, gaps, min(total, WARMED + 2 * PROBED), count) if total and terms.get("probe", True) else None
-    tell = terms.get("estimate")
+    tally = _Tally(total, terms)
+    probed = min(total, WARMED + 2 * PROBED) * terms.get("probe", True)
+    pace = probe(order, gaps, probed, tally.count) if probed else None
     if tell is not None:
-        at_once, price = engine.speedup(order), terms.get("price_per_thousand")
-        cost = None if price is None else total * price / 1000
-        rate, seconds = (pace.rate(at_once), pace.seconds(total, at_once)) if pace is not None else (None, None)
-        tell(Estimate(known + lacking, known, total, rate, seconds, cost, order.ledger.damaged))
+        tell(estimated(pace, engine.speedup(order), total, known, lacking, order, terms.get("price_per_thousand")))
     if total:
         block = block_pairs or (BLOCK_PAIRS[1] if pace is None else pace.block_pairs)
         tasks = cut(gaps, min(block, max(1, -(-total // engine.workers))))
-        shift = 0 if order.ledger.folder is None else random.randrange(len(tasks))  # another run begins elsewhere
-        room = total - done
-        turn = _fresh(order.ledger, tasks[shift:] + tasks[:shift], lambda: room - (0 if limit is None else lost))
-        engine.run(order, turn, report)
-        if progress is not None and done < total and limit is None:  # the rest was committed by another run meanwhile
-            progress(terms.get("what", "scoring"), total, total)
-    missing = 0 if limit is None else lacking - done
-    return Purchase(done + lost, known, missing, lost, time.perf_counter() - started, order.ledger.damaged, read)
+        shift = random.randrange(len(tasks)) if order.ledger.folder else 0  # another run on this store begins elsewhere
+        room = total - tally.done
+        fresh = _fresh(order.ledger, tasks[shift:] + tasks[:shift], lambda: room - tally.lost * (limit is not None))
+        engine.run(order, fresh, tally.report)
+        if limit is None:
+            tally.others_did_the_rest()
+    missing = 0 if limit is None else lacking - tally.done
+    seconds = time.perf_counter() - started
+    return Purchase(tally.done + tally.lost, known, missing, tally.lost, seconds, order.ledger.damaged, read)
 
 
 def _fresh(ledger: Ledger, tasks: Sequence[Task], room: Callable[[], int]) -> Iterator[Task]:

@@ -69,3 +69,12 @@ def probe(order: Order, gaps: Sequence[Gap], room: int, report: Report) -> Pace:
             room -= scored.pairs
     first_met = max(times[1] - times[2], 0.0) if len(times) > 2 else 0.0
     return Pace(first_met, times[-1], max(gap.pairs for gap in gaps))
+
+
+def estimated(
+    pace: Pace | None, at_once: int, calls: int, known: int, lacking: int, order: Order, price: float | None
+) -> Estimate:
+    """What so many calls will take, and cost at a price per thousand."""
+    rate, seconds = (None, None) if pace is None else (pace.rate(at_once), pace.seconds(calls, at_once))
+    cost = None if price is None else calls * price / 1000
+    return Estimate(known + lacking, known, calls, rate, seconds, cost, order.ledger.damaged)
