@@ -26,7 +26,7 @@ def search(
     method: Annotated[
         str | None, typer.Option(help="Another method than the index's own, with settings: axn@rounds=10,mix=0.8.")
     ] = None,
-    patience: Annotated[int | None, typer.Option(help="Stop after so many rounds without a change.")] = None,
+    stop: Annotated[str | None, typer.Option(help="A stopping rule: patience@rounds=2.")] = None,
     filter: Annotated[
         list[str] | None, typer.Option(help="A condition on metadata: key=value, key>=value, …; may be repeated.")
     ] = None,
@@ -44,7 +44,6 @@ def search(
         cat queries.txt | crosscut search my.index --json --filter language=en --filter 'year>=2000'
     """
     from crosscut.index import Index
-    from crosscut.search.stopping import Patience
 
     asked = list(query or ()) or piped()
     if not asked:
@@ -60,7 +59,7 @@ def search(
             budget,
             method=method,
             filter=chosen,
-            stop=None if patience is None else Patience(patience),
+            stop=stop,
             target_recall=target_recall,
             deadline=deadline,
         )
