@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.bundled import load_world
+from crosscut.datasets.records import Item
 from crosscut.evaluation.report import machine
 from crosscut.scorers import TextScorer
 from crosscut.scorers.base import Scorer
@@ -54,14 +55,14 @@ def _slow(query: str, items: Sequence[str]) -> list[float]:
     return [score_of(query, item) for item in items]
 
 
-def setting(kind: str) -> tuple[Scorer, list[str], list[str], int]:
+def setting(kind: str) -> tuple[Scorer, list[str], list[Item | str], int]:
     """Scorer, queries, items and pairs a block."""
     if kind == "hash":
         scorer: Scorer = TextScorer(_slow, fingerprint="hash")
         return scorer, [f"query {n}" for n in range(60)], [f"item {n}" for n in range(2500)], 250
     world = load_world()
-    items = [item.full_text for item in world.items[:400]]
-    return load_named("default", 1), [query.text for query in world.queries[:12]], items, 100
+    queries = [query.text for query in world.queries[:12]]
+    return load_named("default", 1), queries, list(world.items[:400]), 100
 
 
 def write(kind: str, path: Path, log: Path, consolidates: bool) -> None:

@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crosscut
-from crosscut.datasets import Item
+from crosscut.datasets import Item, ItemList
+from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError, LockedError, ScorerError
 from crosscut.index import Index, folder
 from crosscut.index.items import as_items, passing
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.named import load_scorer
-from crosscut.scorers.segments import MOST, Segments
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
 
@@ -48,9 +48,9 @@ class Planted:
         return np.array([self.queries[_number(text)] + 0.7 for text in texts], np.float32)
 
     def encode_items(
-        self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
+        self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None
     ) -> npt.NDArray[np.float32]:
-        return np.array([self.items[_number(text)] for text in texts], np.float32).reshape(len(texts), 8)
+        return np.array([self.items[_number(plain_text(item))] for item in items], np.float32).reshape(len(items), 8)
 
     def score(self, query: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         q, places = _number(query), [_number(text) for text in texts]
@@ -95,7 +95,8 @@ def test_a_search_finds_what_the_scorer_would(world: Planted) -> None:
     hits = index.search("query 50", k=5, budget=60)
     assert hits.calls == 60
     assert hits.ids == best(world, 50, range(200), 5)
-    assert hits[0].text == index[hits[0].id].full_text
+    assert hits[0].item == index[hits[0].id]
+    assert hits[0].text == index[hits[0].id].text
     assert index.search("query 50", k=5, budget=None, method="exact").ids == hits.ids
 
 
@@ -357,16 +358,15 @@ def test_a_scorer_that_fails_gives_its_hits(world: Planted) -> None:
     assert len(caught.value.hits[0]) == 5
 
 
-def test_segments_answer_as_one(world: Planted) -> None:
+def test_a_scorer_is_bound_once_to_items_that_grow(world: Planted) -> None:
     texts = [f"item {j}" for j in range(60)]
-    scorer = TextScorer(world.score)
-    grown = Segments(scorer, texts[:10])
+    items = ItemList(texts[:10])
+    bound = TextScorer(world.score).bind(items.growing)
     for start in range(10, 60, 2):
-        grown = grown.extended(texts[start : start + 2])
-    assert grown.n_items == 60
-    assert len(grown._parts) <= MOST + 1
+        items = items.grown(texts[start : start + 2])
+    assert len(items) == 60
     places = np.random.default_rng(0).permutation(60)[:25]
-    np.testing.assert_allclose(grown.score("query 3", places), world.score("query 3", [texts[j] for j in places]))
+    np.testing.assert_allclose(bound.score("query 3", places), world.score("query 3", [texts[j] for j in places]))
 
 
 def test_scorers_by_name() -> None:

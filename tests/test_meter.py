@@ -198,7 +198,7 @@ def test_bad_scorers_and_matrices_are_refused() -> None:
         CallableScorer(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="two dimensions"):
         MatrixScorer(np.zeros(3))
-    with pytest.raises(InputError, match="query 7 is not a row"):
+    with pytest.raises(ScorerError, match="query 7 is not a row"):
         MatrixScorer(np.zeros((2, 3))).score(7, np.arange(2))
 
 

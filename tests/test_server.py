@@ -20,6 +20,7 @@ pytest.importorskip("prometheus_client")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError
 from crosscut.server import Settings, make_app
 from crosscut.server.logs import JsonFormatter
@@ -84,7 +85,7 @@ def test_trace_and_comparison(client: httpx.Client) -> None:
 
 
 def _texts() -> list[str]:
-    return [item.full_text for item in INDEX.items]
+    return [plain_text(item) for item in INDEX.items]
 
 
 def test_rerank_speaks_like_cohere(client: httpx.Client) -> None:

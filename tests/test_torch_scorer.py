@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
 from tests.tiny_models import sentences, write_tokenizer
 
@@ -20,10 +20,13 @@ ITEMS = sentences(12)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cross_encoder(tmp_path_factory.mktemp("hub"))
+
+
+def write_cross_encoder(path: Path) -> Path:
     import torch
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-    path = tmp_path_factory.mktemp("hub")
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(write_tokenizer(path / "tokenizer.json")),
         unk_token="[UNK]",
@@ -72,11 +75,11 @@ def test_bound_form(folder: Path) -> None:
     bound = scorer.bind(ITEMS)
     assert isinstance(bound, BoundScorer)
     requests = [("river", np.asarray([2, 0])), ("dog", np.asarray([], np.int64)), ("cat", np.asarray([5]))]
-    first, empty, last = bound.score_many(requests)
+    first, empty, last = (answer.scores for answer in bound.score_many(requests))
     np.testing.assert_allclose(first, scorer.score("river", [ITEMS[2], ITEMS[0]]), atol=1e-5)
     assert empty.shape == (0,)
     np.testing.assert_allclose(last, bound.score("cat", np.asarray([5])), atol=1e-5)
-    with pytest.raises(InputError, match="do not fit a corpus of 12 items"):
+    with pytest.raises(ScorerError, match="do not fit a corpus of 12 items"):
         bound.score("cat", np.asarray([12]))
     assert TorchCrossEncoder.load(folder, device="cpu").fingerprint == scorer.fingerprint
 

@@ -15,8 +15,7 @@ from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError
 from crosscut.methods.base import Method, Parts, parse
 from crosscut.retrievers.first import Dense, Retriever
-from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.callable import as_bound
+from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
@@ -65,7 +64,7 @@ class Searcher:
 
     def __init__(
         self,
-        scorer: BoundScorer | Callable[[Any, Positions], Any],
+        scorer: AnyBound,
         *,
         vectors: npt.ArrayLike | Space | TopK | None = None,
         space: Space | npt.ArrayLike | Sequence[Space] | None = None,
@@ -85,7 +84,7 @@ class Searcher:
         self.cache = cache
         self.texts = texts
         self.ids = None if ids is None else list(ids)
-        sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": getattr(self.scorer, "n_items", None)}
+        sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": self.scorer.n_items}
         self.parts = parts or _parts(vectors, space, words, sizes, int(seed))
         self._place = None if self.ids is None else {name: j for j, name in enumerate(self.ids)}
         if self._place is not None and len(self._place) != self.parts.n:

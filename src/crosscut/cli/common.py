@@ -27,6 +27,9 @@ from crosscut.errors import InputError
 if TYPE_CHECKING:
     from crosscut.types import Progress
 
+TrustRemote = Annotated[
+    bool, typer.Option("--trust-remote", help="Send queries and items to the address that the index names.")
+]
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
 SECONDS_BETWEEN_LINES = 10.0
 WRAPPED = 30

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import EngineName, console, numbers, progress_bar, say, table
+from crosscut.cli.common import EngineName, TrustRemote, console, numbers, progress_bar, say, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def evaluate(
     ] = 20,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     engine: EngineName = "local",
+    trust_remote: TrustRemote = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the records here.")] = None,
     plots: Annotated[Path | None, typer.Option(help="Write plots (PNG) into this folder.")] = None,
 ) -> None:
@@ -64,7 +65,7 @@ def evaluate(
         raise InputError(f"{str(queries)!r} has no queries to evaluate on")
     names, sizes, ks = parse_all(methods), numbers("--budgets", budgets), numbers("-k", k)
     with console(stderr=True).status("loading the index"):
-        loaded = Index.load(index, scorer=scorer)
+        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     records: list[Judged] = []
     with progress_bar() as progress:
         known = dict(list(asked.items())[:truth])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import EngineName, progress_bar, read_texts, say, table
+from crosscut.cli.common import EngineName, TrustRemote, progress_bar, read_texts, say, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def build(
     items = as_items(corpus)
     dense = space in ("auto", "cur")
     asked = read_texts(queries)[: anchors if dense else None] if queries is not None else None
-    empty = [item.id for item in items if not item.full_text.strip()]
+    empty = [item.id for item in items if not (item.title + item.text).strip()]
     if empty:
         say(f"{len(empty)} of {len(items)} items have no text, the first is {empty[0]!r}")
     if asked:
@@ -92,7 +92,9 @@ def build(
 
 
 @app.command()
-def add(folder: Folder, corpus: Corpus, scorer: ScorerName = None, as_json: Json = False) -> None:
+def add(
+    folder: Folder, corpus: Corpus, scorer: ScorerName = None, trust_remote: TrustRemote = False, as_json: Json = False
+) -> None:
     """Add items: they are embedded, not scored, and can be found at once.
 
     Example:
@@ -102,7 +104,7 @@ def add(folder: Folder, corpus: Corpus, scorer: ScorerName = None, as_json: Json
     from crosscut.index import Index
 
     with progress_bar() as progress:
-        index = Index.load(folder, scorer=scorer)
+        index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
         count = index.add(corpus, progress=progress)
         index.save()
     _result(f"{count:,} items added; {len(index):,} in {folder}", {"added": count, "items": len(index)}, as_json)
@@ -110,7 +112,11 @@ def add(folder: Folder, corpus: Corpus, scorer: ScorerName = None, as_json: Json
 
 @app.command()
 def remove(
-    folder: Folder, ids: Annotated[list[str], typer.Argument(help="Ids of items.")], as_json: Json = False
+    folder: Folder,
+    ids: Annotated[list[str], typer.Argument(help="Ids of items.")],
+    scorer: ScorerName = None,
+    trust_remote: TrustRemote = False,
+    as_json: Json = False,
 ) -> None:
     """Remove items.
 
@@ -120,7 +126,7 @@ def remove(
     """
     from crosscut.index import Index
 
-    index = Index.load(folder)
+    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     count = index.remove(ids)
     index.save()
     _result(f"{count:,} items removed; {len(index):,} in {folder}", {"removed": count, "items": len(index)}, as_json)
@@ -137,6 +143,7 @@ def tune(
     max_calls: Annotated[int | None, typer.Option(help="Refuse to spend more than this.")] = None,
     scorer: ScorerName = None,
     engine: EngineName = "local",
+    trust_remote: TrustRemote = False,
     as_json: Json = False,
 ) -> None:
     """Choose method, settings and stopping rules on train queries; calibrate --target-recall.
@@ -147,7 +154,7 @@ def tune(
     """
     from crosscut.index import Index
 
-    index = Index.load(folder, scorer=scorer)
+    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     asked = None if queries is None else read_texts(queries)
     say(f"the truth of the train queries takes {index.tuning_calls(asked):,} calls")
     with progress_bar() as progress:

@@ -74,7 +74,7 @@ def score(
     chosen = make_engine(engine, workers=workers, address=address)
     if isinstance(chosen, RayEngine):
         chosen = replace(chosen, shared=shared)
-    texts = [query.text for query in asked], [item.full_text for item in items]
+    texts = [query.text for query in asked], items
     with progress_bar(quiet=as_json) as progress:
         terms = Terms(
             store=store,
@@ -187,7 +187,7 @@ def _status(
     from crosscut.scores import Keys, ScoreStore
 
     held = ScoreStore(path, scorer_fingerprint=load_scorer(name).fingerprint)
-    query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of([item.full_text for item in items])
+    query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of(items)
     if pairs is None:
         coverage = held.coverage(query_keys, item_keys)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import conditions, console, piped, table
+from crosscut.cli.common import TrustRemote, conditions, console, piped, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def search(
     target_recall: Annotated[float | None, typer.Option(help="Stop at this expected recall (after a tune).")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which no more calls are made.")] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
+    trust_remote: TrustRemote = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
 ) -> None:
     """Search an index: the best items by exact score, with at most --budget calls a query.
@@ -51,7 +52,7 @@ def search(
     chosen = conditions(filter)
     errors = console(stderr=True)
     with errors.status("loading the index"):
-        loaded = Index.load(index, scorer=scorer)
+        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     with errors.status(f"searching {len(loaded):,} items"):
         found = loaded.search_many(
             asked,

@@ -141,7 +141,7 @@ def distill(
         from crosscut.training.distill import bought_scores
         from crosscut.training.distill import distill as train_distilled
 
-        items = [item.full_text for item in read_items(find(data, "corpus.jsonl"))]
+        items = list(read_items(find(data, "corpus.jsonl")))
         texts = [query.text for query in read_queries(find(data, "queries.jsonl"))][:queries]
         scores = bought_scores(items, texts, scorer, job, k_d, engine=engine, progress=progress)  # type: ignore[arg-type]
         bought.update(calls=scores.calls, scoring_seconds=scores.seconds)

@@ -13,7 +13,7 @@ from crosscut.ann.flat import top_items
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
-from crosscut.index.state import State, Texts
+from crosscut.index.state import State
 from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms, buy_matrix
 from crosscut.scores.engines import EngineChoice
@@ -47,7 +47,7 @@ class Seller:
     def scores(self, state: State, queries: Sequence[str], positions: Positions) -> tuple[npt.NDArray[np.float32], int]:
         """Scores (q × m) of queries with items, and the calls they took."""
         scorer, terms = self.terms(state, "scoring train queries with every item")
-        bought = buy_matrix(scorer, queries, Texts(state.items), positions=positions, **terms)
+        bought = buy_matrix(scorer, queries, state.items, positions=positions, **terms)
         return bought.scores, bought.calls
 
 
@@ -61,14 +61,14 @@ def factorized(
     ranked = top_items(per_query, state.vectors, vectors)
     pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
     scorer, terms = seller.terms(state, "scoring train queries with some items")
-    scores = SparseScores.buy(scorer, queries, pairs, items=Texts(state.items), **terms)
+    scores = SparseScores.buy(scorer, queries, pairs, items=state.items, **terms)
     return factorize(scores, state.vectors, vectors, solver=solver)
 
 
 def encoded(
-    encoder: DualEncoder, texts: Sequence[str], dtype: npt.DTypeLike, progress: Progress | None
+    encoder: DualEncoder, items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None
 ) -> npt.NDArray[Any]:
-    """Vectors (n × d) of item texts, in the precision they are kept in."""
+    """Vectors (n × d) of items, in the precision they are kept in."""
     if np.dtype(dtype) not in (np.dtype(np.float16), np.dtype(np.float32)):
         raise InputError(f"vectors are kept as float16 or float32; got {np.dtype(dtype)}")
     done = 0
@@ -77,9 +77,9 @@ def encoded(
         nonlocal done
         done += count
         if progress is not None:
-            progress("encoding items", done, len(texts))
+            progress("encoding items", done, len(items))
 
-    return encoder.encode_items(texts, progress=advance).astype(dtype)
+    return encoder.encode_items(items, progress=advance).astype(dtype)
 
 
 def distinct(items: Sequence[Item]) -> None:

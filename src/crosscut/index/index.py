@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import folder as on_disk
@@ -27,9 +27,9 @@ from crosscut.index.tune import tune as choose
 from crosscut.methods import Method, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
-from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
@@ -134,7 +134,7 @@ class Index:
         progress
             Called as `progress(what, done, total)`.
         """
-        items = as_items(source)
+        items = ItemList(as_items(source))
         distinct(items)
         model = load_scorer(scorer)
         dual = None if encoder is None else load_encoder(encoder)
@@ -150,15 +150,14 @@ class Index:
             raise InputError(f"{told} do not go together: give queries for a space that is made of them")
         if any(not isinstance(query, str) for query in asked):
             raise InputError("train queries must be texts")
-        texts = [item.full_text for item in items]
         if store is not None:
-            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts)
+            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
             items,
             np.ones(len(items), np.bool_),
-            Segments(model, texts),
-            vectors=None if dual is None else encoded(dual, texts, dtype, progress),
-            bm25=BM25(texts) if bm25 else None,
+            as_bound(model.bind(items.growing)),
+            vectors=None if dual is None else encoded(dual, items, dtype, progress),
+            bm25=BM25(items) if bm25 else None,
             cache=cache,
             seed=seed,
         )
@@ -268,9 +267,9 @@ class Index:
                 trace=trace,
             )
         except ScorerError as error:
-            error.hits = [_with_ids(hits, state.items) for hits in error.hits]
+            error.hits = [_with_items(hits, state.items) for hits in error.hits]
             raise
-        return [_with_ids(hits, state.items) for hits in found]
+        return [_with_items(hits, state.items) for hits in found]
 
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         """The encoder's query vectors, if the items have such vectors too."""
@@ -365,7 +364,7 @@ class Index:
     def preload(self) -> None:
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
         if self._state.scorer is not None:
-            self._state.scorer.preload()
+            self._state.scorer.preload(np.flatnonzero(self._state.alive))
 
     # -- items ---------------------------------------------------------------------------------------------------
 
@@ -402,10 +401,9 @@ class Index:
             if items:
                 if self.encoder is None and state.vectors is not None:
                     raise InputError("this index has vectors and no encoder: load it with encoder=… to add items")
-                texts = [item.full_text for item in items]
                 vectors = None
                 if self.encoder is not None and state.vectors is not None:
-                    vectors = encoded(self.encoder, texts, state.vectors.dtype, progress)
+                    vectors = encoded(self.encoder, items, state.vectors.dtype, progress)
                 self._state = state.extended(items, vectors)
             return len(items)
 
@@ -483,6 +481,7 @@ class Index:
         scorer: Any = None,
         encoder: Any = None,
         any_scorer: bool = False,
+        trust_remote: bool = False,
         cache: ScoreCache | None = None,
         store: str | Path | None = None,
         verify: bool = True,
@@ -496,6 +495,9 @@ class Index:
             was built with: fingerprints are compared.
         any_scorer
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        trust_remote
+            Let the folder name the address of its scorer, to which queries and items are sent. Without it, an index
+            that was built with an address wants to be told it again (`scorer`).
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify
@@ -503,13 +505,12 @@ class Index:
         """
         target = Path(path)
         manifest, home = on_disk.read(target, verify=verify)
-        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
 
         state, queries = read_state(home, manifest, model, cache)
         if store is not None and model is not None:
-            texts = [item.full_text for item in state.items]
-            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts))
+            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
             state,
             scorer=model,
@@ -570,5 +571,6 @@ def _texts(queries: Sequence[str]) -> list[str]:
     return list(queries)
 
 
-def _with_ids(hits: Hits, items: list[Item]) -> Hits:
-    return replace(hits, items=tuple(replace(hit, id=items[hit.position].id) for hit in hits))
+def _with_items(hits: Hits, items: ItemList) -> Hits:
+    found = [(hit, items[hit.position]) for hit in hits]
+    return replace(hits, items=tuple(replace(hit, id=item.id, text=item.text, item=item) for hit, item in found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -64,7 +64,7 @@ def _item(record: dict[str, Any], number: int) -> Item:
     return Item(id, title, text_of(record, ("text", "contents"), "record", number), metadata)
 
 
-def passing(items: list[Item], condition: Filter) -> npt.NDArray[np.bool_]:
+def passing(items: Sequence[Item], condition: Filter) -> npt.NDArray[np.bool_]:
     """Which items a filter lets through (n)."""
     if callable(condition):
         return np.fromiter((bool(condition(item)) for item in items), np.bool_, len(items))

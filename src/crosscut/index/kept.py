@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
 from crosscut.index.state import State
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.segments import Segments
+from crosscut.scorers.named import check_saved
 from crosscut.spaces.factorization.factors import Factors
 
 ARRAYS = ("alive", "vectors", "centroids", "home", "anchors", "measured")
@@ -50,12 +51,12 @@ def read_state(
         if f"{name}.npy" in manifest["files"]
     }
     with (home / "items.jsonl").open(encoding="utf-8") as file:
-        items = [Item(**json.loads(line)) for line in file]
+        items = ItemList(Item(**json.loads(line)) for line in file)
     with (home / "queries.jsonl").open(encoding="utf-8") as file:
         queries = [json.loads(line) for line in file]
     state = State(
         items,
-        scorer=None if scorer is None else Segments(scorer, [item.full_text for item in items]),
+        scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
         bm25=BM25.load(home) if "bm25.json" in manifest["files"] else None,
         factors=Factors.load(home / "factors") if "factors/factors.json" in manifest["files"] else None,
         cache=cache,
@@ -72,6 +73,7 @@ def same_model(
     load: Callable[[Any], Any],
     path: Path,
     any_fingerprint: bool,
+    trust_remote: bool = False,
 ) -> Any:
     """The scorer or encoder of a saved index, checked against what the index was built with."""
     if saved is None:
@@ -82,6 +84,8 @@ def same_model(
                 f"the index at {str(path)!r} was built with a scorer that has no name: pass it, Index.load(…, scorer=…)"
             )
         return None  # searches go without query vectors, or with the caller's
+    if given is None:
+        check_saved(str(saved["name"]), f"the index at {str(path)!r}", trust_remote)
     model = load(saved["name"] if given is None else given)
     if model.fingerprint != saved["fingerprint"] and not any_fingerprint:
         way = "; pass any_scorer=True to use it all the same" if what == "scorer" else ""

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
+from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
@@ -42,26 +42,13 @@ WAYS = {
 """How somebody with an index provides the parts of a method."""
 
 
-class Texts(Sequence[str]):
-    """Full texts of items, made when asked for."""
-
-    def __init__(self, items: list[Item]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, position: Any) -> Any:
-        return self.items[position].full_text
-
-
 @dataclass(frozen=True, eq=False)
 class State:
     """Items and everything that is kept about them, position by position."""
 
-    items: list[Item]
+    items: ItemList
     alive: npt.NDArray[np.bool_]  # (n) False: removed
-    scorer: Segments | None  # None: nothing can be scored yet
+    scorer: BoundScorer | None  # bound to items.growing; None: nothing can be scored yet
     vectors: npt.NDArray[Any] | None = None  # (n × d)
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     home: npt.NDArray[np.int64] | None = None  # (n) the list of each
@@ -119,7 +106,6 @@ class State:
 
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
-        texts = [item.full_text for item in items]
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
             parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
@@ -134,13 +120,12 @@ class State:
             parts["factors"] = self.factors.extended(vectors)
         if isinstance(self.cache, StoreCache):
             self.cache.flush()
-            parts["cache"] = self.cache.store.cache([*(item.full_text for item in self.items), *texts])
+            parts["cache"] = self.cache.store.cache([*self.items, *items])
         return self.changed(
-            items=self.items + items,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
-            scorer=None if self.scorer is None else self.scorer.extended(texts),
-            bm25=None if self.bm25 is None else self.bm25.extended(texts),
+            bm25=None if self.bm25 is None else self.bm25.extended(items),
             **parts,
+            items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
 
     @cached_property
@@ -163,9 +148,7 @@ class State:
         with self._lock:
             known = self._searchers.pop(method, None)
             if known is None:
-                known = Searcher(
-                    self.scorer, method=method, texts=Texts(self.items), cache=self.cache, parts=self.parts
-                )
+                known = Searcher(self.scorer, method=method, cache=self.cache, parts=self.parts)
             self._searchers[method] = known  # the latest stands last
             if len(self._searchers) > SEARCHERS:
                 self._searchers.pop(next(iter(self._searchers)))

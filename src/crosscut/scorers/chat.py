@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from crosscut.errors import InputError, ScorerAnswerError
+from crosscut.errors import InputError, ScorerAnswerError, ScorerError
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.scorers.transport import Transport
 from crosscut.types import Floats
@@ -100,7 +100,11 @@ class ChatJudge(RemoteScorer):
             return score
         said = str(_content(first) or "")[:2000]
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": REMINDER}]
-        second = await self._answer(messages, end)
+        try:
+            second = await self._answer(messages, end)
+        except ScorerError as error:
+            error.paid = True  # the pair was judged once
+            raise
         score = self._rating(second)
         if score is None:
             raise ScorerAnswerError(

@@ -21,9 +21,10 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item, items_of
 from crosscut.errors import InputError, StoreError
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.callable import as_bound
+from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.engines import Engine, EngineChoice, make_engine
@@ -36,7 +37,7 @@ from crosscut.scores.records import Damage
 from crosscut.scores.store import ScoreStore
 from crosscut.types import Array, Positions, Progress
 
-AnyScorer = Scorer | BoundScorer | Callable[[Any, Any], Any] | str | Path
+AnyScorer = Scorer | AnyBound | str | Path
 
 
 class Terms(TypedDict, total=False):
@@ -107,7 +108,7 @@ class Purchase:
 def buy_matrix(
     scorer: AnyScorer,
     queries: Sequence[Any],
-    items: Sequence[str] | None = None,
+    items: Sequence[Item | str] | None = None,
     *,
     positions: Positions | None = None,
     consolidate: bool = True,
@@ -149,7 +150,7 @@ def buy_matrix(
 def buy_pairs(
     scorer: AnyScorer,
     queries: Sequence[Any],
-    items: Sequence[str] | None,
+    items: Sequence[Item | str] | None,
     rows: npt.ArrayLike,
     columns: npt.ArrayLike,
     **terms: Unpack[Terms],
@@ -196,7 +197,9 @@ class _Deal:
     `first_query` (q) and `first_item` (n; None: all differ) say where the same text stands first: it is scored once.
     """
 
-    def __init__(self, scorer: AnyScorer, queries: Sequence[Any], items: Sequence[str] | None, terms: Terms) -> None:
+    def __init__(
+        self, scorer: AnyScorer, queries: Sequence[Any], items: Sequence[Item | str] | None, terms: Terms
+    ) -> None:
         self.engine = make_engine(terms.get("engine", "local"))
         self.queries, self.items, self.cache = queries, items, terms.get("cache")
         if items is None and isinstance(scorer, str | Path):
@@ -254,7 +257,7 @@ class _Deal:
 
     def bind(self) -> BoundScorer:
         if self.bound is None:
-            self.bound = load_scorer(self.scorer).bind(self.items or ())
+            self.bound = as_bound(load_scorer(self.scorer).bind(items_of(self.items or ())))
         return self.bound
 
 

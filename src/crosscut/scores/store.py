@@ -29,12 +29,12 @@ from crosscut.errors import InputError, StoreError
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.consolidate import consolidate
-from crosscut.scores.keys import Keys
+from crosscut.scores.keys import Contents, Keys
 from crosscut.scores.records import FORMAT, Damage, explained, write_atomically
 from crosscut.scores.sources import Matrix, Scores, Source
 from crosscut.types import Positions
 
-Texts = Sequence[str] | Keys
+Texts = Contents
 
 
 class Pairs(NamedTuple):

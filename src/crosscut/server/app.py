@@ -27,6 +27,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 import crosscut
+from crosscut.datasets.records import ItemList
 from crosscut.errors import BudgetError, CrosscutError, InputError, ScorerError, ScorerRateLimited, ScorerTimeout
 from crosscut.index import Index
 from crosscut.scorers.meter import Account, Meter
@@ -267,7 +268,7 @@ def _rerank(index: Index, payloads: Sequence[Any], seconds: float | None) -> lis
     results = []
     for query, documents in payloads:
         account = Account(query, len(documents))
-        meter = Meter(index.scorer.bind(documents), deadline=seconds)
+        meter = Meter(index.scorer.bind(ItemList(documents)), deadline=seconds)
         meter.buy([account], [np.arange(len(documents))])
         if len(account.scores) < len(documents):
             raise ScorerTimeout(

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.scores.buy import AnyScorer, Terms, buy_pairs
 from crosscut.spaces.base import Space, as_space
@@ -130,7 +131,7 @@ class SparseScores:
         queries: Sequence[Any],
         pairs: Pairs,
         *,
-        items: Sequence[str] | None = None,
+        items: Sequence[Item | str] | None = None,
         **terms: Unpack[Terms],
     ) -> SparseScores:
         """Bought through the meter (`crosscut.scores.buy`): a scorer bound to its items, or one of texts with `items`.

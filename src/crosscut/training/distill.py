@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from crosscut.datasets.records import Item
 from crosscut.encoders.tokens import Tokens
 from crosscut.errors import InputError
 from crosscut.scorers.base import Scorer
@@ -41,7 +42,7 @@ BEST = 10  # of the scorer's best items that a validation looks for
 
 
 def distill(
-    items: Sequence[str],
+    items: Sequence[Item | str],
     queries: Sequence[str],
     scores: SparseScores,
     job: Job,
@@ -54,7 +55,7 @@ def distill(
     Parameters
     ----------
     items, queries
-        Texts of all items (n) and of the train queries (|Q|).
+        All items (n) and the texts of the train queries (|Q|).
     scores
         G (|Q| × n): what the scorer said of some items of each query; `bought_scores` obtains it.
     job
@@ -198,7 +199,7 @@ def _example(source: str, query: Tokens, items: Sequence[int], scores: Sequence[
 
 
 def bought_scores(
-    items: Sequence[str],
+    items: Sequence[Item | str],
     queries: Sequence[str],
     scorer: Scorer | str,
     job: Job,

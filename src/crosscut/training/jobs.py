@@ -70,7 +70,7 @@ def train_cross_encoder(
     if job.negatives == "dual":
         miner = start_model(DualModel, job)
         miner.requires_grad_(False)
-    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    examples = Examples(pool=tokenizer.items(collection.items))
     rank = _ranker(job, collection, tokenizer, examples.pool, miner)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
     outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report)
@@ -83,7 +83,7 @@ def train_dual_encoder(collection: Collection, job: Job, *, report: Report | Non
     job.check()
     model = start_model(DualModel, job)
     tokenizer = tokenizer_of(job)
-    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    examples = Examples(pool=tokenizer.items(collection.items))
     rank = _ranker(job, collection, tokenizer, examples.pool, model)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
 

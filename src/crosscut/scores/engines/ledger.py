@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scores.engines.tasks import Scored
-from crosscut.scores.keys import Keys
+from crosscut.scores.keys import Contents, Keys
 from crosscut.scores.records import Damage
 from crosscut.scores.store import ScoreStore
 from crosscut.types import Array, Positions
@@ -51,7 +51,7 @@ class Ledger(Protocol):
 class StoreLedger:
     """A score store, open for these queries and items."""
 
-    def __init__(self, store: ScoreStore, queries: Sequence[str] | Keys, items: Sequence[str] | Keys) -> None:
+    def __init__(self, store: ScoreStore, queries: Contents, items: Contents) -> None:
         self.store, self.queries, self.items = store, Keys.of(queries), Keys.of(items)
         self.folder = store.path
         self.refresh, self.set_aside_damaged = store.refresh, store.set_aside_damaged

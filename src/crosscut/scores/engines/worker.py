@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from crosscut.datasets.records import Item, items_of
 from crosscut.errors import ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Account, Meter
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.engines.ledger import Ledger, StoreLedger
@@ -32,7 +34,7 @@ class Order:
 
     ledger: Ledger
     queries: Sequence[Any]
-    items: Sequence[str] | None
+    items: Sequence[Item | str] | None
     fingerprint: str | None
     bind: Callable[[], BoundScorer]
     load: Loader | None
@@ -87,7 +89,7 @@ class Worker:
         load: Loader,
         fingerprint: str | None,
         queries: Sequence[Any],
-        items: Sequence[str],
+        items: Sequence[Item | str],
         folder: str | None = None,
     ) -> None:
         self.load, self.fingerprint, self.queries, self.items, self.folder = load, fingerprint, queries, items, folder
@@ -100,7 +102,7 @@ class Worker:
                 f"a worker loaded a scorer with fingerprint {scorer.fingerprint!r}, and the run is for "
                 f"{self.fingerprint!r}; every worker must load the same model"
             )
-        return scorer.bind(self.items)
+        return as_bound(scorer.bind(items_of(self.items)))
 
     @cached_property
     def ledger(self) -> StoreLedger:
