@@ -17,9 +17,9 @@ from crosscut.datasets.records import Item, ItemList
 from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
+from crosscut.index.building import Seller, distinct, encoded, factorized
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
 from crosscut.index.items import Filter, Source, as_items, passing
-from crosscut.index.making import distinct, encoded, exhaustive, factorized
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
@@ -31,6 +31,7 @@ from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
+from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
@@ -99,6 +100,7 @@ class Index:
         store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Index:
         """An index over items.
@@ -127,6 +129,8 @@ class Index:
             store, a build that was stopped goes on where it was.
         dtype
             Of the vectors kept: float16 or float32.
+        engine
+            Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         progress
             Called as `progress(what, done, total)`.
         """
@@ -167,10 +171,10 @@ class Index:
             method=method,
         )
         if asked and items and space == "cur":
-            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
+            scores, index.build_calls = index._seller(engine, progress).scores(state, asked, np.arange(len(items)))
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
         elif asked and items:
-            factors = factorized(state, dual, asked, per_query, space, progress)
+            factors = factorized(state, dual, asked, per_query, space, index._seller(engine, progress))
             index.build_calls = factors.fitting.calls
             index._state = state.changed(factors=factors)
         else:
@@ -179,6 +183,9 @@ class Index:
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
+        return Seller(self.scorer, self._names["scorer"], engine, progress)
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -296,6 +303,7 @@ class Index:
         *,
         methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Tuning:
         """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
@@ -309,6 +317,8 @@ class Index:
             What is tried; None: every method that can work on this index.
         max_calls
             Refuse to spend more than this.
+        engine
+            Where they are scored: `"local"`, `"ray"`, or an engine.
         """
         state = self._state
         anchors = None if state.anchors is None else self.anchor_queries
@@ -326,7 +336,7 @@ class Index:
         else:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
-            truth[:, there], spent = exhaustive(state, asked, there, progress)
+            truth[:, there], spent = self._seller(engine, progress).scores(state, asked, there)
         vectors = self._vectors(asked)
 
         def folds(count: int) -> list[Fold]:
@@ -407,7 +417,7 @@ class Index:
             self._state = self._state.changed(alive=alive)
             return len(gone)
 
-    def complete(self, *, progress: Progress | None = None) -> int:
+    def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
         """Score the anchor queries with items that were added since; returns the calls that took."""
         with self._writing:
             state = self._state
@@ -418,7 +428,7 @@ class Index:
             calls = 0
             if len(missing):
                 anchors = np.array(state.anchors)
-                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
+                anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
                 self._state = state.changed(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
