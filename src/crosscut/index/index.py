@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import folder as on_disk
-from crosscut.index.items import Filter, Source, as_items, passing
+from crosscut.index.items import Filter, Source, as_items
 from crosscut.index.kept import read_state, same_model, write_state
 from crosscut.index.making import Progress, distinct, encoded, exhaustive, factorized
 from crosscut.index.state import FirstChoice, State
@@ -25,13 +26,14 @@ from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.meter import Halt, ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
+from crosscut.search.searcher import checked_deadline
 from crosscut.search.stopping import Patience
 
 ANCHORS = 200
@@ -207,6 +209,7 @@ class Index:
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         keep_predictions: bool = False,
+        halts: Sequence[Halt] | None = None,
         **settings: Any,
     ) -> list[Hits]:
         """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
@@ -229,7 +232,11 @@ class Index:
             Items for round one, from elsewhere.
         keep_predictions
             Keep every round's predictions in `hits.trace`, for plots.
+        halts
+            One function a query, asked before every batch of its calls: a reason ends that search.
         """
+        started = time.perf_counter()
+        checked_deadline(deadline)
         queries = list(queries)
         for query in queries:
             if not isinstance(query, str):
@@ -251,7 +258,7 @@ class Index:
         if first_ids is not None:
             places = state.places
             given = [None if ids is None else [_place(places, id) for id in ids] for ids in first_ids]
-        allow = state.alive if filter is None else state.alive & passing(state.items, filter)
+        allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
         try:
             found = searcher.search_many(
                 queries,
@@ -261,8 +268,9 @@ class Index:
                 first_ids=given,
                 allow=None if allow.all() else allow,
                 stop=rule,
-                deadline=deadline,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 keep_predictions=keep_predictions,
+                halts=halts,
             )
         except ScorerError as error:
             error.hits = [_with_ids(hits, state.items) for hits in error.hits]

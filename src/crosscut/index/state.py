@@ -18,6 +18,7 @@ from crosscut.ann import clusters
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
+from crosscut.index.items import Columns
 from crosscut.linalg.arrays import finite
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
@@ -72,6 +73,11 @@ class State:
     def places(self) -> dict[str, int]:
         """Id → position, of items that are there."""
         return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The items' metadata, for filters."""
+        return Columns(self.items)
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | None:

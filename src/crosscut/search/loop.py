@@ -265,6 +265,8 @@ def _why_stop(plan: Plan, walk: Walk, meter: Meter, k: int, last: bool) -> str |
         return "exhausted"
     if walk.account.left <= 0:
         return "budget"
+    if (reason := walk.account.halted) is not None:
+        return reason
     if meter.late:
         return "deadline"
     if walk.watch is not None and len(walk.account.positions) >= k:

@@ -13,7 +13,7 @@ from crosscut.ann.early_exit import Rule
 from crosscut.errors import BudgetError, InputError, ScorerError
 from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import Account, Meter, ScoreCache
+from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.candidates import Candidates, cluster, of_block
 from crosscut.search.first import Dense, FirstStage
 from crosscut.search.hits import Hits
@@ -184,23 +184,26 @@ class Searcher:
         stop: Patience | TargetRecall | None = None,
         deadline: float | None = None,
         keep_predictions: bool = False,
+        halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """What `search` returns, for every query; each round of all queries is one batch of calls.
 
         A query that stands twice in the list is searched, and paid for, twice; a `cache` makes the second free.
+        `halts` has one function a query, asked before every batch of its calls: a reason ends that search, and is its
+        `stop_reason`.
         """
         allowed = None if allow is None else self._allowed(allow)
         size = self.n if allowed is None else len(allowed)
         budget = self._budget(budget, k, size)
         _same_length("query vectors", query_vectors, queries)
         _same_length("lists of first ids", first_ids, queries)
-        if deadline is not None and not deadline > 0:
-            raise InputError(f"a deadline is a number of seconds above 0; got {deadline}")
+        _same_length("halts", halts, queries)
+        checked_deadline(deadline)
         if stop is not None and not isinstance(stop, Patience | TargetRecall):
             raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
         walks = [
             Walk(
-                Account(query, budget),
+                Account(query, budget, halt=None if halts is None else halts[j]),
                 generator(self.seed, query),
                 vector=None if query_vectors is None else self._vector(query_vectors[j]),
                 given=NO_HANDLES if first_ids is None else self._given(first_ids[j], allowed),
@@ -223,7 +226,8 @@ class Searcher:
 
     def _budget(self, budget: int | None, k: int, size: int) -> int:
         for name, number in (("k", k), ("budget", budget)):
-            if not isinstance(number, int | np.integer | None) or isinstance(number, bool):
+            unlimited = name == "budget" and number is None
+            if not unlimited and (not isinstance(number, int | np.integer) or isinstance(number, bool)):
                 raise InputError(f"{name} must be a whole number; got {number!r}")
         if k < 1:
             raise InputError(f"k must be at least 1; got {k}")
@@ -309,6 +313,13 @@ def _count(sources: dict[str, int | None]) -> int:
         told = ", ".join(f"{name}: {size}" for name, size in known.items())
         raise InputError(f"the number of items is not the same everywhere ({told})")
     return next(iter(known.values()))
+
+
+def checked_deadline(deadline: float | None) -> None:
+    """Refuse what is no number of seconds above 0."""
+    number = isinstance(deadline, int | float | np.number) and not isinstance(deadline, bool)
+    if deadline is not None and not (number and deadline > 0):
+        raise InputError(f"a deadline is a number of seconds above 0, or None; got {deadline!r}")
 
 
 def _same_length(what: str, values: Any, queries: Sequence[Any]) -> None:
