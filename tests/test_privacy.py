@@ -229,7 +229,7 @@ def test_requests_that_are_refused_leave_no_trace_in_the_log(ear: Ear) -> None:
             b"GET / HTTP/1.1\r\ncanaryquery\r\n\r\n",
         ):
             with socket.create_connection((host, int(port)), timeout=5) as line:
-                line.sendall(data)
+                line.sendall(data + b"\r\n")
                 assert b" 400 " in line.recv(1000)
         told = client.get("/metrics").text
     assert "canaryquery" not in (told + ear.text).lower()
@@ -253,9 +253,9 @@ def test_an_unread_exception_is_told_by_its_kind() -> None:
 
 def test_a_status_of_the_endpoint_is_no_secret() -> None:
     """The sentence tells the operator where to look."""
-    with served(cohere) as endpoint:
-        with RerankEndpoint(endpoint.url, retries=0) as scorer, running(small_app(scorer)) as url:
-            endpoint.always = status(401, "no")
+    with served(cohere) as endpoint, RerankEndpoint(endpoint.url, retries=0) as scorer:
+        endpoint.always = status(401, "no")
+        with running(small_app(scorer)) as url:
             body = httpx.post(f"{url}/search", json={"query": "a"}).json()
     assert body["error"] == "ScorerRefused"
     assert "key" in body["message"]

@@ -14,7 +14,7 @@ from starlette.types import Receive
 from crosscut.server.settings import Settings
 
 STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)  # possessive: one pass, whatever it is given
-CONTAINERS = 1000  # lists and objects: a request needs one for each condition of its filter and a few more
+PARTS = 1000  # lists, objects and their members: a request needs a few for each condition of its filter
 
 
 class Refusal(Exception):
@@ -71,13 +71,17 @@ class Bodies:
     def check(self, body: bytes) -> None:
         """Refuse a body with more values than any request has use for."""
         most = self.settings.max_values
-        if body.count(b"[") + body.count(b"{") > CONTAINERS or body.count(b",") > most:
-            bare = STRINGS.sub(b"", body)
-            if bare.count(b"[") + bare.count(b"{") > CONTAINERS:
-                raise Refusal(413, "TooLarge", f"the body holds more than {CONTAINERS} lists and objects")
-            if bare.count(b",") > most:
-                raise Refusal(413, "TooLarge", f"the body holds more than {most} values, which this server allows")
+        if _within(body, most):
+            return
+        strings = (body.count(b'"') - body.count(b'\\"')) // 2  # at least
+        if strings > 2 * most or not _within(STRINGS.sub(b"", body), most):
+            told = f"the body holds more than {PARTS} lists, objects and members, or more than {most} values"
+            raise Refusal(413, "TooLarge", f"{told}, which this server allows")
 
     def _too_large(self) -> Refusal:
         limit = self.settings.max_body
         return Refusal(413, "TooLarge", f"the body is larger than {limit} bytes, which this server allows")
+
+
+def _within(text: bytes, most: int) -> bool:
+    return sum(map(text.count, (b"[", b"{", b":"))) <= PARTS and text.count(b",") <= most

@@ -114,14 +114,13 @@ class Service:
     async def _find(self, request: schemas.SearchRequest, method: Method, client: Client) -> Outcome:
         """One search, in company of others that want the same of it."""
         own = method.text != RIVAL
+        keep = own and request.trace and len(self.index) * method.rounds <= self.settings.trace_numbers
         how: dict[str, Any] = {
             "k": request.k,
             "budget": request.budget,
             "target_recall": request.target_recall if own else None,
             "filter": request.filter,
-            "keep_predictions": own
-            and request.trace
-            and len(self.index) * method.rounds <= self.settings.trace_numbers,
+            "keep_predictions": keep,
         }
         deadline = request.deadline or self.settings.max_deadline
         key = json.dumps([how, method.text, request.patience, deadline], sort_keys=True)
