@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from crosscut.ann.flat import top_items
 from crosscut.datasets.planted import planted
 from crosscut.evaluation.report import machine, write_json
 from crosscut.spaces.factorization import Factors, Solver, factorize
-from crosscut.spaces.sparse import SparseScores, items_per_query, top_items
+from crosscut.spaces.sparse import SparseScores, items_per_query
 
 RUNS: tuple[tuple[Solver, dict[str, Any]], ...] = (
     ("als", {}),

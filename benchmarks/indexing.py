@@ -26,11 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 import crosscut
+from crosscut.ann.flat import top_items
 from crosscut.evaluation.report import machine, write_json
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.factorization.inductive import InductiveFactors
-from crosscut.spaces.sparse import Pairs, items_per_query, queries_per_item, score_pairs, top_items
+from crosscut.spaces.sparse import Pairs, items_per_query, queries_per_item, score_pairs
 
 CELLS = ((1, 100), (10, 100), (100, 300))
 SOLVERS: tuple[Solver, ...] = ("als", "transductive", "inductive")
@@ -153,8 +154,8 @@ def searcher_of(method: str, space: Any) -> tuple[crosscut.Searcher, npt.NDArray
     if method == "rnr" and isinstance(space, Factors):  # transductive factors take the encoder's query vector
         queries = space.embed_queries(queries) if isinstance(space, InductiveFactors) else queries
         return crosscut.Searcher(scorer, vectors=space, method="rnr"), queries
-    settings: dict[str, Any] = {"first": "dense"} if method == "adacur" else {}
-    return crosscut.Searcher(scorer, vectors=vectors, space=space, method=method, **settings), queries
+    chosen = "adacur@first=dense" if method == "adacur" else method
+    return crosscut.Searcher(scorer, vectors=vectors, space=space, method=chosen), queries
 
 
 def summarised(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -26,24 +26,26 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 import crosscut
 from crosscut.ann import clusters
+from crosscut.ann.base import Indexed
 from crosscut.ann.early_exit import USUAL, Fixed, Rule
+from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
 from crosscut.ann.learned import exact, study
 from crosscut.ann.patience import Patience
 from crosscut.ann.tuning import tune
 from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
 from crosscut.evaluation.report import machine, write_json
+from crosscut.methods import Crosscut
+from crosscut.types import Array, Floats
 from turns import in_turns
 
 RESULTS = Path(__file__).parent / "results" / "ivf.json"
 TRAIN, TEST = 2400, 1500
-Array = npt.NDArray[Any]
 console = Console(width=150)
 
 
@@ -201,12 +203,12 @@ def rounds(options: argparse.Namespace) -> None:
         patient = [Patience(rounds, share, index.most) for rounds, share in ((10, 0.05), (20, 0.05), (7, 0.0))]
         chance = tune(index, train, target=0.95, loss=options.loss, k=100, rules=("chance",))["chance"].rule
         rules: list[Rule] = [*patient, Fixed(32), Fixed(64), Fixed(128), chance]
-        flat = searched(crosscut.Searcher(scorer, vectors=AsGiven(index), rounds=10), queries, best)
+        flat = searched(crosscut.Searcher(scorer, vectors=AsGiven(index)), queries, best)
         cases = [{"rounds": "flat", **flat}]
         for rule in rules:
             for kind in (Afresh, IVF):
                 clustered = kind(index.centroids, index.vectors, index.starts, index.ids, rule=rule)
-                found = searched(crosscut.Searcher(scorer, vectors=clustered, rounds=10), queries, best)
+                found = searched(crosscut.Searcher(scorer, vectors=clustered), queries, best)
                 told = parameters(rule.json())
                 cases.append({"rounds": "afresh" if kind is Afresh else "trail", "rule": told, **found})
                 console.print({**cases[-1], "set": name})
@@ -326,8 +328,8 @@ def in_the_loop(index: IVF, queries: Array, repeats: int, budget: int = 500, rou
     wanted = (queries + 0.03 * rng.standard_normal(queries.shape)).astype(np.float64)
     scorer = Free(index, wanted)
     searchers = {
-        "index": crosscut.Searcher(scorer, vectors=index, method="crosscut", rounds=rounds),
-        "flat": crosscut.Searcher(scorer, vectors=AsGiven(index), method="crosscut", rounds=rounds),
+        "index": crosscut.Searcher(scorer, vectors=index, method=Crosscut(rounds=rounds)),
+        "flat": crosscut.Searcher(scorer, vectors=AsGiven(index), method=Crosscut(rounds=rounds)),
     }
     hits: dict[str, list[Any]] = {name: [] for name in searchers}
     outside: dict[str, list[float]] = {name: [] for name in searchers}
@@ -356,12 +358,19 @@ def in_the_loop(index: IVF, queries: Array, repeats: int, budget: int = 500, rou
     }
 
 
-class AsGiven:
+class AsGiven(Indexed):
     """The space of an index, without its index: rounds are flat."""
 
     def __init__(self, index: IVF) -> None:
-        self.n, self.d = index.n, index.d
-        self.rows, self.predict = index.rows, index.predict
+        super().__init__(Flat(index))
+        self.index = index
+
+    @property
+    def readable(self) -> bool:
+        return True
+
+    def predict(self, queries: Floats) -> Array:
+        return self.index.predict(queries)
 
 
 def main() -> None:

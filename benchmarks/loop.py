@@ -74,7 +74,8 @@ def measure(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int) 
     """Seconds of reading V once and of every method; of the transcription too, for single queries."""
     vectors, queries, scorer = setting(n, d, batch)
     searchers = {
-        name: crosscut.Searcher(scorer, vectors=vectors, method=name, rounds=rounds) for name in ("axn", "crosscut")
+        name: crosscut.Searcher(scorer, vectors=vectors, method=f"{name}@rounds={rounds}")
+        for name in ("axn", "crosscut")
     }
 
     def searched(searcher: crosscut.Searcher) -> Any:

@@ -22,6 +22,7 @@ from crosscut.evaluation.report import machine, write_json
 from crosscut.evaluation.studies import approximation, oracle_study, spectrum
 from crosscut.evaluation.world import World, make_world
 from crosscut.measures import paired_interval
+from crosscut.methods import ADACUR, Crosscut
 
 BUDGETS = (50, 100, 200, 500)
 KS = (1, 10, 100)
@@ -147,8 +148,8 @@ def main() -> None:
     plots.recall_against_budget(Report(shown), folder / f"{name}-recall.png")
     plots.recall_against_rounds(rounds, folder / f"{name}-rounds.png")
     plots.spectrum_plot({"test": told["test"]["singular_values"]}, folder / f"{name}-spectrum.png")
-    for method in ("adacur", "crosscut"):
-        plots.rounds_of_one_query(world, method, 0, 50, folder / f"{name}-one-query-{method}.png", rounds=5)
+    for method in (ADACUR(rounds=5), Crosscut(rounds=5)):
+        plots.rounds_of_one_query(world, method, 0, 50, folder / f"{name}-one-query-{method.name}.png")
     split = [
         {"label": f"{method}, R={r}", "seconds": {**v.seconds, "scorer": 100 * 0.002}}
         for r in (5, 20)

@@ -78,7 +78,9 @@ def study(data: dict[str, npt.NDArray[Any]], k: int, budget: int, seed: int) -> 
 
     sizes = list(range(tuning.model.step, budget + 1, tuning.model.step))
     never = 1 << 20
-    whole = index.search_many(queries, k, budget, rounds=len(sizes), stop=_patient(never))
+    whole = index.search_many(
+        queries, k, budget, method=index.method.with_settings({"rounds": len(sizes)}), stop=_patient(never)
+    )
     curve = []
     for size in sizes:
         scored = [hits.scored[:size] for hits in whole]
@@ -110,7 +112,7 @@ def study(data: dict[str, npt.NDArray[Any]], k: int, budget: int, seed: int) -> 
             f"fixed {same}, saved {rows[-1]['saved'] if same else float('nan'):.0%}",
             flush=True,
         )
-    return {"k": k, "budget": budget, "chosen": tuning.chosen.name, "patience": tuning.patience, "targets": rows}
+    return {"k": k, "budget": budget, "chosen": str(tuning.chosen.method), "patience": tuning.patience, "targets": rows}
 
 
 def _patient(rounds: int) -> Any:

@@ -285,7 +285,7 @@ def test_no_deadline_is_the_longest() -> None:
 
 def test_a_long_list_is_looked_up() -> None:
     items = [{"id": str(j), "text": "a", "year": j % 3000, "tags": [j, str(j)]} for j in range(20_000)]
-    index = crosscut.Index.build(items, scorer=score_words, encoder=None)
+    index = crosscut.Index.build(items, scorer=score_words, encoder=None, method="hybrid")
     started = time.monotonic()
     hits = index.search("a", 5, 10, filter={"year": [*range(5, 100_000)], "tags": ["19999", "7", [3], {"a": 1}]})
     assert time.monotonic() - started < SOON
@@ -329,9 +329,8 @@ def test_a_server_without_token_is_asked_by_its_own_name(monkeypatch: pytest.Mon
 
 def test_every_id_can_be_reached() -> None:
     ids = ["a\nb", "a\n", "\n", "a/b//c", "/a", "a%2Fb", "a?b#c", "ä ö", "..", "a b", "\t", "💡", "{x}"]
-    index = crosscut.Index.build(
-        [{"id": id, "text": f"text {j}"} for j, id in enumerate(ids)], scorer=score_words, encoder=None
-    )
+    items = [{"id": id, "text": f"text {j}"} for j, id in enumerate(ids)]
+    index = crosscut.Index.build(items, scorer=score_words, encoder=None, method="hybrid")
     with running(make_app(index)) as url:
         for j, id in enumerate(ids):
             with line(url) as one:  # by hand: clients tidy up paths
@@ -354,7 +353,7 @@ def test_every_id_can_be_reached() -> None:
         {"k": "10"},
         {"k": 2.5},
         {"k": True},
-        {"budget": None},
+        {"budget": 0},
         {"budget": "100"},
         {"deadline": "1"},
         {"deadline": -1},
@@ -371,7 +370,7 @@ def test_wrong_arguments_are_sentences(how: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=name.replace("stop", "rule")):
         small_index().search("red cat", **{"k": 5, "budget": 20, **how})
     if name != "filter":
-        searcher = crosscut.Searcher(lambda query, ids: np.zeros(len(ids)), n=30)
+        searcher = crosscut.Searcher(lambda query, ids: np.zeros(len(ids)), vectors=np.eye(30))
         with pytest.raises(InputError, match=name.replace("stop", "rule")):
             searcher.search("red cat", **{"k": 5, "budget": 20, **how})
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import crosscut
+from crosscut.ann.flat import top_items
 from crosscut.errors import InputError, ScoreValueError
 from crosscut.spaces.sparse import (
     Normalisation,
@@ -17,7 +18,6 @@ from crosscut.spaces.sparse import (
     normalisation,
     queries_per_item,
     score_pairs,
-    top_items,
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import crosscut
 
-METHODS = ("rnr", "anncur", "adacur", "axn", "tour", "fixed-item", "item-cur", "crosscut")
+METHODS = tuple(name for name in crosscut.methods.methods() if name != "exact")
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,11 @@ class Planted:
     def n(self) -> int:
         return self.test.shape[1]
 
-    def searcher(self, method: str, scorer: Any = None, **settings: Any) -> crosscut.Searcher:
-        space: Any = None
-        if method in ("anncur", "adacur", "crosscut"):
-            space = crosscut.CUR(self.anchors)
-        if method in ("fixed-item", "item-cur"):
-            space = crosscut.ItemScores(self.item_scores, self.item_anchors)
+    def searcher(self, method: str, scorer: Any = None, *, seed: int = 0, **settings: Any) -> crosscut.Searcher:
+        spaces = [crosscut.CUR(self.anchors), crosscut.ItemScores(self.item_scores, self.item_anchors)]
         scorer = crosscut.MatrixScorer(self.test) if scorer is None else scorer
-        return crosscut.Searcher(scorer, vectors=self.vectors, space=space, method=method, **settings)
+        chosen = crosscut.methods.parse(method).with_settings(settings)
+        return crosscut.Searcher(scorer, vectors=self.vectors, space=spaces, method=chosen, seed=seed)
 
 
 def planted(n: int = 200, queries: int = 6, anchors: int = 30, rank: int = 8, seed: int = 0) -> Planted:

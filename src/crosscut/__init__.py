@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crosscut import methods
+    from crosscut.ann.base import TopK
     from crosscut.ann.early_exit import Fixed
     from crosscut.ann.ivf import IVF
     from crosscut.ann.patience import Patience
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
     )
     from crosscut.evaluation.replay import Report, replay
     from crosscut.index import Index
+    from crosscut.methods import Method, Parts, register
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.search.hits import Hit, Hits
-    from crosscut.search.searcher import Searcher
+    from crosscut.search.stopping import Stop
+    from crosscut.searcher import Searcher
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
     from crosscut.spaces.factorization import Factors, factorize
     from crosscut.spaces.sparse import SparseScores
@@ -48,16 +52,22 @@ __all__ = [
     "LockedError",
     "MatrixScorer",
     "MemoryCache",
+    "Method",
     "MissingDependency",
+    "Parts",
     "Patience",
     "Report",
     "ScorerError",
     "Searcher",
     "SparseScores",
     "Stacked",
+    "Stop",
     "TextScorer",
+    "TopK",
     "Vectors",
     "factorize",
+    "methods",
+    "register",
     "replay",
 ]
 
@@ -75,10 +85,13 @@ _HOME = {
     "index": ("Index",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "search.hits": ("Hit", "Hits"),
-    "search.searcher": ("Searcher",),
+    "methods": ("Method", "Parts", "register"),
+    "search.stopping": ("Stop",),
+    "searcher": ("Searcher",),
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
+    "ann.base": ("TopK",),
     "ann.early_exit": ("Fixed",),
     "ann.ivf": ("IVF",),
     "ann.patience": ("Patience",),
@@ -86,6 +99,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("methods",):  # a room of its own: crosscut.methods.AXN(rounds=10)
+        return import_module(f"crosscut.{name}")
     for module, names in _HOME.items():
         if name in names:
             return getattr(import_module(f"crosscut.{module}"), name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +22,12 @@ from crosscut.datasets.records import Collection
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.errors import InputError
 from crosscut.measures import recall
+from crosscut.methods import ANNCUR
+from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 from crosscut.search.hits import Hits
-from crosscut.search.searcher import Searcher
+from crosscut.searcher import Searcher
 from crosscut.spaces.cur import CUR
 
 METHODS = ("rnr", "anncur", "adacur", "axn", "crosscut")
@@ -73,19 +74,14 @@ class Stage:
     encoder: OnnxDualEncoder
     texts: list[str]
 
-    def searcher(self, scorer: object, method: str) -> Searcher:
-        space = (
-            CUR(self.scores.anchor_scores.astype(np.float32)) if method in ("anncur", "adacur", "crosscut") else None
-        )
-        # a cut-off: ANNCUR's anchor items may number as many as the anchor queries
-        settings: dict[str, Any] = {"rcond": 1e-2} if method == "anncur" else {}
+    def searcher(self, scorer: BoundScorer, method: str) -> Searcher:
         return Searcher(
-            scorer,  # type: ignore[arg-type]
+            scorer,
             vectors=self.scores.vectors.astype(np.float32),
-            space=space,
-            method=method,
+            space=CUR(self.scores.anchor_scores.astype(np.float32)),
+            # a cut-off: ANNCUR's anchor items may number as many as the anchor queries
+            method=ANNCUR(rcond=1e-2) if method == "anncur" else method,
             texts=self.texts,
-            **settings,
         )
 
 

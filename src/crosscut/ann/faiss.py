@@ -7,19 +7,23 @@ FAISS knows no exit rules for k-NN; a number of lists (IVFFlat) or the size of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann import clusters
+from crosscut.ann.base import TopK
+from crosscut.ann.clustered import SMALL, Clustered
 from crosscut.ann.early_exit import Fixed, Rule
 from crosscut.ann.ivf import Found, FoundMany, Metric
+from crosscut.ann.trail import Trail
 from crosscut.errors import InputError, MissingDependency
+from crosscut.spaces.base import Slot, Space
 from crosscut.types import Floats, Positions
 
 
-class Faiss:
+class Faiss(Space):
     """A FAISS index as a search back end: `search`, `search_many`, and a space for the loop's rounds.
 
     Parameters
@@ -29,6 +33,9 @@ class Faiss:
     rule
         Lists to probe (IVF) or queue size (HNSW) of searches that name none.
     """
+
+    slot: ClassVar[Slot] = "encoder"
+    of_queries: ClassVar[bool] = True
 
     def __init__(self, index: Any, rule: Fixed | int = 32) -> None:
         self.index = index
@@ -67,6 +74,11 @@ class Faiss:
         return cls(index, rule)
 
     @property
+    def topk(self) -> TopK | None:
+        """For the rounds of a search; few items are read whole."""
+        return Clustered(self) if self.n >= SMALL else None
+
+    @property
     def n(self) -> int:
         return int(self.index.ntotal)
 
@@ -103,8 +115,9 @@ class Faiss:
         exclude: Sequence[npt.ArrayLike | None] | None = None,
         allow: npt.ArrayLike | None = None,
         threads: int | None = None,
+        trails: Sequence[Trail] | None = None,
     ) -> FoundMany:
-        """What `search` finds, for every query (q × d)."""
+        """What `search` finds, for every query (q × d). Trails are not followed: FAISS begins every search anew."""
         points = np.ascontiguousarray(queries, dtype=np.float32)
         if points.ndim != 2 or points.shape[1] != self.d:
             raise InputError(f"queries of shape {points.shape} for an index of {self.d} dimensions")

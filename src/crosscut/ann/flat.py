@@ -1,4 +1,4 @@
-"""Exact top-k of V u over all items, or over those allowed.
+"""Exact top of V u over all items, or over those allowed.
 
 Predictions for all items are made in the precision of the space (a float32 product reads V once); the few best are
 then computed again in float64, so that neither rounding nor the size of the batch decides between near neighbours.
@@ -7,67 +7,98 @@ Ties go to the lower position.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.spaces.base import Space
-from crosscut.types import Floats, Positions
+from crosscut.ann.base import Ask, Everything, Found, Within
+from crosscut.linalg.products import LARGE, share
+from crosscut.linalg.top import best, slack_for
+from crosscut.spaces.base import Space, as_space
+from crosscut.types import Array, Floats, Handles
 
+T = TypeVar("T")
 BATCH = 1 << 24  # predictions held at a time: 64 MiB of float32
 WILD = 1e15
-SAMPLED = 2048  # values that tell roughly where the largest begin
+FEW = 8  # one item in so many allowed, and only those are predicted
 
 
-def best(values: npt.NDArray[Any], count: int, slack: int = 0) -> Positions:
-    """The places of the `count` largest values, and of all that tie with them or come up to `slack` places after.
+class Flat(Everything):
+    """Every item of a space, with an item's base added: base + V u."""
 
-    Values of −inf are never returned. In order of place, not of value.
-    """
-    wanted = min(count + slack, len(values))
-    if wanted <= 0:
-        return np.empty(0, dtype=np.int64)
-    step = len(values) // SAMPLED
-    if step > 8 and wanted * 16 < len(values):
-        # most values lie below a level that a sample of them tells: one pass finds the few that do not
-        sample = values[::step]
-        rank = 2 * wanted // step + 9
-        floor = np.partition(sample, len(sample) - rank)[len(sample) - rank]
-        few = np.flatnonzero(~(values < floor))  # NaN among them
-        if wanted <= len(few) < len(values) // 4:
-            return few[best(values[few], count, slack)]
-    top = np.partition(values, len(values) - wanted)[len(values) - wanted :]  # NaN counts as the largest
-    if np.isnan(top).any():
-        return np.flatnonzero(np.isnan(values))  # whoever looks at these items will name them
-    threshold = top[0]
-    if threshold == -np.inf:
-        return np.flatnonzero(values > -np.inf)
-    places = np.flatnonzero(values >= threshold)
-    if len(places) <= wanted + 64:
-        return places
-    # a crowd of equal predictions (zero vectors, constant scores): the lowest positions of it are enough
-    above = np.flatnonzero(values > threshold)
-    level = np.flatnonzero(values == threshold)[: wanted - len(above)]
-    return np.union1d(above, level)
+    exact = True
+
+    def __init__(self, space: Space, base: Floats | float = 0.0) -> None:
+        super().__init__(space.n)
+        self.space = space
+        self.base = base
+
+    @property
+    def d(self) -> int:
+        return self.space.d
+
+    def rows(self, handles: Handles) -> Floats:
+        return self.space.rows(handles)
+
+    def top(self, asks: Sequence[Ask]) -> list[Found]:
+        return self.scan(asks, lambda ask, row: self.best(ask, masked(row, ask.exclude, ask.within)))
+
+    def best(self, ask: Ask, values: Array) -> Found:
+        """The best of an ask among predictions (n) of the space's own precision."""
+        return rerank(self.space, ask.vector, best(values, ask.count, slack_for(ask.count)), self.base, ask.count)
+
+    def scan(self, asks: Sequence[Ask], look: Callable[[Ask, Array], T]) -> list[T]:
+        """What `look` makes of an ask and the predictions (n) of every item, which it may write to."""
+
+        def based(pair: tuple[Ask, Array]) -> T:
+            ask, row = pair
+            if isinstance(self.base, np.ndarray) or self.base:
+                row += self.base  # in place
+            return look(ask, row)
+
+        looks: list[T] = []
+        for rows in self._predicted(asks):  # of bounded size
+            pairs = list(zip(asks[len(looks) : len(looks) + len(rows)], rows, strict=True))
+            looks += share(based, pairs) if rows.size > LARGE else map(based, pairs)
+        return looks
+
+    def _predicted(self, asks: Sequence[Ask]) -> Iterator[Array]:
+        """V u, (q × n) of some asks after others; where few items are allowed, −inf elsewhere."""
+        n = self.space.n
+        if not any(ask.within is not None and len(ask.within) * FEW < n for ask in asks):
+            yield from predictions(self.space, [ask.vector for ask in asks])
+            return
+        for ask in asks:
+            if ask.within is None or len(ask.within) * FEW >= n:
+                yield from predictions(self.space, [ask.vector])
+                continue
+            row = np.full((1, n), -np.inf, dtype=np.float32)
+            row[0, ask.within] = self.space.rows(ask.within) @ ask.vector
+            yield row
 
 
-def rerank(space: Space, u: Floats, places: Positions, base: Floats | float, count: int) -> tuple[Positions, Floats]:
+def masked(values: Array, exclude: Handles, within: Within = None) -> Array:
+    """`values` (n) with −inf for what is not allowed or excluded; in place."""
+    if within is not None and len(within) < len(values):
+        open_values = values[within]
+        values[:] = -np.inf
+        values[within] = open_values
+    values[exclude] = -np.inf
+    return values
+
+
+def rerank(space: Space, u: Floats, places: Handles, base: Floats | float, count: int) -> Found:
     """The best `count` of `places` by base + Vu in float64, best first, ties to the lower position."""
     rows = space.rows(places)  # (m × d)
     # einsum sums every row in the same order, so that equal rows get equal predictions to the last bit
     exact = np.einsum("md,d->m", rows, u) + (base[places] if isinstance(base, np.ndarray) else base)
     order = np.lexsort((places, -exact))[:count]
-    return places[order], exact[order]
+    return Found(places[order], exact[order])
 
 
-def slack_for(count: int) -> int:
-    """How many more than `count` are predicted again in float64."""
-    return 16 + count // 4
-
-
-def predictions(space: Space, vectors: Sequence[Floats]) -> Iterator[npt.NDArray[Any]]:
+def predictions(space: Space, vectors: Sequence[Floats]) -> Iterator[Array]:
     """V u for some query vectors after others, (q × n) of bounded size; they may be written to."""
     step = max(1, BATCH // max(space.n, 1))
     for start in range(0, len(vectors), step):
@@ -80,3 +111,9 @@ def predictions(space: Space, vectors: Sequence[Floats]) -> Iterator[npt.NDArray
         for wild in np.flatnonzero(scales != 1.0):
             rows[wild] *= rows.dtype.type(scales[wild])
         yield rows
+
+
+def top_items(k: int, vectors: Space | npt.ArrayLike, query_vectors: Array) -> list[Handles]:
+    """The k items closest to each query by inner product, best first; of queries and items swapped, the reverse."""
+    asks = [Ask(np.asarray(vector, dtype=np.float64), k) for vector in query_vectors]
+    return [found.handles for found in Flat(as_space(vectors)).top(asks)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,12 @@ from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import NOTHING, Ids, finite, inside, joined, named, storage, untie
 from crosscut.linalg.products import pool, product
+from crosscut.spaces.base import Slot, Space
 from crosscut.threads import cores
 from crosscut.types import Floats, Positions
 
 if TYPE_CHECKING:
+    from crosscut.ann.base import TopK
     from crosscut.ann.probing import Lists, Program
     from crosscut.ann.tuning import Tuned
 
@@ -55,7 +57,7 @@ class FoundMany(NamedTuple):
     vectors: Ids  # (q) scanned
 
 
-class IVF:
+class IVF(Space):
     """A clustered index. Make one with `IVF.build` or `IVF.load`.
 
     Examples
@@ -66,6 +68,9 @@ class IVF:
     >>> index.tune(train_queries, target=0.95)              # choose N and the exit rule on queries of your own
     >>> index.search(query, k=10, exclude=seen, rule=Patience(7, 0.05))
     """
+
+    slot: ClassVar[Slot] = "encoder"
+    of_queries: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -176,6 +181,13 @@ class IVF:
             stored[start : start + (1 << 16)] = vectors[order[start : start + (1 << 16)]]
         starts = np.searchsorted(home[order], np.arange(len(centres) + 1)).astype(np.int64)
         return cls(centres, stored, starts, names[order], metric=metric, rule=None if rule is None else as_rule(rule))
+
+    @property
+    def topk(self) -> TopK | None:
+        """For the rounds of a search; few items are read whole."""
+        from crosscut.ann.clustered import SMALL, Clustered
+
+        return Clustered(self) if self.n >= SMALL else None
 
     @property
     def n(self) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.ann.probing import Program
+    from crosscut.search.stopping import SoFar
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Patience:
     probing of lists; there the paper's Δ is `rounds`, and Φ is 1 − tolerance. `lists` is N, the most lists an index
     may probe; None leaves it to the index.
     """
+
+    reason: ClassVar[str] = "patience"
 
     rounds: int = 2
     tolerance: float = 0.0
@@ -62,6 +65,10 @@ class Watch:
     k: int
     settled: int = 0
     last: frozenset[int] = field(default_factory=frozenset)
+
+    def enough(self, so_far: SoFar) -> bool:
+        """Whether the best k of a search have settled."""
+        return len(so_far.handles) >= self.k and self.settled_after(so_far.handles.tolist())
 
     def settled_after(self, members: Collection[int]) -> bool:
         """Whether the result has settled, now that its members are these."""

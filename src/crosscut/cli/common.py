@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
-    from crosscut.index.making import Progress as Told
+    from crosscut.types import Progress as Told
 
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
 

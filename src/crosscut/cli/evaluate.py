@@ -23,7 +23,9 @@ def evaluate(
         Path, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
     ],
     split: Annotated[str, typer.Option(help="Judgements of a BEIR folder: qrels/<split>.tsv.")] = "test",
-    methods: Annotated[str, typer.Option(help="Methods, comma-separated.")] = "rnr,axn,crosscut",
+    methods: Annotated[
+        str, typer.Option(help="Methods, comma-separated, with settings: rnr,axn@rounds=10.")
+    ] = "rnr,axn,crosscut",
     budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200",
     k: Annotated[str, typer.Option("-k", help="Neighbours for k-NN recall, comma-separated.")] = "10",
     limit: Annotated[int | None, typer.Option(help="Only the first so many queries.")] = None,
@@ -49,6 +51,7 @@ def evaluate(
     from crosscut.evaluation.judged import truth_of
     from crosscut.evaluation.report import write_json
     from crosscut.index import Index
+    from crosscut.methods import parse_all
 
     errors = Console(stderr=True, highlight=False)
     judgements: dict[str, dict[str, float]] = {}
@@ -61,7 +64,7 @@ def evaluate(
     asked = dict(list(asked.items())[:limit])
     if not asked:
         raise InputError(f"{str(queries)!r} has no queries to evaluate on")
-    names, sizes, ks = [name for name in methods.split(",") if name], numbers("--budgets", budgets), numbers("-k", k)
+    names, sizes, ks = parse_all(methods), numbers("--budgets", budgets), numbers("-k", k)
     with errors.status("loading the index"):
         loaded = Index.load(index, scorer=scorer)
     records: list[Judged] = []

@@ -165,9 +165,11 @@ def _tuning(report: Tuning) -> None:
     table = Table("tried", "recall", "95 %", title=f"k = {report.k}, {report.budget} calls, {report.queries} queries")
     for trial in report.trials:
         style = "bold green" if trial == report.chosen else None
-        table.add_row(trial.name, f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}", style=style)
+        table.add_row(str(trial.method), f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}", style=style)
     out.print(table)
-    out.print(f"chosen: [bold]{report.chosen.name}[/bold]")
+    out.print(f"chosen: [bold]{report.chosen.method}[/bold]")
+    for note in report.notes:
+        out.print(note)
     if report.patience is not None:
         out.print(
             f"patience {report.patience}: recall {report.patience_recall:.3f} with {report.patience_calls:.0f} calls"

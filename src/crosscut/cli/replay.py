@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
 
-from crosscut.cli.common import numbers
+from crosscut.cli.common import numbers, progress_bar
 from crosscut.errors import InputError
+
+if TYPE_CHECKING:
+    from crosscut.methods import Method
 
 
 def replay(
@@ -23,19 +26,20 @@ def replay(
     anchor_query_vectors: Annotated[Path | None, typer.Option(help="… of the anchor queries, .npy.")] = None,
     item_scores: Annotated[Path | None, typer.Option(help="Item–item scores (anchor items × items), .npy.")] = None,
     item_anchors: Annotated[Path | None, typer.Option(help="Positions of those anchor items, .npy.")] = None,
+    words: Annotated[Path | None, typer.Option(help="BM25 or TF-IDF scores of the test queries, .npy.")] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="One .npz instead: arrays test, train (or anchors), vectors, query_vectors, …"),
     ] = None,
     methods: Annotated[
-        str, typer.Option(help="Methods, comma-separated; settings as name@key=value+key=value.")
+        str, typer.Option(help="Methods, comma-separated, with settings: adacur,axn@rounds=10,mix=0.8.")
     ] = "rnr,anncur,adacur,axn,crosscut",
     budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200,500",
     k: Annotated[str, typer.Option("-k", help="How many neighbours, comma-separated.")] = "1,10,100",
     rounds: Annotated[
         str | None, typer.Option(help="Rounds of the adaptive methods (default: their own); several make a comparison.")
     ] = None,
-    first: Annotated[str, typer.Option(help="Round one: auto, dense (query vectors) or random.")] = "auto",
+    first: Annotated[str, typer.Option(help="Round one: auto, dense, lexical, union or random.")] = "auto",
     seeds: Annotated[int, typer.Option(help="Seeds of random draws.")] = 3,
     split: Annotated[
         str,
@@ -57,12 +61,11 @@ def replay(
 
         crosscut replay --test test.npy --anchors train.npy --methods adacur,adacur@select=softmax -k 1,10
     """
-    from rich.progress import Progress
-
     from crosscut.evaluation.replay import Report
     from crosscut.evaluation.replay import replay as run_replay
-    from crosscut.evaluation.report import recall_table, write_json
+    from crosscut.evaluation.report import recall_tables, write_json
     from crosscut.evaluation.world import make_world
+    from crosscut.methods import parse_all
 
     given: dict[str, Any] = {
         "test": test,
@@ -72,21 +75,20 @@ def replay(
         "anchor_query_vectors": anchor_query_vectors,
         "item_scores": item_scores,
         "item_anchors": item_anchors,
+        "words": words,
     }
     arrays = {**_archive(data), **{name: _array(path) for name, path in given.items() if path is not None}}
     if "test" not in arrays:
         raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
     errors, out = Console(stderr=True), Console()
-    labels = [label.replace("+", ",") for label in methods.split(",") if label]
+    chosen = parse_all(methods)
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
-    if first not in ("auto", "dense", "random"):
-        raise InputError(f"--first takes auto, dense or random; got {first!r}")
     reports: dict[int | None, Report] = {}
     for each in numbers("--rounds", rounds) if rounds else [None]:
-        with Progress(console=errors, transient=True) as bar:
+        with progress_bar(errors) as bar:
             reports[each] = run_replay(
                 **arrays,
-                methods=labels,
+                methods=chosen,
                 budgets=sizes,
                 k=ks,
                 rounds=each,
@@ -94,11 +96,12 @@ def replay(
                 seeds=seeds,
                 split=split if split in ("tuned", "oracle") else _fraction("--split", split),
                 tune_axn=tune_axn,
-                progress=partial(_advance, bar, bar.add_task("replay", total=len(labels))),
+                progress=bar,
             )
         if each is not None:
             out.print(f"[bold]{each} rounds[/bold]")
-        out.print(recall_table(reports[each]))
+        for table in recall_tables(reports[each]):
+            out.print(table)
     if json_path is not None:
         write_json(json_path, [record for report in reports.values() for record in report.json()])
         errors.print(f"wrote {json_path}")
@@ -106,11 +109,7 @@ def replay(
         write_json(studies, _studies(make_world(**arrays), sizes, ks, errors))
         errors.print(f"wrote {studies}")
     if plots is not None:
-        _plots(make_world(**arrays), reports, plots, labels, sizes, errors)
-
-
-def _advance(bar: Any, task: Any, label: str, step: int, total: int) -> None:
-    bar.update(task, completed=step, total=total, description=label)
+        _plots(make_world(**arrays), reports, plots, chosen, sizes, errors)
 
 
 def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> dict[str, Any]:
@@ -158,11 +157,11 @@ def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> d
 
 
 def _plots(
-    world: Any, reports: dict[Any, Any], folder: Path, labels: list[str], budgets: list[int], errors: Console
+    world: Any, reports: dict[Any, Any], folder: Path, methods: list[Method], budgets: list[int], errors: Console
 ) -> None:
     from crosscut.evaluation import plots as draw
-    from crosscut.evaluation.replay import parse_method
     from crosscut.evaluation.studies import spectrum
+    from crosscut.methods.rounds import InRounds
 
     folder.mkdir(parents=True, exist_ok=True)
     rounds, report = next(reversed(reports.items()))
@@ -177,12 +176,12 @@ def _plots(
         if r.budget == largest and r.k == report.records[0].k
     ]
     draw.time_split(rows, folder / "time.png")
-    for label in labels:
-        name, settings = parse_method(label)
-        if name in ("adacur", "axn", "crosscut"):
-            target = folder / f"one-query-{label.replace('@', '-').replace('=', '-').replace(',', '-')}.png"
-            settings = settings if rounds is None else {"rounds": rounds, **settings}
-            draw.rounds_of_one_query(world, name, 0, min(budgets, key=lambda b: abs(b - 100)), target, **settings)
+    for method in methods:
+        if isinstance(method, InRounds):
+            if rounds is not None and "rounds" not in method.settings:
+                method = method.with_settings({"rounds": rounds})
+            target = folder / f"one-query-{re.sub('[@=,]', '-', str(method))}.png"
+            draw.rounds_of_one_query(world, method, 0, min(budgets, key=lambda b: abs(b - 100)), target)
     errors.print(f"wrote plots to {folder}")
 
 
@@ -199,6 +198,7 @@ def _archive(path: Path | None) -> dict[str, Any]:
         "anchor_query_vectors",
         "item_scores",
         "item_anchors",
+        "words",
     )
     archive = _load(path)
     if not isinstance(archive, np.lib.npyio.NpzFile):

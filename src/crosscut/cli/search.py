@@ -23,8 +23,13 @@ def search(
     index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
     query: Annotated[list[str] | None, typer.Argument(help="Queries; without any, one a line from a pipe.")] = None,
     k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
-    budget: Annotated[int, typer.Option(help="Calls of the scorer per query, at most.")] = 100,
-    method: Annotated[str | None, typer.Option(help="Another method than the index's own.")] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Calls of the scorer per query, at most; 100, or every item for exact.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Another method than the index's own, with settings: axn@rounds=10,mix=0.8.")
+    ] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after so many rounds without a change.")] = None,
     filter: Annotated[
         list[str] | None, typer.Option(help="A condition on metadata: key=value, key>=value, …; may be repeated.")
     ] = None,
@@ -42,6 +47,7 @@ def search(
         cat queries.txt | crosscut search my.index --json --filter language=en --filter 'year>=2000'
     """
     from crosscut.index import Index
+    from crosscut.search.stopping import Patience
 
     asked = list(query or ()) or piped()
     if not asked:
@@ -50,9 +56,17 @@ def search(
     errors = Console(stderr=True, highlight=False)
     with errors.status("loading the index"):
         loaded = Index.load(index, scorer=scorer)
-    how: dict[str, Any] = {"method": method, "filter": chosen, "target_recall": target_recall, "deadline": deadline}
     with errors.status(f"searching {len(loaded):,} items"):
-        found = loaded.search_many(asked, k, None if method == "exact" else budget, **how)
+        found = loaded.search_many(
+            asked,
+            k,
+            budget,
+            method=method,
+            filter=chosen,
+            stop=None if patience is None else Patience(patience),
+            target_recall=target_recall,
+            deadline=deadline,
+        )
     for hits in found:
         if as_json:
             typer.echo(json.dumps(_record(hits, loaded), ensure_ascii=False))

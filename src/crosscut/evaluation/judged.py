@@ -16,6 +16,7 @@ from crosscut.errors import InputError, MissingDependency
 from crosscut.index import Index
 from crosscut.index.making import exhaustive
 from crosscut.measures import interval, recall
+from crosscut.methods import Exact, Method, parse
 from crosscut.types import Floats
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
@@ -55,7 +56,7 @@ def evaluate(
     queries: dict[str, str],
     judgements: dict[str, dict[str, float]],
     *,
-    methods: Sequence[str],
+    methods: Sequence[str | Method],
     budgets: Sequence[int],
     k: Sequence[int] = (10,),
     truth: Floats | None = None,
@@ -77,8 +78,8 @@ def evaluate(
     records: list[Judged] = []
     texts = list(queries.values())
     done = 0
-    for method in methods:
-        for budget in (None,) if method == "exact" else budgets:
+    for method in map(parse, methods):
+        for budget in (None,) if isinstance(method, Exact) else budgets:
             found = index.search_many(texts, max(DEPTH, *k), budget, method=method)
             calls = float(np.mean([hits.calls for hits in found]))
             values: dict[str, Floats] = {}
@@ -92,7 +93,7 @@ def evaluate(
                 values |= _relevance({id: judgements.get(id, {}) for id in queries}, run)
             for measure, each in values.items():
                 low, high = interval(each)
-                records.append(Judged(method, budget, measure, float(each.mean()), low, high, calls, len(each)))
+                records.append(Judged(str(method), budget, measure, float(each.mean()), low, high, calls, len(each)))
             done += 1
             if progress is not None:
                 progress("searching", done, len(methods) * len(budgets))

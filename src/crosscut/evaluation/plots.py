@@ -12,6 +12,7 @@ from crosscut.errors import MissingDependency
 from crosscut.evaluation.judged import Judged
 from crosscut.evaluation.replay import Report
 from crosscut.evaluation.world import World
+from crosscut.methods import Method
 from crosscut.search.hits import Hits
 
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d5a97", "#2e4057", "#00798c", "#b5651d", "#777777")
@@ -155,11 +156,11 @@ def spectrum_plot(spectra: dict[str, Sequence[float]], path: str | Path) -> None
     figure.savefig(path, dpi=140)
 
 
-def rounds_of_one_query(world: World, method: str, query: int, budget: int, path: str | Path, **settings: Any) -> None:
+def rounds_of_one_query(world: World, method: Method, query: int, budget: int, path: str | Path) -> None:
     """Search one test query and draw its rounds."""
-    searcher = world.searcher(method, **settings)
+    searcher = world.searcher(method)
     vector = None if world.query_vectors is None or world.vectors is None else world.query_vectors[query]
-    hits = searcher.search(query, 10, budget, query_vector=vector, keep_predictions=True)
+    hits = searcher.search(query, 10, budget, query_vector=vector, trace=True)
     approximate_against_exact(world.test[query], hits, path)
 
 

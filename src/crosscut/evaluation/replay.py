@@ -7,7 +7,7 @@ the papers did, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,16 +17,16 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.evaluation.world import World, make_world
 from crosscut.measures import interval, recall
+from crosscut.methods import AXN, Method, parse
+from crosscut.methods.anncur import HALF, WithSplit
+from crosscut.methods.rounds import InRounds
 from crosscut.search.hits import Hits
-from crosscut.search.methods import recipes
-from crosscut.search.searcher import Searcher
-from crosscut.spaces.base import Array, Space
-from crosscut.types import Floats
+from crosscut.searcher import Searcher
+from crosscut.spaces.base import Space
+from crosscut.types import Array, Floats, Progress
 
 SPLITS = tuple(round(0.1 * i, 1) for i in range(1, 10))
 MIXES = (0.0, 0.2, 0.4, 0.6, 0.8)
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def replay(
     vectors: npt.ArrayLike | Space | None = None,
     query_vectors: npt.ArrayLike | None = None,
     *,
-    methods: Sequence[str] = ("rnr", "anncur", "adacur", "axn", "crosscut"),
+    methods: Sequence[str | Method] = ("rnr", "anncur", "adacur", "axn", "crosscut"),
     budgets: Sequence[int] = (50, 100, 200, 500),
     k: Sequence[int] = (1, 10, 100),
     rounds: int | None = None,
@@ -87,7 +87,7 @@ def replay(
     anchor_query_vectors: npt.ArrayLike | None = None,
     item_scores: npt.ArrayLike | None = None,
     item_anchors: npt.ArrayLike | None = None,
-    settings: dict[str, dict[str, Any]] | None = None,
+    words: npt.ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Replay methods on a known score matrix.
@@ -99,11 +99,11 @@ def replay(
     vectors, query_vectors, anchor_query_vectors
         (n × d), (q × d), (k_q × d) from a dual encoder.
     methods
-        Names, or `name@setting=value,…` (`adacur@select=softmax`); `name` in the report is what stands here.
+        Names with settings (`adacur@select=softmax`) or values; a report calls them so.
     rounds
         R of the adaptive methods; None: their own (5, crosscut: 10).
     first
-        Round one of the adaptive methods: `dense` (by query vector), `random`, or `auto`, the method's own.
+        Round one of methods with rounds: `dense` (by query vector), `lexical`, `union`, `random`, or `auto`, their own.
     seeds
         How many seeds; methods without a random draw run once.
     split
@@ -113,80 +113,48 @@ def replay(
         Choose λ of AXN eq. 7 on the anchor queries and estimate α, β there (needs anchor_query_vectors).
     item_scores, item_anchors
         (k_ind × n) and (k_ind) for the item–item methods.
-    settings
-        More settings by method name.
+    words
+        (q × n) scores of BM25 or TF-IDF with the test queries, for `first=lexical` and `first=union`.
     """
-    world = make_world(test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors)
+    world = make_world(test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words)
     ks, sizes = list(dict.fromkeys(k)), list(dict.fromkeys(budgets))
     if not ks or not sizes or not methods:
         raise InputError("a replay needs at least one method, one budget and one k")
     if max(ks) > world.test.shape[1]:
         raise InputError(f"k = {max(ks)} is more than the {world.test.shape[1]} items of the matrix")
-    for label in methods:  # before anything is spent
-        if (name := parse_method(label)[0]) not in (known := recipes()):
-            raise InputError(f"unknown method {name!r}: choose one of {', '.join(known)}")
+    chosen = [parse(method) for method in methods]  # before anything is spent
     records: list[Record] = []
-    for step, label in enumerate(methods):
-        name, own = parse_method(label)
-        own = {**_common(name, rounds, first), **(settings or {}).get(label, {}), **own}
+    for step, method in enumerate(chosen):
+        label = str(method)
         if progress is not None:
-            progress(label, step, len(methods))
-        if name in ("anncur", "item-cur", "fixed-item") and "split" not in own:
-            records += _with_split(world, label, name, own, ks, sizes, seeds, split)
+            progress(label, step, len(chosen))
+        if isinstance(method, InRounds):
+            method = method.with_settings(_unless_told(method, rounds=rounds, first=None if first == "auto" else first))
+        if isinstance(method, WithSplit) and method.split is None:
+            records += _with_split(world, label, method, ks, sizes, seeds, split)
             continue
-        if name == "axn" and tune_axn:
-            chosen = {size: {**tuned_axn(world, own, size, sizes), **own} for size in ks}
-        else:
-            chosen = dict.fromkeys(ks, own)
-        searchers: dict[str, Seeds] = {}
+        tuned: dict[int, Method] = dict.fromkeys(ks, method)
+        if isinstance(method, AXN) and tune_axn:
+            tuned = {size: tuned_axn(world, method, size, sizes) for size in ks}
+        runs = {each: Seeds(world, each, seeds) for each in dict.fromkeys(tuned.values())}
         for budget in sizes:
-            found: dict[str, list[list[Hits]]] = {}
-            for size, with_these in chosen.items():
-                key = repr(with_these)
-                searchers.setdefault(key, Seeds(world, name, with_these, seeds))
-                if key not in found:
-                    found[key] = searchers[key].run(max(ks), budget)
-                records.append(_record(world, label, size, budget, found[key], with_these))
+            found = {each: searchers.run(max(ks), budget) for each, searchers in runs.items()}
+            records += [_record(world, label, size, budget, found[each], each) for size, each in tuned.items()]
     return Report(records)
 
 
-def parse_method(label: str) -> tuple[str, dict[str, Any]]:
-    """`axn@rounds=10,mix=0.8` → ("axn", {"rounds": 10, "mix": 0.8})."""
-    name, _, rest = label.partition("@")
-    settings: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise InputError(f"{label!r}: settings are written name=value, and {part!r} has no '='")
-        settings[key] = _value(value)
-    return name, settings
-
-
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _common(name: str, rounds: int | None, first: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    if name in ("adacur", "axn", "tour", "crosscut") and rounds is not None:
-        settings["rounds"] = rounds
-    if name in ("adacur", "axn", "crosscut") and first != "auto":
-        settings["first"] = first
-    return settings
+def _unless_told(method: Method, **common: Any) -> dict[str, Any]:
+    """Settings for all methods alike, where a method has none of its own."""
+    return {name: value for name, value in common.items() if value is not None and name not in method.settings}
 
 
 class Seeds:
     """One searcher per seed, made when first needed and kept for every budget."""
 
-    def __init__(self, world: World, name: str, settings: dict[str, Any], seeds: int) -> None:
+    def __init__(self, world: World, method: Method, seeds: int) -> None:
         if seeds < 1:
             raise InputError(f"a replay needs at least 1 seed; got {seeds}")
-        self.world, self.name, self.settings, self.seeds = world, name, settings, seeds
+        self.world, self.method, self.seeds = world, method, seeds
         self._searchers: list[Searcher] = []
 
     def run(self, k: int, budget: int) -> list[list[Hits]]:
@@ -194,7 +162,7 @@ class Seeds:
         runs: list[list[Hits]] = []
         for seed in range(self.seeds):
             if seed == len(self._searchers):
-                self._searchers.append(self.world.searcher(self.name, seed, **self.settings))
+                self._searchers.append(self.world.searcher(self.method, seed))
             runs.append(self.world.search(self._searchers[seed], k, budget))
             if seed == 1 and all(np.array_equal(a.scored, b.scored) for a, b in zip(*runs, strict=True)):
                 return runs[:1]
@@ -208,7 +176,13 @@ def per_query_recall(world: World, runs: Sequence[Sequence[Hits]], k: int) -> Fl
 
 
 def _record(
-    world: World, label: str, k: int, budget: int, runs: Sequence[Sequence[Hits]], settings: dict[str, Any]
+    world: World,
+    label: str,
+    k: int,
+    budget: int,
+    runs: Sequence[Sequence[Hits]],
+    method: Method,
+    chosen_by: str | None = None,
 ) -> Record:
     values = per_query_recall(world, runs, k)
     low, high = interval(values)
@@ -225,7 +199,7 @@ def _record(
             part: float(np.mean([getattr(hits.seconds, part) for hits in every]))
             for part in ("scorer", "fit", "select")
         },
-        settings=dict(settings),
+        settings={**method.settings, **({} if chosen_by is None else {"split_chosen_by": chosen_by})},
         seeds=len(runs),
         queries=len(values),
         per_query=values,
@@ -235,8 +209,7 @@ def _record(
 def _with_split(
     world: World,
     label: str,
-    name: str,
-    settings: dict[str, Any],
+    method: WithSplit,
     ks: Sequence[int],
     budgets: Sequence[int],
     seeds: int,
@@ -245,35 +218,31 @@ def _with_split(
     """ANNCUR's records, with its split given, tuned on held-out anchor queries, or chosen by the oracle."""
     if split not in ("tuned", "oracle") and not isinstance(split, float):
         raise InputError(f"split must be a number between 0 and 1, 'tuned' or 'oracle'; got {split!r}")
-    records = []
     candidates: Iterable[float] = SPLITS if isinstance(split, str) else [split]
     judges = [world]
-    if split == "tuned":
-        if name == "anncur":
-            judges = world.held_out()
-        else:
-            candidates = [0.5]  # item–item scores have no queries to hold out
+    if split == "tuned" and method.needs == ("anchors",):
+        judges = world.held_out()
+    elif split == "tuned":
+        candidates = [HALF]  # item–item scores have no queries to hold out
+    options = {share: method.with_settings({"split": share}) for share in candidates}
+    records = []
     for budget in budgets:
-        trials = {
-            s: [Seeds(judge, name, {**settings, "split": s}, seeds).run(max(ks), budget) for judge in judges]
-            for s in candidates
-        }
+        trials = {s: [Seeds(j, each, seeds).run(max(ks), budget) for j in judges] for s, each in options.items()}
         final = {s: runs[0] for s, runs in trials.items()} if judges[0] is world else {}
         for k in ks:
-
-            def quality(s: float, k: int = k, trials: dict[float, list[list[list[Hits]]]] = trials) -> float:
-                pairs = zip(judges, trials[s], strict=True)
-                return float(np.mean([per_query_recall(judge, runs, k).mean() for judge, runs in pairs]))
-
-            best = max(trials, key=quality)
+            values = {
+                s: np.mean([per_query_recall(j, found, k).mean() for j, found in zip(judges, runs, strict=True)])
+                for s, runs in trials.items()
+            }
+            best = max(values, key=lambda s: values[s])
             if best not in final:
-                final[best] = Seeds(world, name, {**settings, "split": best}, seeds).run(max(ks), budget)
-            chosen = {**settings, "split": best, "split_chosen_by": split if isinstance(split, str) else "user"}
-            records.append(_record(world, label, k, budget, final[best], chosen))
+                final[best] = Seeds(world, options[best], seeds).run(max(ks), budget)
+            chosen_by = split if isinstance(split, str) else "user"
+            records.append(_record(world, label, k, budget, final[best], options[best], chosen_by))
     return records
 
 
-def tuned_axn(world: World, settings: dict[str, Any], k: int, budgets: Sequence[int]) -> dict[str, Any]:
+def tuned_axn(world: World, method: AXN, k: int, budgets: Sequence[int]) -> Method:
     """α, β that bring the scorer's scores to the encoder's range, and λ for this k, all from anchor queries."""
     if world.anchors is None or world.anchor_query_vectors is None or world.vectors is None:
         raise InputError("tuning axn needs anchors, anchor_query_vectors and vectors")
@@ -281,12 +250,10 @@ def tuned_axn(world: World, settings: dict[str, Any], k: int, budgets: Sequence[
     # the encoder's space learns nothing from anchors: all of them are test queries here
     tuning = replace(world, test=world.anchors, query_vectors=world.anchor_query_vectors, anchors=None)
     budget = sorted(budgets)[len(budgets) // 2]
-
-    def value(mix: float) -> float:
-        trial = {**settings, "alpha": alpha, "beta": beta, "mix": mix}
-        return float(per_query_recall(tuning, Seeds(tuning, "axn", trial, 1).run(k, budget), k).mean())
-
-    return {"alpha": alpha, "beta": beta, "mix": max(MIXES, key=value)}
+    free = {"alpha": alpha, "beta": beta, "mix": 0.0}
+    options = [method.with_settings(_unless_told(method, **{**free, "mix": mix})) for mix in MIXES]
+    values = [per_query_recall(tuning, Seeds(tuning, each, 1).run(k, budget), k).mean() for each in options]
+    return options[int(np.argmax(values))]
 
 
 def normalisation(scores: Array, vectors: Space, query_vectors: Array, most: int = 100) -> tuple[float, float]:

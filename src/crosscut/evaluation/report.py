@@ -14,30 +14,27 @@ from rich.table import Table
 from crosscut.evaluation.replay import Report
 
 
-def recall_table(report: Report) -> Table:
-    """Recall of every method; one column per k and budget, the best of each in bold."""
-    columns = list(dict.fromkeys((record.k, record.budget) for record in report.records))
-    columns.sort()
-    rows = list(dict.fromkeys(record.method for record in report.records))
-    table = Table(title="Top-k-Recall at a budget of calls per query", caption=_caption(report))
-    table.add_column("method")
-    for k, budget in columns:
-        table.add_column(f"k={k}\nB={budget}", justify="right")
-    found = {(r.method, r.k, r.budget): r for r in report.records}
-    best = {column: max(record.recall for key, record in found.items() if key[1:] == column) for column in columns}
-    for method in rows:
+def recall_tables(report: Report) -> list[Table]:
+    """Recall of every method, a table for each k: one column per budget, the best of each in bold."""
+    return [_recall_table(report, k) for k in sorted({record.k for record in report.records})]
+
+
+def _recall_table(report: Report, k: int) -> Table:
+    found = {(r.method, r.budget): r for r in report.records if r.k == k}
+    budgets = sorted({budget for _, budget in found})
+    best = {size: max(r.recall for (_, budget), r in found.items() if budget == size) for size in budgets}
+    table = Table(title=f"share of the top {k} found", caption=_caption(report))
+    table.add_column("method", overflow="fold")
+    for budget in budgets:
+        table.add_column(f"{budget} calls", justify="right", no_wrap=True)
+    for method in dict.fromkeys(method for method, _ in found):
         cells = []
-        for column in columns:
-            record = found.get((method, *column))
-            if record is None:
-                cells.append("–")
-                continue
+        for budget in budgets:
+            record = found[method, budget]
             text = f"{record.recall:.3f}"
-            half = (record.high - record.low) / 2
-            text = f"[bold]{text}[/bold]" if record.recall == best[column] else text
-            cells.append(f"{text}\n[dim]±{half:.3f}[/dim]")
-        label = f"{method} (oracle split)" if _oracle(report, method) else method
-        table.add_row(label, *cells)
+            text = f"[bold]{text}[/bold]" if record.recall == best[budget] else text
+            cells.append(f"{text} [dim]±{(record.high - record.low) / 2:.3f}[/dim]")
+        table.add_row(f"{method} (oracle split)" if _oracle(report, method) else method, *cells)
     return table
 
 

@@ -17,9 +17,9 @@ from crosscut.errors import InputError
 from crosscut.evaluation.replay import SPLITS, per_query_recall
 from crosscut.evaluation.world import World
 from crosscut.measures import interval
+from crosscut.methods import ANNCUR
 from crosscut.search.estimators import softmax
-from crosscut.spaces.base import Array
-from crosscut.types import Floats, Positions
+from crosscut.types import Array, Floats, Positions
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,6 @@ def _oracle_recall(
     rng = np.random.default_rng(seed)
     count = max(1, round(split * budget))
     anchors = [oracle_anchors(np.asarray(row, dtype=np.float64), count, rule, mask, epsilon, rng) for row in world.test]
-    searcher = world.searcher("anncur", seed, split=split)
+    searcher = world.searcher(ANNCUR(split=split), seed)
     hits = world.search(searcher, k, budget, first_ids=anchors)
     return per_query_recall(world, [hits], k)

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
+from crosscut.methods import Method, Parts
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.hits import Hits
-from crosscut.search.searcher import Searcher
-from crosscut.spaces.base import Array, Space, as_space
+from crosscut.search.stopping import Stop
+from crosscut.searcher import Searcher
+from crosscut.spaces.base import Space, as_space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
+from crosscut.types import Array, Positions
 
-NEEDS_ANCHORS = ("anncur", "adacur")
-NEEDS_ITEMS = ("fixed-item", "item-cur")
+WAYS = {
+    "encoder": "give vectors, the item vectors of a dual encoder (n × d)",
+    "anchors": "give anchors, the scores of anchor queries with every item (k_q × n)",
+    "factors": "a replay has none, use crosscut.Searcher(…, space=factors)",
+    "item_scores": "give item_scores (k_ind × n) and item_anchors (k_ind)",
+    "words": "give words, the scores of BM25 or TF-IDF (q × n)",
+    "n": "the items must be countable",
+}
+"""How somebody with a replay provides the parts of a method."""
+
+
+@dataclass(frozen=True)
+class KnownWords:
+    """A retriever of texts whose scores are known; its query is a row number, as that of `MatrixScorer`."""
+
+    scored: Array  # (q × n)
+
+    def scores(self, query: str) -> npt.NDArray[np.float32]:
+        return np.array(self.scored[int(query)], dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -31,30 +52,36 @@ class World:
     anchor_query_vectors: Array | None = None  # (k_q × d)
     item_scores: Array | None = None  # (k_ind × n)
     item_anchors: Array | None = None  # (k_ind)
+    words: Array | None = None  # (q × n) scores of a retriever of texts
 
-    def searcher(self, method: str, seed: int = 0, **settings: Any) -> Searcher:
+    @cached_property
+    def parts(self) -> Parts:
+        """What methods are made from."""
+        items = None
+        if self.item_scores is not None and self.item_anchors is not None:
+            items = ItemScores(self.item_scores, self.item_anchors)
+        anchors = None if self.anchors is None else CUR(self.anchors)
+        words = None if self.words is None else KnownWords(self.words)
+        n = self.test.shape[1]
+        return Parts(self.vectors, anchors, item_scores=items, words=words, n=n, ways=WAYS)
+
+    def searcher(self, method: str | Method, seed: int = 0) -> Searcher:
         """A searcher of this world's test queries."""
-        space: Space | None = None
-        if method in NEEDS_ITEMS:
-            if self.item_scores is None or self.item_anchors is None:
-                raise InputError(f"{method} needs item_scores (k_ind × n) and item_anchors (k_ind)")
-            space = ItemScores(self.item_scores, self.item_anchors)
-        elif method in NEEDS_ANCHORS or method == "crosscut":
-            if self.anchors is not None:
-                space = CUR(self.anchors)
-            elif method in NEEDS_ANCHORS:
-                raise InputError(f"{method} needs anchors: scores of anchor queries with every item (k_q × n)")
-        if method == "axn" and self.vectors is None and self.anchors is not None:
-            space = CUR(self.anchors)
-        return Searcher(
-            MatrixScorer(self.test), vectors=self.vectors, space=space, method=method, seed=seed, **settings
-        )
+        return Searcher(MatrixScorer(self.test), method=method, parts=replace(self.parts, seed=seed))
 
-    def search(self, searcher: Searcher, k: int, budget: int, **how: Any) -> list[Hits]:
+    def search(
+        self,
+        searcher: Searcher,
+        k: int,
+        budget: int | None,
+        *,
+        first_ids: Sequence[Positions] | None = None,
+        stop: Stop | None = None,
+    ) -> list[Hits]:
         """Search every test query."""
         queries = range(len(self.test))
         vectors = self.query_vectors if self.vectors is not None else None
-        return searcher.search_many(queries, k, budget, query_vectors=vectors, **how)
+        return searcher.search_many(queries, k, budget, query_vectors=vectors, first_ids=first_ids, stop=stop)
 
     def held_out(self, folds: int = 4, share: float = 0.1, seed: int = 0) -> list[World]:
         """Worlds whose test queries are a tenth of the anchor queries, held out of the anchors: for tuning."""
@@ -73,6 +100,7 @@ class World:
                     self,
                     test=self.anchors[held],
                     anchors=self.anchors[rest],
+                    words=None,
                     query_vectors=None if vectors is None else vectors[held],
                     anchor_query_vectors=None if vectors is None else vectors[rest],
                 )
@@ -88,6 +116,7 @@ def make_world(
     anchor_query_vectors: npt.ArrayLike | None = None,
     item_scores: npt.ArrayLike | None = None,
     item_anchors: npt.ArrayLike | None = None,
+    words: npt.ArrayLike | None = None,
 ) -> World:
     """A world whose parts fit together, or an error that says which do not."""
 
@@ -105,15 +134,17 @@ def make_world(
         array(anchor_query_vectors),
         array(item_scores),
         array(item_anchors),
+        array(words),
     )
     queries, items = matrix.shape
     for name, part, axis, size in (
         ("anchors", world.anchors, 1, items),
         ("query vectors", world.query_vectors, 0, queries),
         ("item scores", world.item_scores, 1, items),
+        ("scores of words", world.words, 1, items),
     ):
         if part is not None and part.shape[axis] != size:
-            what = "items" if axis or name == "item scores" else "queries"
+            what = "items" if axis else "queries"
             raise InputError(f"the {name} have shape {part.shape}, and the test matrix has {size} {what}")
     if world.vectors is not None and world.vectors.n != items:
         raise InputError(f"{world.vectors.n} item vectors for {items} items of the test matrix")

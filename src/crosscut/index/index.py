@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,12 @@ from crosscut.errors import InputError, ScorerError
 from crosscut.index import folder as on_disk
 from crosscut.index.items import Filter, Source, as_items
 from crosscut.index.kept import read_state, same_model, write_state
-from crosscut.index.making import Progress, distinct, encoded, exhaustive, factorized
-from crosscut.index.state import FirstChoice, State
+from crosscut.index.making import distinct, encoded, exhaustive, factorized
+from crosscut.index.options import ManyQueries, OneQuery, Options
+from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
+from crosscut.methods import Method, methods, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.meter import Halt, ScoreCache
@@ -33,8 +35,9 @@ from crosscut.scores.cache import StoreCache
 from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
-from crosscut.search.searcher import checked_deadline
-from crosscut.search.stopping import Patience
+from crosscut.search.stopping import Patience, Stop
+from crosscut.searcher import checked_deadline
+from crosscut.types import Progress
 
 ANCHORS = 200
 PER_QUERY = 100
@@ -62,18 +65,14 @@ class Index:
         encoder: DualEncoder | None,
         encoder_name: str | None,
         queries: Sequence[str] = (),
-        method: str = "crosscut",
-        first: FirstChoice = "auto",
-        settings: dict[str, Any] | None = None,
+        method: str | Method = "crosscut",
     ) -> None:
         self._state = state
         self.scorer = scorer
         self.encoder = encoder
         self._names = {"scorer": scorer_name, "encoder": encoder_name}
         self.anchor_queries = list(queries)
-        self.method = method
-        self.first: FirstChoice = first
-        self.settings = dict(settings or {})
+        self.method = parse(method)
         self.stop: Patience | None = None
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
@@ -97,7 +96,7 @@ class Index:
         space: SpaceName = "auto",
         per_query: int = PER_QUERY,
         bm25: bool = True,
-        method: str = "crosscut",
+        method: str | Method = "crosscut",
         cache: ScoreCache | None = None,
         store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
@@ -181,44 +180,55 @@ class Index:
             index._state = state.clustered()
         if isinstance(cache, StoreCache):
             cache.flush()
-        index._state.searcher(method, "auto", {})  # a method that cannot work here says so now
+        index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
 
     # -- searching -----------------------------------------------------------------------------------------------
 
-    def search(self, query: str, k: int = 10, budget: int | None = 100, **how: Any) -> Hits:
-        """The k best items for one query, with at most `budget` calls of the scorer; see `search_many`."""
-        if "query_vector" in how:
-            how["query_vectors"] = [how.pop("query_vector")]
-        if how.get("first_ids") is not None:
-            how["first_ids"] = [how["first_ids"]]
-        return self.search_many([query], k, budget, **how)[0]
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        budget: int | None = None,
+        *,
+        first_ids: Sequence[str] | None = None,
+        query_vector: npt.ArrayLike | None = None,
+        **options: Unpack[Options],
+    ) -> Hits:
+        """The k best items for one query, with at most `budget` calls of the scorer (100); see `search_many`."""
+        return self.search_many(
+            [query],
+            k,
+            budget,
+            first_ids=None if first_ids is None else [first_ids],
+            query_vectors=None if query_vector is None else [query_vector],
+            **options,
+        )[0]
 
     def search_many(
         self,
         queries: Sequence[str],
         k: int = 10,
-        budget: int | None = 100,
+        budget: int | None = None,
         *,
-        method: str | None = None,
-        first: FirstChoice | None = None,
+        method: str | Method | None = None,
         filter: Filter | None = None,
-        stop: Patience | None = None,
+        stop: Stop | None = None,
         target_recall: float | None = None,
         deadline: float | None = None,
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
-        keep_predictions: bool = False,
+        trace: bool = False,
         halts: Sequence[Halt] | None = None,
-        **settings: Any,
     ) -> list[Hits]:
         """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
 
         Parameters
         ----------
-        method, first, settings
-            Instead of the index's own: a named method, its round one (`auto`, `dense`, `lexical`, `union`, `random`)
-            and its settings (`rounds`, `mix`, …).
+        budget
+            None: 100 calls, or every item for `exact`.
+        method
+            Instead of the index's own: a name with settings, `"axn@rounds=10,first=lexical"`, or a `Method`.
         filter
             Conditions on metadata, or a predicate on items; respected in every round.
         stop
@@ -230,7 +240,7 @@ class Index:
             Seconds after which no further batch of calls is made.
         first_ids
             Items for round one, from elsewhere.
-        keep_predictions
+        trace
             Keep every round's predictions in `hits.trace`, for plots.
         halts
             One function a query, asked before every batch of its calls: a reason ends that search.
@@ -242,16 +252,11 @@ class Index:
             if not isinstance(query, str):
                 raise InputError(f"a query is a text; got {query!r}")
         state = self._state
-        own = method is None or method == self.method
-        rule: Patience | TargetRecall | None = stop or (self.stop if own else None)
+        chosen = self.method if method is None else parse(method)
+        rule: Stop | None = stop or (self.stop if chosen == self.method else None)
         if target_recall is not None:
-            rule = self._expecting(target_recall, own, stop)
-            settings["rounds"] = max(2, (budget or 0) // rule.model.step)
-        searcher = state.searcher(
-            method or self.method,
-            first or (self.first if own else "auto"),
-            {**(self.settings if own else {}), **settings},
-        )
+            rule = self._expecting(target_recall, chosen, stop)
+            chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
         if query_vectors is None and self.encoder is not None and state.vectors is not None and queries:
             query_vectors = self.encoder.encode_queries(queries)
         given = None
@@ -260,7 +265,7 @@ class Index:
             given = [None if ids is None else [_place(places, id) for id in ids] for ids in first_ids]
         allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
         try:
-            found = searcher.search_many(
+            found = state.searcher(chosen).search_many(
                 queries,
                 k,
                 budget,
@@ -269,7 +274,7 @@ class Index:
                 allow=None if allow.all() else allow,
                 stop=rule,
                 deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
-                keep_predictions=keep_predictions,
+                trace=trace,
                 halts=halts,
             )
         except ScorerError as error:
@@ -277,15 +282,22 @@ class Index:
             raise
         return [_with_ids(hits, state.items) for hits in found]
 
-    def _expecting(self, target: float, own: bool, stop: Patience | None) -> TargetRecall:
+    def _expecting(self, target: float, method: Method, stop: Stop | None) -> TargetRecall:
         if stop is not None:
             raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
-        if self.recall_model is None or not own:
+        if self.recall_model is None or method != self.method:
+            notes = "; ".join((self.tuned or {}).get("notes", [])) if method == self.method else ""
             raise InputError(
-                f"target_recall={target} needs a calibration for method {self.method!r}: call index.tune(queries, k, "
-                "budget) first, and search with the method it chose"
+                f"target_recall={target} needs a calibration for method {method}: call index.tune(queries, k, "
+                f"budget) first, and search with the method it chose{f' ({notes})' if notes else ''}"
             )
         return TargetRecall(self.recall_model, target)
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods that this index can be searched with."""
+        parts = self._state.parts
+        return [name for name, method in methods().items() if method().missing(parts) is None]
 
     def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
         """The calls that `tune` would make at most: none for anchor queries, every item for any other."""
@@ -300,6 +312,7 @@ class Index:
         k: int = 10,
         budget: int = 100,
         *,
+        methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
         progress: Progress | None = None,
     ) -> Tuning:
@@ -310,6 +323,8 @@ class Index:
         queries
             Train queries; the first hundred are scored with every item, which `tuning_calls(queries)` tells
             beforehand (known scores in the cache are free). None takes the anchor queries, whose scores are known.
+        methods
+            What is tried; None: every method that can work on this index.
         max_calls
             Refuse to spend more than this.
         """
@@ -337,21 +352,24 @@ class Index:
         def folds(count: int) -> list[Fold]:
             return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
 
-        report = choose(folds, k, budget, spent, progress)
-        self.method, self.first, self.settings = report.chosen.method, report.chosen.first, report.chosen.settings
+        candidates = None if methods is None else [parse(method) for method in methods]
+        report = choose(folds, k, budget, spent, candidates, progress)
+        self.method = report.chosen.method
         self.stop = None if report.patience is None else Patience(report.patience)
         self.recall_model, self.tuned = report.model, report.json()
         return report
 
-    async def search_async(self, query: str, k: int = 10, budget: int | None = 100, **how: Any) -> Hits:
+    async def search_async(
+        self, query: str, k: int = 10, budget: int | None = None, **options: Unpack[OneQuery]
+    ) -> Hits:
         """`search`, beside other work of an event loop."""
-        return await asyncio.to_thread(self.search, query, k, budget, **how)
+        return await asyncio.to_thread(partial(self.search, query, k, budget, **options))
 
     async def search_many_async(
-        self, queries: Sequence[str], k: int = 10, budget: int | None = 100, **how: Any
+        self, queries: Sequence[str], k: int = 10, budget: int | None = None, **options: Unpack[ManyQueries]
     ) -> list[Hits]:
         """`search_many`, beside other work of an event loop."""
-        return await asyncio.to_thread(self.search_many, queries, k, budget, **how)
+        return await asyncio.to_thread(partial(self.search_many, queries, k, budget, **options))
 
     def preload(self) -> None:
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
@@ -460,9 +478,7 @@ class Index:
             "items": len(self._state.items),
             "scorer": told("scorer", self.scorer),
             "encoder": told("encoder", self.encoder),
-            "method": self.method,
-            "first": self.first,
-            "settings": self.settings,
+            "method": str(self.method),
             "patience": None if self.stop is None else self.stop.rounds,
             "tuned": self.tuned,
             "seed": self._state.seed,
@@ -512,8 +528,6 @@ class Index:
             encoder_name=_name(encoder) if encoder is not None else (manifest["encoder"] or {}).get("name"),
             queries=queries,
             method=manifest["method"],
-            first=manifest["first"],
-            settings=manifest["settings"],
         )
         index.build_calls = manifest["build_calls"]
         index.stop = None if manifest["patience"] is None else Patience(manifest["patience"])
@@ -552,7 +566,7 @@ class Index:
 
     def __repr__(self) -> str:
         anchors = f", {len(self.anchor_queries)} anchor queries" if self.anchor_queries else ""
-        return f"Index({len(self)} items, scorer={self.scorer!r}, method={self.method!r}{anchors})"
+        return f"Index({len(self)} items, scorer={self.scorer!r}, method={str(self.method)!r}{anchors})"
 
 
 def _name(model: Any) -> str | None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.flat import top_items
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
 from crosscut.index.state import State
 from crosscut.scorers.meter import Account, Meter
 from crosscut.spaces.factorization import Factors, factorize
-from crosscut.spaces.sparse import items_per_query, score_pairs, top_items
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+from crosscut.spaces.sparse import items_per_query, score_pairs
+from crosscut.types import Progress
 
 
 def exhaustive(

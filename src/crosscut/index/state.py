@@ -9,32 +9,39 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann import clusters
+from crosscut.ann.clustered import SMALL
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.index.items import Columns
 from crosscut.linalg.arrays import finite
+from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
-from crosscut.search import candidates
-from crosscut.search.first import Dense, Drawn, Filled, FirstStage, Lexical, Union
-from crosscut.search.searcher import Searcher
-from crosscut.spaces.base import Space, Vectors
+from crosscut.searcher import Searcher
+from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
 
-FirstChoice = Literal["auto", "dense", "lexical", "union", "random"]
-TAKES_FIRST = ("rnr", "adacur", "axn", "crosscut")
-NEEDS_ANCHORS = ("anncur", "adacur")
+SEARCHERS = 16  # of different methods or settings, kept
+WAYS = {
+    "encoder": "build the index with an encoder",
+    "anchors": "build the index with train queries (queries=…)",
+    "factors": "build the index with train queries and space='als', 'transductive' or 'inductive'",
+    "item_scores": "an index keeps none, use crosscut.Searcher(…, space=ItemScores(…))",
+    "words": "build the index with bm25=True",
+    "n": "the items must be countable",
+}
+"""How somebody with an index provides the parts of a method."""
 
 
 class Texts(Sequence[str]):
@@ -66,7 +73,7 @@ class State:
     factors: Factors | None = None  # (n × d) of a sparse score matrix
     cache: ScoreCache | None = None
     seed: int = 0
-    _searchers: dict[tuple[Any, ...], Searcher] = field(default_factory=dict, repr=False)
+    _searchers: dict[Method, Searcher] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @cached_property
@@ -101,7 +108,7 @@ class State:
 
     def clustered(self) -> State:
         """With lists of its vectors, if there are enough of them that rounds should not read them all."""
-        if self.vectors is None or len(self.items) < candidates.SMALL:
+        if self.vectors is None or len(self.items) < SMALL:
             return self
         finite(self.vectors, "vectors")
         centroids, home = clusters.partition(self.vectors, seed=self.seed)
@@ -133,47 +140,30 @@ class State:
             **parts,
         )
 
-    def searcher(self, method: str, first: FirstChoice, settings: dict[str, Any]) -> Searcher:
-        """The searcher of a method, made once."""
+    @cached_property
+    def parts(self) -> Parts:
+        """What methods are made from."""
+        return Parts(
+            encoder=self.encoder_space,
+            anchors=self.anchor_space,
+            factors=self.factors,
+            words=self.bm25,
+            n=len(self.items),
+            seed=self.seed,
+            ways=WAYS,
+        )
+
+    def searcher(self, method: Method) -> Searcher:
+        """The searcher of a method, made once; the last few are kept."""
         if self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
-        key = (method, first, *sorted(settings.items()))
         with self._lock:
-            if key not in self._searchers:
-                if method in TAKES_FIRST:
-                    settings = {"first": self.first_stage(first), **settings}
-                if method == "axn" and self.factors is not None:  # scores as the factors were fitted to them
-                    normal = self.factors.normalisation
-                    settings = {"alpha": normal.alpha, "beta": normal.beta, **settings}
-                self._searchers[key] = Searcher(
-                    self.scorer,
-                    vectors=self.encoder_space,
-                    space=self._space(method),
-                    method=method,
-                    texts=Texts(self.items),
-                    n=len(self.items),
-                    cache=self.cache,
-                    seed=self.seed,
-                    **settings,
+            known = self._searchers.pop(method, None)
+            if known is None:
+                known = Searcher(
+                    self.scorer, method=method, texts=Texts(self.items), cache=self.cache, parts=self.parts
                 )
-            return self._searchers[key]
-
-    def _space(self, method: str) -> Space | None:
-        """What a method searches beside the encoder's vectors."""
-        if method in NEEDS_ANCHORS:
-            return self.anchor_space
-        if method == "crosscut":
-            return self.anchor_space or self.factors
-        return self.factors if method == "axn" else None
-
-    def first_stage(self, first: FirstChoice) -> FirstStage:
-        """Round one: by query vector, by words, by both in turn, or by chance."""
-        dense = None if self.encoder_space is None else Dense(self.encoder_space)
-        lexical = None if self.bm25 is None else Lexical(self.bm25)
-        if first not in ("auto", "dense", "lexical", "union", "random"):
-            raise InputError(f"first takes auto, dense, lexical, union or random; got {first!r}")
-        if (first == "dense" and dense is None) or (first == "lexical" and lexical is None):
-            raise InputError(f"first={first!r} asks for what this index was built without; use first='auto'")
-        wanted = {"dense": (dense,), "lexical": (lexical,), "random": ()}.get(first, (dense, lexical))
-        stages = tuple(stage for stage in wanted if stage is not None)
-        return Filled(Union(stages), Drawn())
+            self._searchers[method] = known  # the latest stands last
+            if len(self._searchers) > SEARCHERS:
+                self._searchers.pop(next(iter(self._searchers)))
+            return known

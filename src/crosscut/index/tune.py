@@ -17,20 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.index.state import NEEDS_ANCHORS, TAKES_FIRST, FirstChoice, State
+from crosscut.index.state import State
 from crosscut.measures import interval, recall
+from crosscut.methods import Crosscut, Method, methods
+from crosscut.methods.rounds import InRounds
 from crosscut.scorers.base import Request
 from crosscut.search.hits import Hits
 from crosscut.search.recall import TARGETS, Path, RecallModel, calibrate, path_of
-from crosscut.search.stopping import Patience
-from crosscut.types import Floats, Positions
-
-Told = Callable[[str, int, int], None]
+from crosscut.search.stopping import Patience, Stop
+from crosscut.types import Floats, Positions, Progress
 
 CHOOSING_FOLDS = 4
 CALIBRATION_FOLDS = 8
 MOST = 100
 """Train queries looked at."""
+CALIBRATED = 20
+"""Train queries that `target_recall` is calibrated on, at least."""
 LOSS = 0.005
 """Recall that patience may cost."""
 
@@ -39,19 +41,14 @@ LOSS = 0.005
 class Trial:
     """One candidate on the train queries."""
 
-    method: str
-    first: FirstChoice
-    settings: dict[str, Any]
+    method: Method
     recall: float
     low: float
     high: float
     error: float  # standard error of the mean
 
-    @property
-    def name(self) -> str:
-        told = [f"first={self.first}"] if self.first != "auto" else []
-        told += [f"{name}={value:g}" for name, value in self.settings.items()]
-        return self.method + (f"@{','.join(told)}" if told else "")
+    def json(self) -> dict[str, Any]:
+        return {**vars(self), "method": str(self.method)}
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,14 @@ class Tuning:
     patience_calls: float | None
     targets: tuple[Target, ...] = ()
     model: RecallModel | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()  # what was left out, and why
 
     def json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
         plain = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        plain["trials"] = [{"name": trial.name, **vars(trial)} for trial in self.trials]
-        plain["chosen"] = {"name": self.chosen.name, **vars(self.chosen)}
+        plain["trials"] = [trial.json() for trial in self.trials]
+        plain["chosen"] = self.chosen.json()
+        plain["notes"] = list(self.notes)
         plain["targets"] = [vars(target) for target in self.targets]
         plain["model"] = None if self.model is None else self.model.json()
         return plain
@@ -114,10 +113,10 @@ class Fold:
     vectors: npt.NDArray[Any] | None  # (q × d)
     truth: npt.NDArray[Any]  # (q × n)
 
-    def search(self, method: str, first: FirstChoice, settings: dict[str, Any], k: int, budget: int) -> list[Hits]:
-        searcher = self.state.searcher(method, first, settings)
+    def search(self, method: Method, k: int, budget: int, stop: Stop | None = None) -> list[Hits]:
         allow = None if self.state.alive.all() else self.state.alive
-        return searcher.search_many(self.queries, k, budget, query_vectors=self.vectors, allow=allow)
+        searcher = self.state.searcher(method)
+        return searcher.search_many(self.queries, k, budget, query_vectors=self.vectors, allow=allow, stop=stop)
 
     def recalls(self, found: Sequence[Hits], k: int) -> list[float]:
         """Share of each query's true top k that was scored; what is removed is not there."""
@@ -160,60 +159,48 @@ def tune(
     k: int,
     budget: int,
     calls: int,
-    told: Told | None = None,
+    candidates: Sequence[Method] | None = None,
+    progress: Progress | None = None,
 ) -> Tuning:
-    """The best choice of parts at (k, budget); `make_folds(count)` gives the train queries in folds."""
+    """The best choice of parts at (k, budget); `make_folds(count)` gives the train queries in folds.
+
+    `candidates` are tried instead of every method that can work on this index.
+    """
     folds = make_folds(CHOOSING_FOLDS)
-    state = folds[0].state
+    parts = folds[0].state.parts
+    if candidates is None:
+        known = [kind() for name, kind in methods().items() if kind.tried and name != Crosscut.name]
+        candidates = [method for method in (Crosscut(), *known) if method.missing(parts) is None]
     trials: list[Trial] = []
 
-    def attempt(method: str, first: FirstChoice = "auto", **settings: Any) -> Trial:
-        shares = np.array([s for f in folds for s in f.recalls(f.search(method, first, settings, k, budget), k)])
+    def attempt(method: Method) -> Trial:
+        shares = np.array([share for fold in folds for share in fold.recalls(fold.search(method, k, budget), k)])
         low, high = interval(shares)
         error = float(shares.std() / np.sqrt(len(shares)))
-        trials.append(Trial(method, first, settings, float(shares.mean()), low, high, error))
-        if told is not None:
-            told("trying methods and settings", len(trials), 16)
+        trials.append(Trial(method, float(shares.mean()), low, high, error))
+        if progress is not None:
+            progress(f"trying {method}", len(trials), len(candidates) + 10)
         return trials[-1]
 
-    names = ["crosscut", *(m for m in NEEDS_ANCHORS if state.anchors is not None)]
-    names += ["axn"] * (state.vectors is not None) + ["rnr"]
-    best = _best_trial([attempt(name) for name in names])
-    for setting, values in _grid(best.method, state).items():
-        options = [best]
-        for value in values:
-            if setting == "first":
-                options.append(attempt(best.method, value, **best.settings))
-            else:
-                options.append(attempt(best.method, best.first, **{**best.settings, setting: value}))
-        best = _best_trial(options)
+    best = _best_trial([attempt(method) for method in candidates])
+    for setting, values in best.method.grid(parts).items():
+        options = [best.method.with_settings({setting: value}) for value in values]
+        best = _best_trial([best, *map(attempt, options)])
     patience, patience_recall, patience_calls = _patience(folds, best, k, budget)
     model: RecallModel | None = None
     targets: tuple[Target, ...] = ()
+    notes: list[str] = []
     queries = sum(len(fold.queries) for fold in folds)
-    if "rounds" in _grid(best.method, state) and queries >= 20:
-        if told is not None:
-            told("calibrating target_recall", 15, 16)
-        model, targets = _targets(make_folds(CALIBRATION_FOLDS), best, k, budget)
-    return Tuning(
-        k, budget, queries, calls, tuple(trials), best, patience, patience_recall, patience_calls, targets, model
-    )
-
-
-def _grid(method: str, state: State) -> dict[str, tuple[Any, ...]]:
-    """What is tried of a method, one setting after another."""
-    grid: dict[str, tuple[Any, ...]] = {}
-    if method in ("crosscut", "axn", "adacur"):
-        grid["rounds"] = (5, 20) if method == "crosscut" else (10, 20)
-    if method in TAKES_FIRST:
-        grid["first"] = (*["dense"] * (state.vectors is not None), *["lexical"] * (state.bm25 is not None))
-    if method == "crosscut":
-        grid |= {"ridge": (0.3, 3.0), "stretch": (1.0, 10.0)}
-    if method == "axn":
-        grid["mix"] = (0.3, 0.8)
-    if method == "anncur":
-        grid["split"] = (0.3, 0.7)
-    return grid
+    if not isinstance(best.method, InRounds):
+        notes.append(f"target_recall was not calibrated: {best.method} makes one round")
+    elif queries < CALIBRATED:
+        notes.append(f"target_recall was not calibrated: {queries} train queries, {CALIBRATED} are needed")
+    else:
+        if progress is not None:
+            progress("calibrating target_recall", len(trials), len(trials) + 1)
+        model, targets = _targets(make_folds(CALIBRATION_FOLDS), best.method, k, budget)
+    chosen = (tuple(trials), best, patience, patience_recall, patience_calls, targets, model, tuple(notes))
+    return Tuning(k, budget, queries, calls, *chosen)
 
 
 def _best_trial(trials: Sequence[Trial]) -> Trial:
@@ -227,11 +214,7 @@ def _patience(folds: Sequence[Fold], best: Trial, k: int, budget: int) -> tuple[
         shares: list[float] = []
         calls: list[int] = []
         for fold in folds:
-            searcher = fold.state.searcher(best.method, best.first, best.settings)
-            allow = None if fold.state.alive.all() else fold.state.alive
-            found = searcher.search_many(
-                fold.queries, k, budget, query_vectors=fold.vectors, allow=allow, stop=Patience(rounds)
-            )
+            found = fold.search(best.method, k, budget, Patience(rounds))
             shares += fold.recalls(found, k)
             calls += [hits.calls for hits in found]
         if np.mean(shares) >= best.recall - LOSS and np.mean(calls) <= 0.9 * budget:
@@ -239,12 +222,12 @@ def _patience(folds: Sequence[Fold], best: Trial, k: int, budget: int) -> tuple[
     return None, None, None
 
 
-def _targets(folds: Sequence[Fold], best: Trial, k: int, budget: int) -> tuple[RecallModel, tuple[Target, ...]]:
+def _targets(folds: Sequence[Fold], method: Method, k: int, budget: int) -> tuple[RecallModel, tuple[Target, ...]]:
     step = max(5, k // 5)
-    settings = {**best.settings, "rounds": max(2, budget // step)}
+    method = method.with_settings({"rounds": max(2, budget // step)})
     paths: list[Path] = []
     for fold in folds:
-        for row, hits in enumerate(fold.search(best.method, best.first, settings, k, budget)):
+        for row, hits in enumerate(fold.search(method, k, budget)):
             paths.append(path_of(hits, np.where(fold.state.alive, fold.truth[row], -np.inf), k))
     model = calibrate(paths, k, step)
     fixed = _fixed(paths)

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.flat import best
+from crosscut.ann.flat import masked
 from crosscut.datasets.records import TITLE_MARK
 from crosscut.errors import InputError
 from crosscut.linalg.products import product
+from crosscut.linalg.top import ranked
+from crosscut.retrievers.first import FirstRequest, FirstStage
 from crosscut.types import NO_HANDLES, Positions
-
-if TYPE_CHECKING:
-    from crosscut.search.walk import Walk
 
 SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 BATCH = 1 << 24  # view scores held at a time: 64 MiB of float32
@@ -65,7 +64,7 @@ def views(text: str, split: Callable[[str], list[str]], *, most: int = 15) -> li
     return [text, *(f"{title}{mark}{part}" for part in parts)][:most]
 
 
-class MultiView:
+class MultiView(FirstStage):
     """Items with several vectors each.
 
     Parameters
@@ -124,26 +123,17 @@ class MultiView:
 
     def rank(self, query_vectors: npt.ArrayLike, k: int) -> list[Positions]:
         """Positions of each query's k best items, best first; ties go to the lower position."""
-        return [_top(row, k) for row in self.scores(query_vectors)]
+        return [ranked(row, k) for row in self.scores(query_vectors)]
 
-    def pick(self, walks: Sequence[Walk], counts: Sequence[int], taken: Sequence[Positions], n: int) -> list[Positions]:
+    def pick(self, requests: Sequence[FirstRequest]) -> list[Positions]:
         """As a first stage: the best items of each query's vector, in the space of the views."""
-        if n != self.n:
-            raise InputError(f"the views are of {self.n} items and the search has {n}")
-        picks: list[Positions] = []
-        for walk, count, gone in zip(walks, counts, taken, strict=True):
-            if not count:
-                picks.append(NO_HANDLES)
-                continue
-            if walk.vector is None:
-                raise InputError("a multi-view first stage ranks by the query vector, and this query has none")
-            picks.append(_top(walk.mask(self.scores(walk.vector[None])[0], gone), count))
-        return picks
+        return [self._best(request) if request.count else NO_HANDLES for request in requests]
+
+    def _best(self, request: FirstRequest) -> Positions:
+        if request.vector is None:
+            raise InputError("a multi-view first stage ranks by the query vector, and this query has none")
+        values = self.scores(request.vector[None])[0]
+        return ranked(masked(values, request.exclude, request.within), request.count)
 
     def __repr__(self) -> str:
         return f"MultiView({self.n} items, {len(self.vectors)} views, d={self.d})"
-
-
-def _top(values: npt.NDArray[Any], count: int) -> Positions:
-    places = best(values, count)
-    return places[np.lexsort((places, -values[places]))][:count]

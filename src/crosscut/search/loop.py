@@ -6,34 +6,37 @@
             scores += scorer(query, next)            # the only expensive line
     return the best k of what was scored, by exact score
 
-A method is a `Plan`: a choice of parts. All queries of a batch advance together, and the calls of a round go to the
+A method is a `Plan`: a choice of parts. Items are handles, and the loop does not know how many there are: positions in
+memory, or what a store has shown so far. All queries of a batch advance together, and the calls of a round go to the
 scorer as one batch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.flat import predictions, rerank, slack_for
+from crosscut.ann.base import Ask, Found, Pool, TopK
+from crosscut.ann.flat import Flat, masked, rerank
+from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
 from crosscut.linalg.products import LARGE, share
+from crosscut.retrievers.first import Drawn, FirstStage
 from crosscut.scorers.meter import Meter
-from crosscut.search.candidates import Candidates, candidates
 from crosscut.search.estimators import Estimator
-from crosscut.search.first import Drawn, FirstStage
 from crosscut.search.hits import Round, Seconds
+from crosscut.search.query import QueryState
 from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
-from crosscut.search.walk import Walk
 from crosscut.spaces.base import Space
-from crosscut.types import Floats, Positions
+from crosscut.types import Array, Floats, Handles, Positions
+
+POOL = 2000  # items drawn for a rule that wants to see all predictions, where not all can be had
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,11 @@ class Offset:
 class Plan:
     """The parts of a method.
 
-    Without an `estimator` and its `space`, there is one round. `index` finds the top of a round without predicting
-    every item; when not given, the one that the space brings along, if it does.
+    Without an `estimator` and its `space`, there is one round. `topk` finds the top of a round; when not given, the
+    index or store that the space brings along, or every item is read. `pool` is what chance draws from.
     """
 
-    n: int
+    pool: Pool
     first: FirstStage
     schedule: Schedule
     space: Space | None = None
@@ -67,187 +70,169 @@ class Plan:
     selection: Selection = field(default_factory=Top)
     offset: Offset = field(default_factory=Offset)
     shortlist: int | None = None  # S: every round stays within the first stage's top S
-    index: Candidates | None = None
+    topk: TopK | None = None
 
     def __post_init__(self) -> None:
-        if self.index is None and self.space is not None:
-            object.__setattr__(self, "index", candidates(self.space, self.offset.base))
+        if self.topk is None and self.space is not None:
+            object.__setattr__(self, "topk", topk_of(self.space, self.offset.base))
         if self.shortlist is not None and self.shortlist < 1:
             raise InputError(f"a shortlist holds at least 1 item; got {self.shortlist}")
         if self.schedule.rounds > 1 and (self.space is None or self.estimator is None):
             raise InputError(f"{self.schedule.rounds} rounds need a space and an estimator; without them there is 1")
 
 
-def run(plan: Plan, walks: Sequence[Walk], meter: Meter, k: int, *, keep: bool = False) -> None:
-    """Take every walk through its rounds, to a stop. With `keep`, each round keeps its predictions of all items."""
-    for walk in walks:
+def run(plan: Plan, queries: Sequence[QueryState], meter: Meter, k: int, *, trace: bool = False) -> None:
+    """Take every query through its rounds, to a stop. With `trace`, each round keeps its predictions of all items."""
+    for query in queries:
         if plan.space is not None and plan.estimator is not None:
-            walk.fit = plan.estimator.start(plan.space, walk.vector)
-        if not walk.open(plan.n):
-            walk.stop = "exhausted"
+            query.fit = plan.estimator.start(plan.space, query.vector)
+        query.size = plan.pool.count(query.within)
+        if query.size == 0:
+            query.stop = "exhausted"
     if plan.shortlist is not None:
-        _shorten(plan, plan.shortlist, [walk for walk in walks if walk.stop is None])
-    sizes = plan.schedule.sizes(max((walk.account.budget for walk in walks), default=0))
+        _shorten(plan, plan.shortlist, [query for query in queries if query.stop is None])
+    sizes = plan.schedule.sizes(max((query.account.budget for query in queries), default=0))
     for number, size in enumerate(sizes):
-        active = [walk for walk in walks if walk.stop is None]
+        active = [query for query in queries if query.stop is None]
         if not active:
             return
         last = number == len(sizes) - 1
-        counts = [walk.account.left if last else min(size, walk.account.left) for walk in active]
-        choices = _later_round(plan, active, counts, keep) if number else _first_round(plan, active, counts, last)
-        wanted = [j for j, walk in enumerate(active) if not _enough(walk, choices[j])]
-        active, choices = [active[j] for j in wanted], [choices[j] for j in wanted]
-        if not active:
-            return
-        _score(meter, active, choices)
-        for walk in active:
-            walk.stop = _why_stop(plan, walk, meter, k, last)
+        counts = [query.account.left if last else min(size, query.account.left) for query in active]
+        choices = _later_round(plan, active, counts, trace) if number else _first_round(plan, active, counts, last)
+        for query, choice in zip(active, choices, strict=True):
+            if query.watch is not None and number and query.watch.enough(query.so_far(k, choice.estimates)):
+                query.stop = query.reason
+        chosen = [pair for pair in zip(active, choices, strict=True) if pair[0].stop is None]
+        if chosen:
+            _score(meter, chosen)
+        for query, choice in chosen:
+            query.stop = _why_stop(query, choice, meter, number, last)
 
 
-def _shorten(plan: Plan, size: int, walks: Sequence[Walk]) -> None:
+def _shorten(plan: Plan, size: int, queries: Sequence[QueryState]) -> None:
     """Let every query score no more than the caller's items and the first stage's, `size` in all, best first."""
-    lists = [walk.given[:size] for walk in walks]
-    if isinstance(plan.first, Drawn) and any(not len(ranking) for ranking in lists):
+    lists = [query.given[:size] for query in queries]
+    if plan.first.draws and any(not len(ranking) for ranking in lists):
         raise InputError(
             f"a shortlist of {size} is the top of a first stage, and this one draws at random: "
             "pass first='dense', another first stage, or first_ids"
         )
-    more = plan.first.pick(walks, [size - len(ranking) for ranking in lists], lists, plan.n)
-    for walk, ranking, rest in zip(walks, lists, more, strict=True):
-        walk.given = np.concatenate([ranking, rest])  # round one need not rank again
-        walk.allowed = np.sort(walk.given)
+    more = plan.first.pick([q.first(size - len(ranking), ranking) for q, ranking in zip(queries, lists, strict=True)])
+    for query, ranking, rest in zip(queries, lists, more, strict=True):
+        query.given = np.concatenate([ranking, rest])  # round one need not rank again
+        query.within = np.sort(query.given)
+        query.size = len(query.given)
 
 
 @dataclass
 class _Choice:
     """What one query wants scored in this round."""
 
-    positions: Positions
+    handles: Handles
     estimates: Floats
-    seconds: Seconds
+    wanted: int
+    seconds: Seconds = field(default_factory=Seconds)
     predictions: npt.NDArray[np.float32] | None = None
 
 
-def _first_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], last: bool) -> list[_Choice]:
+def _first_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int], last: bool) -> list[_Choice]:
     started = time.perf_counter()
-    picks = [walk.given[:count] for walk, count in zip(walks, counts, strict=True)]
+    picks = [query.given[:count] for query, count in zip(queries, counts, strict=True)]
     # a stage may run out (fixed anchors that a filter excludes): if no round follows, chance fills up
-    for stage in (plan.first, Drawn()) if last else (plan.first,):
-        rest = [count - len(pick) for count, pick in zip(counts, picks, strict=True)]
-        if any(rest):
-            more = stage.pick(walks, rest, picks, plan.n)
-            picks = [np.concatenate(pair) for pair in zip(picks, more, strict=True)]
-    seconds = Seconds(select=(time.perf_counter() - started) / len(walks))
-    return [_Choice(pick, np.full(len(pick), np.nan), seconds) for pick in picks]
+    for stage in (plan.first, Drawn(plan.pool)) if last else (plan.first,):
+        asked = [q.first(count - len(pick), pick) for q, count, pick in zip(queries, counts, picks, strict=True)]
+        if any(request.count for request in asked):
+            picks = [np.concatenate(pair) for pair in zip(picks, stage.pick(asked), strict=True)]
+    seconds = Seconds(select=(time.perf_counter() - started) / len(queries))
+    return [
+        _Choice(pick, np.full(len(pick), np.nan), count, seconds) for pick, count in zip(picks, counts, strict=True)
+    ]
 
 
-def _later_round(plan: Plan, walks: Sequence[Walk], counts: Sequence[int], keep: bool) -> list[_Choice]:
+def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int], trace: bool) -> list[_Choice]:
     started = time.perf_counter()
     assert plan.space is not None
-    size = len(walks[0].account.positions)
-    large = (size - walks[0].fitted) * size * plan.space.d > LARGE // 8  # below, threads get in each other's way
+    assert plan.topk is not None
+    size = len(queries[0].account.positions)
+    large = (size - queries[0].fitted) * size * plan.space.d > LARGE // 8  # below, threads get in each other's way
     with one_thread():
-        vectors = list((share if large else map)(lambda walk: _fit(plan, walk) / plan.offset.scale, walks))
+        vectors = list((share if large else map)(lambda query: _fit(plan, query) / plan.offset.scale, queries))
     fitted = time.perf_counter()
-    if plan.index is not None and isinstance(plan.selection, Top) and plan.shortlist is None and not keep:
-        choices = _from_index(plan, plan.index, walks, counts, vectors)
+    asks = [query.ask(u, count) for query, u, count in zip(queries, vectors, counts, strict=True)]
+    if plan.selection.whole or plan.shortlist is not None or trace:
+        choices = _looked_over(plan, plan.space, queries, asks, trace)
     else:
-        choices = _from_all(plan, walks, counts, vectors, keep)
-    spent = Seconds(fit=(fitted - started) / len(walks), select=(time.perf_counter() - fitted) / len(walks))
+        choices = [_Choice(*found, ask.count) for found, ask in zip(plan.topk.top(asks), asks, strict=True)]
+    spent = Seconds(fit=(fitted - started) / len(queries), select=(time.perf_counter() - fitted) / len(queries))
     for choice in choices:
         choice.seconds = spent
     return choices
 
 
-def _from_index(
-    plan: Plan, index: Candidates, walks: Sequence[Walk], counts: Sequence[int], vectors: Sequence[Floats]
+def _looked_over(
+    plan: Plan, space: Space, queries: Sequence[QueryState], asks: Sequence[Ask], trace: bool
 ) -> list[_Choice]:
-    """The top of the predictions that a clustered index finds."""
-    assert plan.space is not None
-    gone = [walk.account.positions for walk in walks]
-    wanted = [count + slack_for(count) for count in counts]
-    trails = [walk.trail for walk in walks]
-    found = index.top(vectors, wanted, gone, walks[0].allowed, trails)  # queries of a batch share what is allowed
-    choices = []
-    for walk, u, places, count in zip(walks, vectors, found, counts, strict=True):
-        positions, estimates = rerank(plan.space, u, places, plan.offset.base, count)
-        walk.trail.ids = np.setdiff1d(places, positions)
-        choices.append(_Choice(positions, estimates, Seconds()))
-    return choices
+    """What the selection rule picks from the predictions of all items; over a store, of some that were drawn."""
+    if not space.readable:
+        if trace:
+            raise InputError("a trace keeps the predictions of every item, and these vectors stay in their store")
+        return [_drawn(plan, query, ask) for query, ask in zip(queries, asks, strict=True)]
+    flat = Flat(space, plan.offset.base)
+    generators = {id(ask): query.rng for query, ask in zip(queries, asks, strict=True)}
+
+    def look(ask: Ask, row: Array) -> _Choice:
+        kept = row.astype(np.float32) if trace else None
+        values = masked(row, ask.exclude, ask.within)
+
+        def exact(places: Positions, count: int) -> Found:
+            return rerank(space, ask.vector, places, plan.offset.base, count)
+
+        found = plan.selection.pick(values, ask.count, generators[id(ask)], exact)
+        return _Choice(*found, ask.count, predictions=kept)
+
+    return flat.scan(asks, look)
 
 
-def _from_all(
-    plan: Plan, walks: Sequence[Walk], counts: Sequence[int], vectors: Sequence[Floats], keep: bool
-) -> list[_Choice]:
-    """What the selection rule picks from the predictions of all items."""
-    space, base = plan.space, plan.offset.base
-    assert space is not None
+def _drawn(plan: Plan, query: QueryState, ask: Ask) -> _Choice:
+    """A selection rule over a sample of the store and the top of it."""
+    assert plan.topk is not None
+    top = plan.topk.top([ask])[0].handles
+    pool = np.union1d(plan.topk.sample(POOL, query.rng, ask.exclude, ask.within), top)
+    predicted = np.einsum("md,d->m", plan.topk.rows(pool), ask.vector)
 
-    def pick(asked: tuple[Walk, int, Floats, npt.NDArray[Any]]) -> _Choice:
-        walk, count, u, row = asked
-        if isinstance(base, np.ndarray) or base:
-            row += base  # (n), in place
-        kept = row.astype(np.float32) if keep else None
-        values = walk.mask(row)
+    def exact(places: Positions, count: int) -> Found:
+        order = np.lexsort((places, -predicted[places]))[:count]
+        return Found(places[order], predicted[places[order]])
 
-        def exact(places: Positions, number: int) -> tuple[Positions, Floats]:
-            return rerank(space, u, places, base, number)
-
-        return _Choice(*plan.selection.pick(values, count, walk.rng, exact), Seconds(), kept)
-
-    choices: list[_Choice] = []
-    chunks = predictions(space, vectors) if plan.shortlist is None else _short_predictions(space, vectors, walks)
-    for rows in chunks:  # of bounded size
-        part = slice(len(choices), len(choices) + len(rows))
-        asked = list(zip(walks[part], counts[part], vectors[part], rows, strict=True))
-        choices += share(pick, asked) if rows.size > LARGE else map(pick, asked)
-    return choices
+    places, estimates = plan.selection.pick(predicted.copy(), ask.count, query.rng, exact)
+    return _Choice(pool[places], estimates, ask.count)
 
 
-def _short_predictions(
-    space: Space, vectors: Sequence[Floats], walks: Sequence[Walk]
-) -> Iterator[npt.NDArray[np.float32]]:
-    """V u over a query's shortlist alone, −inf elsewhere: (1 × n) for one query after another."""
-    for u, walk in zip(vectors, walks, strict=True):
-        row = np.full(space.n, -np.inf, dtype=np.float32)
-        if walk.allowed is not None:
-            row[walk.allowed] = space.rows(walk.allowed) @ u
-        yield row[None]
-
-
-def _enough(walk: Walk, choice: _Choice) -> bool:
-    """Whether a query is expected to have found enough, so that this round is not made."""
-    if walk.expecting is None or not walk.rounds or not walk.expecting.enough(walk.rounds, choice.estimates):
-        return False
-    walk.stop = "target recall"
-    return True
-
-
-def _fit(plan: Plan, walk: Walk) -> Floats:
+def _fit(plan: Plan, query: QueryState) -> Floats:
     """u of one query, after taking in what was scored since the last round."""
-    assert walk.fit is not None
-    account = walk.account
-    positions, scores = account.positions[walk.fitted :], account.scores[walk.fitted :]
+    assert query.fit is not None
+    account = query.account
+    positions, scores = account.positions[query.fitted :], account.scores[query.fitted :]
     if len(positions):
-        walk.fit.add(positions, plan.offset.targets(positions, scores))
-        walk.fitted = len(account.positions)
-    return walk.fit.solve()
+        query.fit.add(positions, plan.offset.targets(positions, scores))
+        query.fitted = len(account.positions)
+    return query.fit.solve()
 
 
-def _score(meter: Meter, walks: Sequence[Walk], choices: Sequence[_Choice]) -> None:
+def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
     """Buy the scores of a round and write it to the trace, as far as it came."""
-    before = [(len(walk.account.positions), walk.account.calls, walk.account.cached) for walk in walks]
+    before = [(len(query.account.positions), query.account.calls, query.account.cached) for query, _ in chosen]
     spent = meter.seconds
     try:
-        meter.buy([walk.account for walk in walks], [choice.positions for choice in choices])
+        meter.buy([query.account for query, _ in chosen], [choice.handles for _, choice in chosen])
     finally:
-        seconds = Seconds(scorer=(meter.seconds - spent) / len(walks))
-        for walk, choice, (size, calls, cached) in zip(walks, choices, before, strict=True):
-            account = walk.account
+        seconds = Seconds(scorer=(meter.seconds - spent) / len(chosen))
+        for (query, choice), (size, calls, cached) in zip(chosen, before, strict=True):
+            account = query.account
             bought = account.positions[size:]
-            order = np.argsort(choice.positions)
-            place = order[np.searchsorted(choice.positions, bought, sorter=order)]
-            walk.rounds.append(
+            order = np.argsort(choice.handles)
+            place = order[np.searchsorted(choice.handles, bought, sorter=order)]
+            query.rounds.append(
                 Round(
                     positions=bought,
                     scores=account.scores[size:],
@@ -260,17 +245,14 @@ def _score(meter: Meter, walks: Sequence[Walk], choices: Sequence[_Choice]) -> N
             )
 
 
-def _why_stop(plan: Plan, walk: Walk, meter: Meter, k: int, last: bool) -> str | None:
-    if not walk.open(plan.n):
+def _why_stop(query: QueryState, choice: _Choice, meter: Meter, number: int, last: bool) -> str | None:
+    short = number > 0 and len(choice.handles) < choice.wanted  # the index had no more to give
+    if short or query.size == len(query.account.positions):
         return "exhausted"
-    if walk.account.left <= 0:
+    if query.account.left <= 0:
         return "budget"
-    if (reason := walk.account.halted) is not None:
+    if (reason := query.account.halted) is not None:
         return reason
     if meter.late:
         return "deadline"
-    if walk.watch is not None and len(walk.account.positions) >= k:
-        members = walk.account.positions[walk.top(k)]
-        if walk.watch.settled_after(members.tolist()):
-            return "patience"
     return "rounds" if last else None

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, ndtr
 
 from crosscut.errors import InputError
 from crosscut.search.hits import Hits, Round
+from crosscut.search.stopping import SoFar
 from crosscut.types import Floats, Positions
 
 TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99)
@@ -179,6 +180,8 @@ def _regression(paths: Sequence[Path]) -> tuple[Floats, Floats, Floats]:
 class TargetRecall:
     """A stopping rule: enough, once the expected recall of the top k reaches the target."""
 
+    reason: ClassVar[str] = "target recall"
+
     model: RecallModel
     target: float
 
@@ -201,9 +204,9 @@ class Expecting:
     model: RecallModel
     threshold: float
 
-    def enough(self, rounds: Sequence[Round], estimates: Floats) -> bool:
-        """Whether what was scored will do, or the picks that are predicted to score `estimates` are needed too."""
-        if sum(len(round.positions) for round in rounds) < self.model.k:
+    def enough(self, so_far: SoFar) -> bool:
+        """Whether what was scored will do, or the picks that come next are needed too."""
+        if len(so_far.handles) < self.model.k:
             return False
-        row = features(rounds, estimates, self.model.k)
+        row = features(so_far.rounds, so_far.estimates, self.model.k)
         return bool(self.model.chance(row[None])[0] >= self.threshold)

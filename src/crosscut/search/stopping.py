@@ -1,13 +1,62 @@
-"""When to stop, and how the budget is spread over rounds."""
+"""When to stop, and how the budget is spread over rounds.
+
+A rule is a value, such as `Patience(2)`; it makes one `Watch` for every query. Before each round but the first, the
+watch sees what the search has found and what it would score next, and may say that this is enough:
+
+    class Above:                                     # a rule of one's own
+        reason = "score"
+        def __init__(self, level): self.level = level
+        def watch(self, k): return self
+        def enough(self, so_far): return len(so_far.scores) == so_far.k and so_far.scores[-1] >= self.level
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from crosscut.ann.patience import Patience, Watch
+from crosscut.ann.patience import Patience
 from crosscut.errors import InputError
+from crosscut.types import Floats, Handles
 
-__all__ = ["Patience", "Schedule", "Watch"]
+if TYPE_CHECKING:
+    from crosscut.search.hits import Round
+
+__all__ = ["Patience", "Schedule", "SoFar", "Stop", "Watch"]
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """One query before a round: the best k so far, every round until now, and the predictions of what comes next."""
+
+    k: int
+    handles: Handles  # (≤ k) best first
+    scores: Floats  # (≤ k)
+    rounds: Sequence[Round]
+    estimates: Floats  # of the items that would be scored next
+
+
+class Watch(Protocol):
+    """A stopping rule at work on one query."""
+
+    def enough(self, so_far: SoFar) -> bool:
+        """Whether the search of this query ends before its next round. Called once before each."""
+        ...
+
+
+@runtime_checkable
+class Stop(Protocol):
+    """A stopping rule."""
+
+    @property
+    def reason(self) -> str:
+        """What `hits.stop_reason` says when it stops a search."""
+        ...
+
+    def watch(self, k: int) -> Watch:
+        """A fresh watch for one query whose best k are asked for."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ def looking(service: Service) -> APIRouter:
         return schemas.Info(
             version=crosscut.__version__,
             items=len(index),
-            method=index.method,
-            methods=service.methods,
-            rival=RIVAL,
+            method=str(index.method),
+            methods=index.methods,
+            rival=str(RIVAL),
             max_k=settings.max_k,
             max_budget=settings.max_budget,
             default_budget=settings.default_budget,

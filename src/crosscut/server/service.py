@@ -15,6 +15,7 @@ import numpy as np
 
 from crosscut.errors import CrosscutError, InputError, ScorerError
 from crosscut.index import Index
+from crosscut.methods import Method, parse
 from crosscut.scorers.meter import Account, Meter
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.search.hits import Hits
@@ -22,13 +23,12 @@ from crosscut.search.stopping import Patience
 from crosscut.server import answers, schemas
 from crosscut.server.batcher import Batcher, Job, Outcome
 from crosscut.server.logs import LOGGER, outline
-from crosscut.server.methods import Method, available, check_method, keywords
 from crosscut.server.metrics import Metrics
 from crosscut.server.problems import Closing, TooLate
 from crosscut.server.settings import Settings
 from crosscut.types import Floats
 
-RIVAL = "rnr"
+RIVAL = parse("hybrid")
 """What `compare` compares with."""
 
 
@@ -47,7 +47,6 @@ class Service:
         self.index = index
         self.settings = settings
         self.metrics = metrics
-        self.methods: list[str] = []
         self._batcher: Batcher | None = None
 
     async def start(self) -> None:
@@ -59,7 +58,7 @@ class Service:
         batcher.start()
         self.metrics.watch(lambda: len(batcher.waiting), lambda: len(self.index), self.index.scorer)
         try:
-            self.methods = await asyncio.to_thread(_warm_up, self.index)
+            await asyncio.to_thread(_warm_up, self.index)
         except Exception as error:
             LOGGER.error("not started", extra={"fields": {"causes": outline(error)}})
             raise
@@ -81,10 +80,10 @@ class Service:
         return self._batcher
 
     async def search(self, request: schemas.SearchRequest, client: Client) -> schemas.SearchResponse:
-        method = check_method(self.index, self.methods, request.method)
+        method = self.index.method if request.method is None else parse(request.method)
         wanted = [self._find(request, method, client)]
         if request.compare:
-            wanted.append(self._find(request, check_method(self.index, self.methods, RIVAL), client))
+            wanted.append(self._find(request, RIVAL, client))
         found = await asyncio.gather(*wanted, return_exceptions=True)  # neither is left alone when the other fails
         outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]
         errors = [outcome for outcome in found if isinstance(outcome, BaseException)]
@@ -102,7 +101,7 @@ class Service:
             cached=hits.cached,
             budget=hits.budget,
             rounds=hits.rounds,
-            method=method.text,
+            method=str(method),
             stop_reason=hits.stop_reason,
             seconds=schemas.SecondsModel(
                 scorer=spent.scorer, fit=spent.fit, select=spent.select, waiting=outcomes[0].waited
@@ -113,20 +112,19 @@ class Service:
 
     async def _find(self, request: schemas.SearchRequest, method: Method, client: Client) -> Outcome:
         """One search, in company of others that want the same of it."""
-        own = method.text != RIVAL
-        keep = own and request.trace and len(self.index) * method.rounds <= self.settings.trace_numbers
+        own = method is not RIVAL
+        numbers = len(self.index) * min(getattr(method, "rounds", 1), request.budget)
         how: dict[str, Any] = {
             "k": request.k,
             "budget": request.budget,
             "target_recall": request.target_recall if own else None,
             "filter": request.filter,
-            "keep_predictions": keep,
+            "trace": own and request.trace and numbers <= self.settings.trace_numbers,
         }
         deadline = request.deadline or self.settings.max_deadline
-        key = json.dumps([how, method.text, request.patience, deadline], sort_keys=True)
-        if request.patience is not None:
-            how["stop"] = Patience(request.patience)
-        work = functools.partial(_search, self.index, method, how)
+        key = json.dumps([how, str(method), request.patience, deadline], sort_keys=True)
+        how |= {"method": method, "stop": None if request.patience is None else Patience(request.patience)}
+        work = functools.partial(_search, self.index, how)
         return await self.batcher.submit(key, (request.query, request.first_ids), work, deadline, client.gone)
 
     def _count(
@@ -137,7 +135,7 @@ class Service:
         client.facts |= {
             "cached": cached,
             "rounds": hits.rounds,
-            "search": method.text,
+            "search": str(method),
             "stop_reason": hits.stop_reason,
             "k": request.k,
             "budget": request.budget,
@@ -175,7 +173,7 @@ class Service:
         )
 
 
-def _search(index: Index, method: Method, how: dict[str, Any], jobs: Sequence[Job], seconds: float) -> list[Any]:
+def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: float) -> list[Any]:
     """The hits of every job, in the worker thread."""
     return list(
         index.search_many(
@@ -184,7 +182,6 @@ def _search(index: Index, method: Method, how: dict[str, Any], jobs: Sequence[Jo
             deadline=seconds,
             halts=[job.halt for job in jobs],
             **how,
-            **keywords(index, method),
         )
     )
 
@@ -209,9 +206,8 @@ def _rerank(index: Index, jobs: Sequence[Job], seconds: float) -> list[Any]:
     return [scores]
 
 
-def _warm_up(index: Index) -> list[str]:
-    """Load what is loaded on first use, without calls that cost money; say which methods the index can search with."""
+def _warm_up(index: Index) -> None:
+    """Load what is loaded on first use; calls that cost money are not made."""
     if len(index) and index.scorer is not None and not isinstance(index.scorer, RemoteScorer):
         with contextlib.suppress(CrosscutError):
             index.search("warm up", k=1, budget=min(10, len(index)))
-    return available(index)

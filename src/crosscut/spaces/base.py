@@ -10,43 +10,78 @@ Nothing here copies V.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.linalg.products import add, prepare, product
-from crosscut.types import Floats, Positions
+from crosscut.types import Array, Floats, Positions
 
-Array: TypeAlias = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from crosscut.ann.base import TopK
+
+Slot: TypeAlias = Literal["encoder", "anchors", "factors", "item_scores"]
 
 
+@runtime_checkable
 class Space(Protocol):
-    """What a search needs of item vectors."""
+    """What a search needs of item vectors. A space of one's own inherits from it."""
+
+    slot: ClassVar[Slot] = "factors"
+    """Which part of a method it is, when a user passes it as `space=`."""
+    constant: ClassVar[bool] = False
+    """Whether every item has the same vector."""
+    of_queries: ClassVar[bool] = False
+    """Whether the encoder's query vectors live in this space too."""
 
     @property
+    def normal(self) -> tuple[float, float]:
+        """α and β of β(s − α): how the scores were normalised that it was made from."""
+        return 0.0, 1.0
+
+    @property
+    def blocks(self) -> Sequence[tuple[Space, float]]:
+        """What it is stacked from, each with its weight: itself, if from nothing else."""
+        return ((self, 1.0),)
+
+    @property
+    def topk(self) -> TopK | None:
+        """The index or store that finds its top; None: every item is read."""
+        return None
+
+    @property
+    def readable(self) -> bool:
+        """Whether `predict` can read every item; vectors in a store cannot be read so."""
+        return all(block.readable for block, _ in self.blocks if block is not self)
+
+    @property
+    @abstractmethod
     def n(self) -> int:
         """The number of items."""
-        ...
 
     @property
+    @abstractmethod
     def d(self) -> int:
         """The number of dimensions."""
-        ...
 
+    @abstractmethod
     def rows(self, positions: Positions) -> Floats:
         """V[positions] (m × d) in float64, for fitting."""
-        ...
 
+    @abstractmethod
     def predict(self, queries: Floats) -> Array:
         """V u for every query vector: (q × d) → (q × n), in the space's precision."""
-        ...
 
 
-class Vectors:
+class Vectors(Space):
     """Item vectors given as an array: a dual encoder's, factors, anything with an inner product."""
+
+    slot: ClassVar[Slot] = "encoder"
+    of_queries: ClassVar[bool] = True
 
     def __init__(self, array: npt.ArrayLike) -> None:
         values = array if isinstance(array, np.ndarray) else np.asarray(array, dtype=np.float64)
@@ -78,7 +113,7 @@ class Vectors:
         return product(self.array, queries)
 
 
-class Stacked:
+class Stacked(Space):
     """Spaces side by side: v_i = [w₁ v_i⁽¹⁾ ‖ w₂ v_i⁽²⁾ ‖ …]. The blocks stay where they are.
 
     Under a ridge the weight of a block is how far its coordinates are trusted: w² scales the prior variance
@@ -88,31 +123,33 @@ class Stacked:
     def __init__(self, blocks: Sequence[Space], weights: Sequence[float] | None = None) -> None:
         if not blocks:
             raise InputError("a stacked space needs at least one block; got none")
-        sizes = [block.n for block in blocks]
+        sizes = [block.n for block in blocks if block.readable]
         if len(set(sizes)) > 1:
             raise InputError(f"the blocks of a stacked space must hold the same items; got {sizes} items")
         weights = [1.0] * len(blocks) if weights is None else list(weights)
         if len(weights) != len(blocks):
             raise InputError(f"{len(weights)} weights for {len(blocks)} blocks: give one weight per block")
-        self.blocks = list(blocks)
-        self.weights = weights
+        self._blocks = tuple(zip(blocks, weights, strict=True))
+
+    @property
+    def blocks(self) -> Sequence[tuple[Space, float]]:
+        return self._blocks
 
     @property
     def n(self) -> int:
-        return self.blocks[0].n
+        return self._blocks[0][0].n
 
     @property
     def d(self) -> int:
-        return sum(block.d for block in self.blocks)
+        return sum(block.d for block, _ in self._blocks)
 
     def rows(self, positions: Positions) -> Floats:
-        parts = [weight * block.rows(positions) for block, weight in zip(self.blocks, self.weights, strict=True)]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate([weight * block.rows(positions) for block, weight in self._blocks], axis=1)
 
     def predict(self, queries: Floats) -> Array:
         total: Array | None = None
         start = 0
-        for block, weight in zip(self.blocks, self.weights, strict=True):
+        for block, weight in self._blocks:
             part = block.predict(weight * queries[:, start : start + block.d])
             start += block.d
             if total is None:
@@ -125,15 +162,21 @@ class Stacked:
         return total
 
 
-class Constant:
+class Constant(Space):
     """One coordinate, 1 for every item: the offset that a dot product cannot express by itself."""
 
-    def __init__(self, n: int) -> None:
+    constant: ClassVar[bool] = True
+
+    def __init__(self, n: int | None) -> None:
         self._n = n
 
     @property
+    def readable(self) -> bool:
+        return self._n is not None
+
+    @property
     def n(self) -> int:
-        return self._n
+        return known_count(self._n)
 
     @property
     def d(self) -> int:
@@ -143,9 +186,16 @@ class Constant:
         return np.ones((len(positions), 1))
 
     def predict(self, queries: Floats) -> Array:
-        return np.broadcast_to(queries.astype(np.float32), (len(queries), self._n))
+        return np.broadcast_to(queries.astype(np.float32), (len(queries), self.n))
+
+
+def known_count(n: int | None) -> int:
+    """The number of items, which a store may not tell."""
+    if n is None:
+        raise InputError("this store does not tell how many items it has")
+    return n
 
 
 def as_space(space: Space | npt.ArrayLike) -> Space:
     """A space from what the user brought: a space, or an array of item vectors (n × d)."""
-    return cast(Space, space) if hasattr(space, "predict") else Vectors(space)
+    return space if isinstance(space, Space) else Vectors(space)

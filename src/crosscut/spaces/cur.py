@@ -12,13 +12,14 @@ so that the pseudo-inverse of the papers is a least squares in this space, and A
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.spaces.base import Array, Vectors
-from crosscut.types import Floats
+from crosscut.spaces.base import Slot, Vectors
+from crosscut.types import Array, Floats
 
 
 class CUR(Vectors):
@@ -33,6 +34,9 @@ class CUR(Vectors):
         decomposition, each scaled by its singular value over √k_q: V Vᵀ is then the best rank-r
         approximation of the items' second-moment matrix over queries.
     """
+
+    slot: ClassVar[Slot] = "anchors"
+    of_queries: ClassVar[bool] = False
 
     def __init__(self, anchor_scores: npt.ArrayLike, rank: int | None = None) -> None:
         scores = anchor_scores if isinstance(anchor_scores, np.ndarray) else np.asarray(anchor_scores, dtype=np.float64)

@@ -9,10 +9,13 @@ query by least squares instead, from its scores with a *different* set of items.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
+from crosscut.spaces.base import Slot
 from crosscut.spaces.cur import CUR
 from crosscut.types import Positions
 
@@ -27,6 +30,8 @@ class ItemScores(CUR):
     anchors
         (k_ind) positions of the anchor items, in the order of S's rows.
     """
+
+    slot: ClassVar[Slot] = "item_scores"
 
     def __init__(self, item_scores: npt.ArrayLike, anchors: npt.ArrayLike) -> None:
         super().__init__(item_scores)

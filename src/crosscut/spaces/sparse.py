@@ -14,20 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from crosscut.ann.flat import best, predictions, rerank, slack_for
 from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Account, Meter, ScoreCache
-from crosscut.spaces.base import Array, Space, as_space
-from crosscut.types import Floats, Positions
+from crosscut.spaces.base import Space, as_space
+from crosscut.types import Array, Floats, Positions
 
 BATCH = 4096  # pairs handed to the scorer at a time
 
@@ -168,7 +166,7 @@ def items_per_query(
     shape
         |Q| and n.
     ranked
-        For each query, items of a retriever, best first (`top_items` makes them from vectors).
+        For each query, items of a retriever, best first (`ann.flat.top_items` makes them from vectors).
     random
         Share of the k_d that is drawn instead: 0 is the top of the retriever, 1 uniform. By default 0, without a
         retriever 1.
@@ -187,16 +185,6 @@ def queries_per_item(
     """k_d train queries for each item: k_d n calls. `ranked` holds, for each item, queries, best first."""
     items, queries = _chosen(k_d, shape[1], shape[0], ranked, random, seed)
     return _sorted(queries, items, shape)
-
-
-def top_items(k_d: int, vectors: Space | npt.ArrayLike, query_vectors: Array) -> list[Positions]:
-    """The k_d items closest to each query by inner product, best first; of queries and items swapped, the reverse."""
-    space = as_space(vectors)
-    wanted = [np.asarray(vector, dtype=np.float64) for vector in query_vectors]
-    ranked = []
-    for vector, row in zip(wanted, chain.from_iterable(predictions(space, wanted)), strict=True):
-        ranked.append(rerank(space, vector, best(row, k_d, slack_for(k_d)), 0.0, k_d)[0])
-    return ranked
 
 
 def _chosen(

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import DivergedError, InputError
-from crosscut.spaces.base import Array, Space, Vectors, as_space
+from crosscut.spaces.base import Slot, Space, Vectors, as_space
 from crosscut.spaces.sparse import Normalisation, SparseScores, check_vectors, normalisation
+from crosscut.types import Array
 
 FORMAT = 1
 Matrix = npt.NDArray[np.float32]
@@ -63,12 +64,17 @@ class Factors(Vectors):
     """
 
     kind: ClassVar[str] = "transductive"
+    slot: ClassVar[Slot] = "factors"
 
     def __init__(self, items: Array, queries: Array, normalisation: Normalisation, fitting: Fitting) -> None:
         super().__init__(items)
         self.query_factors = queries
         self.normalisation = normalisation
         self.fitting = fitting
+
+    @property
+    def normal(self) -> tuple[float, float]:
+        return self.normalisation.alpha, self.normalisation.beta
 
     def extended(self, vectors: Array) -> Factors:
         """With more items at the end, by their encoder vectors (m × d): that is where transductive factors start."""

@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.spaces.base import Array, Space
+from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import Factors, Fitting, Matrix, Progress, problem
 from crosscut.spaces.factorization.transductive import check_training, import_torch
 from crosscut.spaces.sparse import Normalisation, SparseScores
+from crosscut.types import Array
 
 GATE = -5.0
 
@@ -59,6 +60,7 @@ class InductiveFactors(Factors):
     """Item factors computed from encoder vectors; `embed_items` and `embed_queries` go on doing so."""
 
     kind: ClassVar[str] = "inductive"
+    of_queries: ClassVar[bool] = False  # a query vector goes through a network of its own
 
     def __init__(
         self,

@@ -9,21 +9,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.base import TopK, as_vectors
 from crosscut.ann.early_exit import Rule
-from crosscut.errors import BudgetError, InputError, ScorerError
+from crosscut.ann.linear import block_of, cluster, topk_of
+from crosscut.errors import InputError, ScorerError
+from crosscut.methods.base import Method, Parts, parse
+from crosscut.retrievers.first import Dense, Retriever
 from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
-from crosscut.search.candidates import Candidates, cluster, of_block
-from crosscut.search.first import Dense, FirstStage
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
-from crosscut.search.methods import Materials, plan_for
-from crosscut.search.recall import TargetRecall
-from crosscut.search.stopping import Patience
-from crosscut.search.walk import Walk, generator
-from crosscut.spaces.base import Space, Stacked, Vectors, as_space
-from crosscut.spaces.cur import CUR
+from crosscut.search.query import QueryState, generator
+from crosscut.search.stopping import Stop
+from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Positions
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any]
@@ -38,11 +37,13 @@ class Searcher:
     scorer
         A bound scorer, or any callable `f(query, positions) -> scores`, sync or async.
     vectors
-        (n × d) item vectors of a dual encoder, in the space of the query vectors.
+        (n × d) item vectors of a dual encoder, in the space of the query vectors; or an index or a store of them.
     space
-        Another space: `CUR(anchor_scores)`, `ItemScores(…)`, factors.
+        Another space, or several: `CUR(anchor_scores)`, `ItemScores(…)`, factors.
+    words
+        A retriever of texts for round one: `BM25(texts)`, TF-IDF.
     method
-        `exact`, `rnr`, `anncur`, `adacur`, `axn`, `tour`, `fixed-item`, `item-cur` or `crosscut`.
+        A name with settings, `"axn@rounds=10,mix=0.8"`, or a value, `AXN(rounds=10, mix=0.8)`.
     ids
         (n) names of the items; without them an item is its position.
     texts
@@ -53,10 +54,8 @@ class Searcher:
         Known scores: found there, a pair is free.
     seed
         Of all random draws.
-    plan
-        Parts of your own (`crosscut.search.loop.Plan`) instead of a named method.
-    settings
-        The method's own: `rounds`, `mix`, `split`, `first`, …
+    parts
+        What methods are made from, instead of vectors, space and words: for methods of your own.
 
     Examples
     --------
@@ -68,48 +67,35 @@ class Searcher:
         self,
         scorer: BoundScorer | Callable[[Any, Positions], Any],
         *,
-        vectors: npt.ArrayLike | Space | None = None,
-        space: Space | npt.ArrayLike | None = None,
-        method: str = "crosscut",
+        vectors: npt.ArrayLike | Space | TopK | None = None,
+        space: Space | npt.ArrayLike | Sequence[Space] | None = None,
+        words: Retriever | None = None,
+        method: str | Method = "crosscut",
         ids: Sequence[Any] | None = None,
         texts: Sequence[str] | None = None,
         n: int | None = None,
         cache: ScoreCache | None = None,
         seed: int = 0,
-        plan: Plan | None = None,
-        **settings: Any,
+        parts: Parts | None = None,
     ) -> None:
-        self.scorer = as_bound(scorer)
-        self.method = method
-        self.cache = cache
-        self.seed = seed
-        self.texts = texts
-        encoder = None if vectors is None else as_space(vectors)
-        other = None if space is None else as_space(space)
-        if encoder is None and isinstance(other, Vectors) and not isinstance(other, CUR):
-            encoder = other  # the only vectors there are: query vectors live among them
-        self.n = _count(
-            {
-                "n": n,
-                "vectors": None if encoder is None else encoder.n,
-                "space": None if other is None else other.n,
-                "ids": None if ids is None else len(ids),
-                "texts": None if texts is None else len(texts),
-                "scorer": getattr(self.scorer, "n_items", None),
-            }
-        )
-        self.ids = None if ids is None else list(ids)
-        self._place = None if self.ids is None else {name: j for j, name in enumerate(self.ids)}
-        if self._place is not None and len(self._place) != self.n:
-            raise InputError(f"ids must be distinct: {self.n} ids name {len(self._place)} items")
-        self._width = None if encoder is None else encoder.d
         if not isinstance(seed, int | np.integer) or seed < 0:
             raise InputError(f"a seed is a whole number of 0 or more; got {seed!r}")
-        if plan is not None and (plan.n != self.n or settings):
-            told = f"settings {', '.join(settings)}" if settings else f"{plan.n} items, the searcher has {self.n}"
-            raise InputError(f"a plan of your own is searched as it is; got {told}")
-        made = plan or plan_for(method, Materials(self.n, encoder, other, int(seed)), settings)
-        self.plan: Plan = made
+        self.scorer = as_bound(scorer)
+        self.method = parse(method)
+        self.cache = cache
+        self.texts = texts
+        self.ids = None if ids is None else list(ids)
+        sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": getattr(self.scorer, "n_items", None)}
+        self.parts = parts or _parts(vectors, space, words, sizes, int(seed))
+        self._place = None if self.ids is None else {name: j for j, name in enumerate(self.ids)}
+        if self._place is not None and len(self._place) != self.parts.n:
+            raise InputError(f"ids must be distinct: {self.parts.n} ids name {len(self._place)} items")
+        self.plan: Plan = self.method.made(self.parts)
+
+    @property
+    def n(self) -> int:
+        """The number of items; a store may not tell it."""
+        return known_count(self.parts.n)
 
     def cluster(self, *, lists: int | None = None, rule: Rule | int | None = None) -> Searcher:
         """Search rounds through a clustered index over this method's own space, instead of reading every item.
@@ -121,11 +107,11 @@ class Searcher:
         plan = self.plan
         if plan.space is None:
             raise InputError(f"{self.method} makes one round and searches no space: there is nothing to cluster")
-        index = cluster(plan.space, plan.offset.base, lists=lists, rule=rule, seed=int(self.seed))
+        topk = cluster(plan.space, plan.offset.base, lists=lists, rule=rule, seed=self.parts.seed)
         first = plan.first
-        if isinstance(first, Dense):
-            first = _clustered(first, plan.space, index)
-        self.plan = replace(plan, index=index, first=first)
+        if self.parts.encoder is not None and isinstance(first, Dense):
+            first = replace(first, topk=block_of(topk, self.parts.encoder) or topk_of(self.parts.encoder))
+        self.plan = replace(plan, topk=topk, first=first)
         return self
 
     def search(
@@ -137,9 +123,9 @@ class Searcher:
         query_vector: npt.ArrayLike | None = None,
         first_ids: Sequence[Any] | None = None,
         allow: Allow | None = None,
-        stop: Patience | TargetRecall | None = None,
+        stop: Stop | None = None,
         deadline: float | None = None,
-        keep_predictions: bool = False,
+        trace: bool = False,
     ) -> Hits:
         """The k best items for one query, with at most `budget` calls of the scorer.
 
@@ -152,12 +138,12 @@ class Searcher:
         allow
             The items that may be scored and returned; see `Allow`.
         stop
-            `Patience(rounds)` ends the search once the top k has stopped changing, `TargetRecall` once enough of it is
-            expected to be found.
+            A stopping rule: `Patience(rounds)` ends the search once the top k has stopped changing. See `Stop` for
+            rules of your own.
         deadline
             Seconds after which no further batch of calls is made. In `search_many` all queries run side by side, and
             the clock is the same for all.
-        keep_predictions
+        trace
             Keep every round's predictions of all items in `hits.trace`, for plots.
         """
         return self.search_many(
@@ -169,7 +155,7 @@ class Searcher:
             allow=allow,
             stop=stop,
             deadline=deadline,
-            keep_predictions=keep_predictions,
+            trace=trace,
         )[0]
 
     def search_many(
@@ -179,11 +165,11 @@ class Searcher:
         budget: int | None = None,
         *,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
-        first_ids: Sequence[Sequence[Any] | None] | None = None,
+        first_ids: Sequence[Sequence[Any] | Positions | None] | None = None,
         allow: Allow | None = None,
-        stop: Patience | TargetRecall | None = None,
+        stop: Stop | None = None,
         deadline: float | None = None,
-        keep_predictions: bool = False,
+        trace: bool = False,
         halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """What `search` returns, for every query; each round of all queries is one batch of calls.
@@ -192,70 +178,63 @@ class Searcher:
         `halts` has one function a query, asked before every batch of its calls: a reason ends that search, and is its
         `stop_reason`.
         """
-        allowed = None if allow is None else self._allowed(allow)
-        size = self.n if allowed is None else len(allowed)
-        budget = self._budget(budget, k, size)
+        within = None if allow is None else self._allowed(allow)
+        budget = self._budget(budget, k, self.parts.pool.count(within))
         _same_length("query vectors", query_vectors, queries)
         _same_length("lists of first ids", first_ids, queries)
         _same_length("halts", halts, queries)
         checked_deadline(deadline)
-        if stop is not None and not isinstance(stop, Patience | TargetRecall):
+        if stop is not None and not isinstance(stop, Stop):
             raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
-        walks = [
-            Walk(
+        states = [
+            QueryState(
                 Account(query, budget, halt=None if halts is None else halts[j]),
-                generator(self.seed, query),
+                generator(self.parts.seed, query),
                 vector=None if query_vectors is None else self._vector(query_vectors[j]),
-                given=NO_HANDLES if first_ids is None else self._given(first_ids[j], allowed),
-                allowed=allowed,
-                watch=stop.watch(k) if isinstance(stop, Patience) else None,
-                expecting=stop.watch(k) if isinstance(stop, TargetRecall) else None,
+                given=NO_HANDLES if first_ids is None else self._given(first_ids[j], within),
+                within=within,
+                watch=None if stop is None else stop.watch(k),
+                reason="" if stop is None else stop.reason,
             )
             for j, query in enumerate(queries)
         ]
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
-            run(self.plan, walks, meter, k, keep=keep_predictions)
+            run(self.plan, states, meter, k, trace=trace)
         except ScorerError as error:
-            for walk in walks:
-                walk.stop = walk.stop or "scorer failed"
-            error.hits = [walk.hits(k, self.ids, self.texts) for walk in walks]
+            for state in states:
+                state.stop = state.stop or "scorer failed"
+            error.hits = [state.hits(k, self.ids, self.texts) for state in states]
             error.calls = meter.calls
             raise
-        return [walk.hits(k, self.ids, self.texts) for walk in walks]
+        return [state.hits(k, self.ids, self.texts) for state in states]
 
-    def _budget(self, budget: int | None, k: int, size: int) -> int:
+    def _budget(self, budget: int | None, k: int, size: int | None) -> int:
         for name, number in (("k", k), ("budget", budget)):
-            unlimited = name == "budget" and number is None
-            if not unlimited and (not isinstance(number, int | np.integer) or isinstance(number, bool)):
+            if name == "budget" and number is None:
+                continue
+            if not isinstance(number, int | np.integer) or isinstance(number, bool):
                 raise InputError(f"{name} must be a whole number; got {number!r}")
         if k < 1:
             raise InputError(f"k must be at least 1; got {k}")
-        if self.method == "exact":
-            if budget is not None and budget < size:
-                raise BudgetError(
-                    f"exact scores all {size} items and the budget is {budget}: raise it, or use another method"
-                )
-            return size if budget is None else budget
-        if budget is None:
-            raise InputError(f"{self.method} needs a budget: the number of calls a query may make")
-        if budget < 1:
+        calls = self.method.budget(budget, size)
+        if calls < 1 and (budget is not None or size != 0):
             raise InputError(f"the budget must be at least 1 call; got {budget}")
-        return budget
+        return calls
 
     def _vector(self, vector: npt.ArrayLike | None) -> Floats | None:
         if vector is None:
             return None
         values = np.asarray(vector, dtype=np.float64).reshape(-1)
-        if self._width is None:
+        if self.parts.encoder is None:
             raise InputError("a query vector was given, but no item vectors to compare it with: pass vectors=")
-        if len(values) != self._width:
-            raise InputError(f"the query vector has {len(values)} dimensions and the items have {self._width}")
+        if len(values) != self.parts.encoder.d:
+            raise InputError(f"the query vector has {len(values)} dimensions, the items have {self.parts.encoder.d}")
         if not np.isfinite(values).all():
             raise InputError("the query vector contains NaN or infinities")
         return values
 
-    def _given(self, names: Sequence[Any] | None, allowed: Positions | None) -> Positions:
+    def _given(self, names: Sequence[Any] | Positions | None, allowed: Positions | None) -> Positions:
         if names is None:
             return NO_HANDLES
         positions = self._positions(names)
@@ -276,7 +255,7 @@ class Searcher:
             return np.flatnonzero(names)
         return np.unique(self._positions(names))
 
-    def _positions(self, names: Sequence[Any]) -> Positions:
+    def _positions(self, names: Sequence[Any] | Positions) -> Positions:
         if self._place is None:
             given = np.asarray(names).reshape(-1)
             if len(given) and not np.issubdtype(given.dtype, np.integer):
@@ -294,19 +273,37 @@ class Searcher:
             raise InputError(f"item id {error.args[0]!r} is not among the {self.n} items") from None
 
 
-def _clustered(first: Dense, space: Space, index: Candidates) -> FirstStage:
-    """The first stage through the same index, if the encoder's vectors are a block of it."""
-    blocks, weights = (space.blocks, space.weights) if isinstance(space, Stacked) else ([space], [1.0])
-    start = 0
-    for block, weight in zip(blocks, weights, strict=True):
-        if block is first.space and weight:
-            return replace(first, index=of_block(index, start, block.d, weight))
-        start += block.d
-    return first
+def _size(things: Sequence[Any] | None) -> int | None:
+    return None if things is None else len(things)
 
 
-def _count(sources: dict[str, int | None]) -> int:
+def _parts(
+    vectors: npt.ArrayLike | Space | TopK | None,
+    space: Space | npt.ArrayLike | Sequence[Space] | None,
+    words: Retriever | None,
+    sizes: dict[str, int | None],
+    seed: int,
+) -> Parts:
+    """What the user brought, each in its slot."""
+    several = isinstance(space, list | tuple) and all(isinstance(one, Space) for one in space)
+    given: Sequence[Any] = [] if space is None else space if several else [space]  # type: ignore[assignment]
+    others = [as_space(one) for one in given]
+    encoder = None if vectors is None else as_vectors(vectors)
+    slots: dict[str, Space] = {} if encoder is None else {"encoder": encoder}
+    for other in others:  # vectors beside those of an encoder are another space
+        slot = "factors" if other.slot == "encoder" and encoder is not None else other.slot
+        slots[slot] = other
+    if "encoder" not in slots and "factors" in slots and slots["factors"].of_queries:
+        slots["encoder"] = slots["factors"]  # the only vectors there are: query vectors live among them
+    known = {**sizes, **{slot: one.n for slot, one in slots.items() if one.readable}}
+    open_ended = any(not one.readable for one in slots.values())
+    return Parts(**slots, words=words, n=_count(known, open_ended), seed=seed)  # type: ignore[arg-type]
+
+
+def _count(sources: dict[str, int | None], open_ended: bool) -> int | None:
     known = {name: size for name, size in sources.items() if size is not None}
+    if not known and open_ended:
+        return None
     if not known:
         raise InputError("how many items are there? pass vectors=, space=, ids= or n=")
     if len(set(known.values())) > 1:

@@ -1,22 +1,4 @@
-"""`crosscut`, the default method: every space there is, stacked, under one ridge.
-
-A score is taken to be
-
-    f(q, i) = b_i + c_q + v_i · u,       u ~ N(0, I),  noise of variance μ
-
-    b_i   the item's base: its mean score over the anchor queries
-    c_q   the query's level: a constant coordinate that is hardly penalised, so that a shift of all scores
-          changes nothing
-    v_i   [ CUR, centred on the base, scaled by its spectrum  ‖  w × encoder ]
-
-and u is its posterior mean: the ridge of `least_squares.py`. The CUR block knows what anchor queries have shown of an
-item, the encoder block what its text says; w and μ are chosen on the anchor queries themselves, each held out in turn,
-as those that best predict the high scores of a query from a few dozen others. The ridge is easy on the encoder's own
-query direction (`Stretched`). It stays one linear space, so it stays one loop.
-
-Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
-the items of highest base. With neither, what is left is to score the given ids, and random items after them.
-"""
+"""The weights of `crosscut`'s blocks, chosen on the anchor queries themselves, each held out in turn."""
 
 from __future__ import annotations
 
@@ -26,75 +8,21 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from crosscut.errors import InputError
-from crosscut.search.estimators import Stretched
-from crosscut.search.first import Dense, Fixed
-from crosscut.search.loop import Offset, Plan
-from crosscut.search.methods import FirstName, Materials, first_stage
-from crosscut.search.selection import Selection, as_selection
-from crosscut.search.stopping import Schedule
-from crosscut.spaces.base import Array, Constant, Space, Stacked, Vectors
+from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR, background, reduced
-from crosscut.spaces.items import ItemScores
-from crosscut.types import Floats
+from crosscut.types import Array, Floats
 
 SAMPLE = 4000  # items that the choice of weights looks at
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)  # encoder block: standard deviation against that of the residual scores
 NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)  # μ against the variance of the residual scores
 SHARE, NOISE = 0.4, 0.03  # where anchor queries are too few to choose on
-ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores
 FREE = 10.0  # constant coordinate: standard deviation against that of the residual scores
-
-
-def crosscut(
-    m: Materials,
-    *,
-    rounds: int = 10,
-    rank: int = 256,
-    stretch: float = 3.0,
-    ridge: float = 1.0,
-    first: FirstName = "auto",
-    select: str | Selection = "top",
-    epsilon: float = 0.0,
-    first_share: float | None = None,
-) -> Plan:
-    """The default: stacked spaces, a base per item, ridge, ten rounds."""
-    if not stretch >= 1:
-        raise InputError(
-            f"stretch is how much easier the ridge is on the encoder's direction, 1 or more; got {stretch}"
-        )
-    if not ridge > 0:
-        raise InputError(f"ridge multiplies the noise that is assumed, above 0; got {ridge}")
-    schedule = Schedule(rounds, first_share)
-    chooser = as_selection(select, epsilon)
-    constant = Constant(m.n)
-    if isinstance(m.space, CUR) and not isinstance(m.space, ItemScores):
-        rank = rank if m.space.rank is None else min(rank, m.space.rank)
-        base, block, weights = _learned(m.space, m.encoder, rank, m.seed)
-        blocks: list[Space] = [block]
-        if m.encoder is not None:
-            blocks.append(m.encoder)
-        space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
-        estimator = Stretched(ridge * weights.noise, stretch if m.encoder is not None else 1.0, blocks[0].d)
-        stage = first_stage(m, first)
-        if first == "auto":  # by query vector; without one, the items of highest base
-            popular = Fixed(np.lexsort((np.arange(m.n), -base)))
-            stage = popular if m.encoder is None else Dense(m.encoder, otherwise=popular)
-        return Plan(m.n, stage, schedule, space, estimator, chooser, Offset(base))
-    blocks = [block for block in dict.fromkeys((m.space, m.encoder)) if block is not None]
-    if not blocks:
-        return Plan(m.n, first_stage(m, first), Schedule(1))
-    spreads = [_spread(block, m.seed) for block in blocks]  # every block gets the same variance
-    space = Stacked([*blocks, constant], [*(1 / spread for spread in spreads), 10 * FREE])
-    at = sum(block.d for block in blocks) - blocks[-1].d
-    estimator = Stretched(ridge * ALONE * len(blocks), stretch if m.encoder is not None else 1.0, at)
-    return Plan(m.n, first_stage(m, first), schedule, space, estimator, chooser)
 
 
 _LEARNED: WeakKeyDictionary[CUR, dict[Any, tuple[Floats, Vectors, Weights]]] = WeakKeyDictionary()
 
 
-def _learned(cur: CUR, encoder: Space | None, rank: int, seed: int) -> tuple[Floats, Vectors, Weights]:
+def learned(cur: CUR, encoder: Space | None, rank: int, seed: int) -> tuple[Floats, Vectors, Weights]:
     """Base, CUR block and weights of a space: made once, however many searchers share it."""
     known = _LEARNED.setdefault(cur, {})
     key = (encoder, rank, seed)
@@ -134,7 +62,7 @@ def choose_weights(scores: Array, encoder: Space | None, rank: int, seed: int = 
     sample = scores[:, items].astype(np.float64)  # (k_q × s)
     spread = float(np.sqrt(np.mean((sample - sample.mean(axis=0)) ** 2))) or 1.0
     vectors = None if encoder is None else encoder.rows(items)  # (s × d)
-    scale = 1.0 if encoder is None else spread / _spread(encoder, seed)
+    scale = 1.0 if encoder is None else spread / spread_of(encoder, seed)
     shares = SHARES if encoder is not None else (0.0,)
     best = (SHARE * scale, NOISE * spread**2)
     if size >= 8 and len(items) >= 16:
@@ -206,8 +134,12 @@ def _trials(
     return trials
 
 
-def _spread(space: Space, seed: int) -> float:
+def spread_of(space: Space, seed: int) -> float:
     """Root mean square distance of item vectors from their mean, on a sample."""
-    items = np.random.default_rng(seed).choice(space.n, min(space.n, 1000), replace=False)
-    rows = space.rows(np.sort(items)) if space.n else np.zeros((1, space.d))
+    rng = np.random.default_rng(seed)
+    if space.topk is not None:
+        items = space.topk.sample(1000, rng)
+    else:
+        items = rng.choice(space.n, min(space.n, 1000), replace=False)
+    rows = space.rows(np.sort(items)) if len(items) else np.zeros((1, space.d))
     return float(np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))) or 1.0

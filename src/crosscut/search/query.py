@@ -7,47 +7,49 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from crosscut.ann.base import Ask, Within
 from crosscut.ann.trail import Trail
+from crosscut.retrievers.first import FirstRequest
 from crosscut.scorers.meter import Account
 from crosscut.search.estimators import Fit
 from crosscut.search.hits import Hit, Hits, Round
-from crosscut.search.recall import Expecting
-from crosscut.search.stopping import Watch
-from crosscut.types import NO_HANDLES, Floats, Positions
+from crosscut.search.stopping import SoFar, Watch
+from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
 
 @dataclass
-class Walk:
-    """The state of one query: what it brought, what it has bought, how far its fit has come."""
+class QueryState:
+    """What one query brought, what it has bought, how far its fit has come."""
 
     account: Account
     rng: np.random.Generator
     vector: Floats | None = None  # the encoder's query vector
-    given: Positions = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one
-    allowed: Positions | None = None  # sorted; None: all items
-    watch: Watch | None = None  # stops when the top k has settled
-    expecting: Expecting | None = None  # stops when the expected recall will do
+    given: Handles = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one
+    within: Within = None  # None: all items
+    size: int | None = None  # how many items may be scored in all, if that is known
+    watch: Watch | None = None  # of a stopping rule
+    reason: str = ""  # that it gives
     fit: Fit | None = None
     fitted: int = 0  # how many of the account's items the fit has taken in
     trail: Trail = field(default_factory=Trail)  # through a clustered index
     rounds: list[Round] = field(default_factory=list)
     stop: str | None = None
 
-    def mask(self, values: npt.NDArray[Any], taken: Positions = NO_HANDLES) -> npt.NDArray[Any]:
-        """`values` (n) with −inf for what is not allowed, already scored, or `taken`; in place."""
-        if self.allowed is not None and len(self.allowed) < len(values):
-            open_values = values[self.allowed]
-            values[:] = -np.inf
-            values[self.allowed] = open_values
-        values[self.account.positions] = -np.inf
-        values[taken] = -np.inf
-        return values
+    def first(self, count: int, taken: Handles) -> FirstRequest:
+        """What a first stage is told."""
+        gone = np.concatenate([taken, self.account.positions])
+        account = self.account
+        return FirstRequest(account.query, count, self.rng, self.vector, gone, self.within, bool(len(self.given)))
 
-    def open(self, n: int) -> int:
-        """How many items may still be scored."""
-        return (n if self.allowed is None else len(self.allowed)) - len(self.account.positions)
+    def ask(self, u: Floats, count: int) -> Ask:
+        """What an index is asked."""
+        return Ask(u, count, self.account.positions, self.within, self.trail)
+
+    def so_far(self, k: int, estimates: Floats) -> SoFar:
+        """What a stopping rule is told."""
+        top = self.top(k)
+        return SoFar(k, self.account.positions[top], self.account.scores[top], self.rounds, estimates)
 
     def top(self, k: int) -> Positions:
         """Places, in the account, of the best k by exact score; ties go to the lower position."""

@@ -1,0 +1,148 @@
+"""What a search asks of the vectors, wherever they are: the top of V u, without what was scored, within a filter.
+
+A back end is a `TopK`. Items are *handles*: positions in memory; over a store, numbers given in order of appearance. A
+search knows neither n nor positions: an answer shorter than what was asked for means that there is no more.
+
+| | what it holds | exact |
+|---|---|---|
+| `flat.Flat` | any space, every item read | yes |
+| `clustered.Clustered` | an `IVF`: some lists read | no |
+| `faiss.Faiss` | a FAISS index | as the index is |
+| `linear.Projected` | one of these, asked with part of a longer u | as that is |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.ann.trail import Trail
+from crosscut.errors import InputError
+from crosscut.spaces.base import Slot, Space, as_space, known_count
+from crosscut.types import NO_HANDLES, Array, Floats, Handles
+
+Within: TypeAlias = Any
+"""Which items may be scored: None for all, sorted handles, or a filter that a store compiles for itself."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """One query of a round: the best `count` of V u that are not excluded."""
+
+    vector: Floats  # u (d)
+    count: int
+    exclude: Handles = field(default_factory=lambda: NO_HANDLES)
+    within: Within = None
+    trail: Trail = field(default_factory=Trail)  # where earlier rounds of this query have been
+
+
+class Found(NamedTuple):
+    """The answer to one ask, best first. The rows of what was found are known from then on: `rows` makes no trip."""
+
+    handles: Handles  # (m)
+    scores: Floats  # (m) v · u
+
+
+NOTHING_FOUND = Found(NO_HANDLES, np.empty(0))
+
+
+class Pool(Protocol):
+    """Items to draw from."""
+
+    def count(self, within: Within = None) -> int | None:
+        """How many items there are; None where that is not known."""
+        ...
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
+    ) -> Handles:
+        """Some `count` items drawn uniformly, none of them excluded; fewer if there are no more."""
+        ...
+
+
+@runtime_checkable
+class TopK(Pool, Protocol):
+    """Vectors that can be asked for the top of V u."""
+
+    @property
+    def d(self) -> int:
+        """The number of dimensions."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether `top` finds the best, or only most of them."""
+        ...
+
+    def top(self, asks: Sequence[Ask]) -> list[Found]:
+        """The best of every ask by v · u, best first; ties go to the lower handle."""
+        ...
+
+    def rows(self, handles: Handles) -> Floats:
+        """V[handles] (m × d) in float64, for fitting."""
+        ...
+
+
+class Everything:
+    """The items 0 … n − 1: a pool without vectors."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def count(self, within: Within = None) -> int:
+        return self.n if within is None else len(within)
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
+    ) -> Handles:
+        if not count:  # nothing drawn, nothing taken from the generator: batch-mates must not matter
+            return NO_HANDLES
+        if within is None and count + len(exclude) < self.n // 4:
+            # a few out of many: draw with room to spare, instead of a permutation of all
+            drawn = rng.choice(self.n, size=count + len(exclude), replace=False, shuffle=True)
+            return np.asarray(drawn[~np.isin(drawn, exclude)][:count], dtype=np.int64)
+        pool = np.setdiff1d(np.arange(self.n) if within is None else within, exclude)
+        return np.asarray(rng.permutation(pool)[:count], dtype=np.int64)
+
+
+class Indexed(Space):
+    """Vectors that stay in an index or a store: only its top is asked for, and the rows of what it found."""
+
+    slot: ClassVar[Slot] = "encoder"
+    of_queries: ClassVar[bool] = True
+
+    def __init__(self, topk: TopK) -> None:
+        self._topk = topk
+
+    @property
+    def topk(self) -> TopK:
+        return self._topk
+
+    @property
+    def readable(self) -> bool:
+        return False
+
+    @property
+    def n(self) -> int:
+        return known_count(self._topk.count())
+
+    @property
+    def d(self) -> int:
+        return self._topk.d
+
+    def rows(self, positions: Handles) -> Floats:
+        return self._topk.rows(positions)
+
+    def predict(self, queries: Floats) -> Array:
+        raise InputError("these vectors stay in their store, which does not predict every item: ask for its top")
+
+
+def as_vectors(vectors: Space | TopK | npt.ArrayLike) -> Space:
+    """Item vectors from what the user brought: a space, an index or store, or an array (n × d)."""
+    if not isinstance(vectors, Space) and isinstance(vectors, TopK):
+        return Indexed(vectors)
+    return as_space(vectors)

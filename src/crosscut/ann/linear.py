@@ -1,0 +1,117 @@
+"""An index over part of what a space predicts with.
+
+A round wants the best few of base + V u. Coordinates that are the same for every item (`Constant`) do not change their
+order; a base per item is one more coordinate, whose weight in the query is 1. What is left is one inner product with
+the vectors of an index or a store. The few it finds are predicted again in float64, as in a flat round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.ann.base import Ask, Found, TopK, Within
+from crosscut.ann.clustered import Clustered
+from crosscut.ann.early_exit import Rule
+from crosscut.ann.flat import Flat, rerank
+from crosscut.ann.ivf import IVF
+from crosscut.linalg.top import slack_for
+from crosscut.spaces.base import Space
+from crosscut.types import NO_HANDLES, Floats, Handles, Positions
+
+
+@dataclass(frozen=True)
+class Projected:
+    """`inner`, asked for the top of a space that it holds part of.
+
+    `columns` are the coordinates of u that the index holds, `weights` what they are multiplied with, `level` the
+    weight of the index's last coordinate, an item's base (0: it holds none).
+    """
+
+    inner: TopK
+    space: Space
+    columns: Positions
+    weights: Floats
+    base: Floats | float = 0.0
+    level: float = 0.0
+
+    @property
+    def d(self) -> int:
+        return self.space.d
+
+    @property
+    def exact(self) -> bool:
+        return self.inner.exact
+
+    def count(self, within: Within = None) -> int | None:
+        return self.inner.count(within)
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
+    ) -> Handles:
+        return self.inner.sample(count, rng, exclude, within)
+
+    def rows(self, handles: Handles) -> Floats:
+        return self.space.rows(handles)
+
+    def top(self, asks: Sequence[Ask]) -> list[Found]:
+        wider = [
+            Ask(self._asked(ask.vector), ask.count + slack_for(ask.count), ask.exclude, ask.within, ask.trail)
+            for ask in asks
+        ]
+        answers = []
+        for ask, found in zip(asks, self.inner.top(wider), strict=True):
+            answer = rerank(self.space, ask.vector, found.handles, self.base, ask.count)
+            ask.trail.ids = np.setdiff1d(found.handles, answer.handles)
+            answers.append(answer)
+        return answers
+
+    def _asked(self, u: Floats) -> Floats:
+        query = np.full(self.inner.d, self.level)
+        query[: len(self.columns)] = u[self.columns] * self.weights
+        return query
+
+
+def topk_of(space: Space, base: Floats | float = 0.0) -> TopK:
+    """How the top of a space is found: by the index that one of its blocks brings along, or by reading every item."""
+    moving = [(j, block, weight) for j, (block, weight) in enumerate(space.blocks) if not block.constant]
+    if len(moving) == 1 and moving[0][1].topk is not None and not isinstance(base, np.ndarray):
+        place, block, weight = moving[0]
+        assert block.topk is not None
+        start = sum(before.d for before, _ in space.blocks[:place])
+        columns = np.arange(start, start + block.d)
+        return Projected(block.topk, space, columns, np.full(block.d, weight), base)
+    return Flat(space, base)
+
+
+def cluster(
+    space: Space, base: Floats | float = 0.0, *, lists: int | None = None, rule: Rule | int | None = None, seed: int = 0
+) -> Projected:
+    """An index over a space as it stands, whatever its blocks, in float16: n × d numbers more."""
+    starts = np.cumsum([0, *(block.d for block, _ in space.blocks)])
+    parts = [np.arange(starts[j], starts[j + 1]) for j, (block, _) in enumerate(space.blocks) if not block.constant]
+    columns = np.concatenate(parts)
+    based = isinstance(base, np.ndarray)
+    rows: npt.NDArray[np.float16] = np.empty((space.n, len(columns) + based), dtype=np.float16)
+    for start in range(0, space.n, 1 << 14):
+        places = np.arange(start, min(start + (1 << 14), space.n))
+        rows[places, : len(columns)] = space.rows(places)[:, columns]
+        if isinstance(base, np.ndarray):
+            rows[places, -1] = base[places]
+    index = Clustered(IVF.build(rows, lists=lists, rule=rule, seed=seed))
+    return Projected(index, space, columns, np.ones(len(columns)), base, 1.0 if based else 0.0)
+
+
+def block_of(found: Projected, block: Space) -> Projected | None:
+    """The same index asked for one block of its coordinates alone, if it holds it: the encoder's, for round one."""
+    start = 0
+    for own, weight in found.space.blocks:
+        if own is block and weight:
+            inside = (found.columns >= start) & (found.columns < start + block.d)
+            columns = np.where(inside, found.columns - start, 0)
+            return Projected(found.inner, block, columns, np.where(inside, found.weights / weight, 0.0))
+        start += own.d
+    return None

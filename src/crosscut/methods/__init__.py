@@ -1,0 +1,31 @@
+"""The methods, one file each; a name or a value: `crosscut.methods.parse("axn@rounds=10")`, `AXN(rounds=10)`."""
+
+from crosscut.methods.adacur import ADACUR
+from crosscut.methods.anncur import ANNCUR
+from crosscut.methods.axn import AXN
+from crosscut.methods.base import First, Method, Parts, methods, parse, parse_all, register
+from crosscut.methods.crosscut import Crosscut
+from crosscut.methods.exact import Exact
+from crosscut.methods.item_scores import FixedItem, ItemCUR
+from crosscut.methods.rnr import RNR, Hybrid
+from crosscut.methods.tour import TOUR
+
+__all__ = [
+    "ADACUR",
+    "ANNCUR",
+    "AXN",
+    "RNR",
+    "TOUR",
+    "Crosscut",
+    "Exact",
+    "First",
+    "FixedItem",
+    "Hybrid",
+    "ItemCUR",
+    "Method",
+    "Parts",
+    "methods",
+    "parse",
+    "parse_all",
+    "register",
+]

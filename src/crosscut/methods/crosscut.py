@@ -1,0 +1,112 @@
+"""`crosscut`, the default method: every space there is, stacked, under one ridge.
+
+A score is taken to be
+
+    f(q, i) = b_i + c_q + v_i · u,       u ~ N(0, I),  noise of variance μ
+
+    b_i   the item's base: its mean score over the anchor queries
+    c_q   the query's level: a constant coordinate that is hardly penalised, so that a shift of all scores
+          changes nothing
+    v_i   [ CUR, centred on the base, scaled by its spectrum  ‖  w × encoder ]
+
+and u is its posterior mean: the ridge of `least_squares.py`. The CUR block knows what anchor queries have shown of an
+item, the encoder block what its text says; w and μ are chosen on the anchor queries themselves, each held out in turn,
+as those that best predict the high scores of a query from a few dozen others. The ridge is easy on the encoder's own
+query direction (`Stretched`). It stays one linear space, so it stays one loop.
+
+Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
+the items of highest base. With neither, what is left is to score the given ids, and random items after them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from crosscut.ann.linear import topk_of
+from crosscut.errors import InputError
+from crosscut.methods.base import Parts, register
+from crosscut.methods.rounds import InRounds
+from crosscut.methods.weights import FREE, learned, spread_of
+from crosscut.retrievers.first import Dense, Fixed
+from crosscut.search.estimators import Stretched
+from crosscut.search.loop import Offset, Plan
+from crosscut.spaces.base import Constant, Space, Stacked
+from crosscut.spaces.cur import CUR
+
+ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class Crosscut(InRounds):
+    """The default: stacked spaces, a base per item, ridge, ten rounds.
+
+    `rank` limits the CUR block, `stretch` is how much easier the ridge is on the encoder's direction, `ridge`
+    multiplies the noise that is assumed.
+    """
+
+    name: ClassVar[str] = "crosscut"
+
+    rounds: int = 10
+    rank: int = 256
+    stretch: float = 3.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.stretch >= 1:
+            raise InputError(
+                f"stretch is how much easier the ridge is on the encoder's direction, 1 or more; got {self.stretch}"
+            )
+        if not self.ridge > 0:
+            raise InputError(f"ridge multiplies the noise that is assumed, above 0; got {self.ridge}")
+
+    def missing(self, parts: Parts) -> str | None:
+        return parts.lacks("encoder", "anchors", "factors")
+
+    def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
+        return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0)}
+
+    def plan(self, parts: Parts) -> Plan:
+        return self._with_anchors(parts, parts.anchors) if parts.anchors is not None else self._without(parts)
+
+    def _with_anchors(self, parts: Parts, cur: CUR) -> Plan:
+        rank = self.rank if cur.rank is None else min(self.rank, cur.rank)
+        base, block, weights = learned(cur, parts.encoder, rank, parts.seed)
+        blocks: list[Space] = [block, *([] if parts.encoder is None else [parts.encoder])]
+        constant = Constant(parts.n)
+        space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
+        # by query vector; without one, the items of highest base
+        popular = Fixed(np.lexsort((np.arange(len(base)), -base)))
+        by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
+        first = "union" if self.first == "auto" and parts.words is not None else self.first
+        return Plan(
+            parts.pool,
+            parts.stage(first, by_vector),
+            self.schedule(),
+            space,
+            Stretched(self.ridge * weights.noise, self.stretch if parts.encoder is not None else 1.0, block.d),
+            self.selection(),
+            Offset(base),
+            self.shortlist,
+        )
+
+    def _without(self, parts: Parts) -> Plan:
+        blocks = [block for block in dict.fromkeys((parts.factors, parts.encoder)) if block is not None]
+        weights = [1 / spread_of(block, parts.seed) for block in blocks]  # every block gets the same variance
+        space = Stacked([*blocks, Constant(parts.n)], [*weights, 10 * FREE])
+        at = sum(block.d for block in blocks) - blocks[-1].d
+        stretch = self.stretch if parts.encoder is not None else 1.0
+        first = "union" if self.first == "auto" and parts.words is not None else self.first
+        return Plan(
+            parts.pool,
+            parts.stage(first),
+            self.schedule(),
+            space,
+            Stretched(self.ridge * ALONE * len(blocks), stretch, at),
+            self.selection(),
+            shortlist=self.shortlist,
+        )

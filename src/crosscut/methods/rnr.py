@@ -1,0 +1,41 @@
+"""`rnr` and `hybrid`: retrieve and rerank, the baseline. It reorders what a cheaper model happened to find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from crosscut.ann.linear import topk_of
+from crosscut.methods.base import First, Method, Parts, register
+from crosscut.retrievers.first import Dense, Listed
+from crosscut.search.loop import Plan
+from crosscut.search.stopping import Schedule
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class RNR(Method):
+    """The best B by query vector, or the caller's `first_ids`, scored."""
+
+    name: ClassVar[str] = "rnr"
+
+    first: First = "auto"
+
+    def plan(self, parts: Parts) -> Plan:
+        listed = Listed(parts.pool)
+        own = listed if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=listed)
+        return Plan(parts.pool, parts.stage(self.first, own), Schedule(1))
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class Hybrid(Method):
+    """The best B by query vector and by words in turn, scored: what is usually called hybrid search with reranking."""
+
+    name: ClassVar[str] = "hybrid"
+
+    def missing(self, parts: Parts) -> str | None:
+        return parts.lacks("words", "encoder")
+
+    def plan(self, parts: Parts) -> Plan:
+        return Plan(parts.pool, parts.stage("union"), Schedule(1))

@@ -1,0 +1,44 @@
+"""What methods with many rounds have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from crosscut.errors import InputError
+from crosscut.methods.base import First, Method, Parts
+from crosscut.search.selection import Selection, as_selection
+from crosscut.search.stopping import Schedule
+
+Select: TypeAlias = Literal["top", "softmax", "random"] | Selection
+
+
+@dataclass(frozen=True, repr=False)
+class InRounds(Method):
+    """R rounds of equal size (`first_share` gives the first its own), in which `select` picks from the predictions.
+
+    `epsilon` is a share picked at random; with `shortlist` all rounds stay within the first stage's top S, as AXN and
+    ADACUR do with 10,000 of HotpotQA's 5 million items (AXN app. A.4).
+    """
+
+    rounds: int = 5
+    first: First = "auto"
+    select: Select = "top"
+    epsilon: float = 0.0
+    first_share: float | None = None
+    shortlist: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds < 1:
+            raise InputError(f"a search needs at least 1 round; got {self.rounds}")
+
+    def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
+        stages = ["dense"] * (parts.encoder is not None) + ["lexical"] * (parts.words is not None)
+        return {"rounds": (10, 20), "first": tuple(stages)}
+
+    def schedule(self) -> Schedule:
+        return Schedule(self.rounds, self.first_share)
+
+    def selection(self) -> Selection:
+        return as_selection(self.select, self.epsilon)
