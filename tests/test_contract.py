@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -96,12 +94,12 @@ def test_draws_depend_on_seed_and_query_alone(world: Planted, select: str) -> No
 @pytest.mark.parametrize("method", ["rnr", "axn", "tour", "crosscut"])
 def test_a_permuted_corpus_gives_the_permuted_answer(world: Planted, method: str) -> None:
     order = np.random.default_rng(0).permutation(world.n)
-    settings: dict[str, Any] = {"rank": 8} if method == "crosscut" else {}
-    plain = crosscut.Searcher(
-        crosscut.MatrixScorer(world.test), vectors=world.vectors, method=method, **settings
-    ).search(0, 10, 40, query_vector=world.query_vectors[0])
+    label = "crosscut@rank=8" if method == "crosscut" else method
+    plain = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=label).search(
+        0, 10, 40, query_vector=world.query_vectors[0]
+    )
     moved = crosscut.Searcher(
-        crosscut.MatrixScorer(world.test[:, order]), vectors=world.vectors[order], method=method, **settings
+        crosscut.MatrixScorer(world.test[:, order]), vectors=world.vectors[order], method=label
     ).search(0, 10, 40, query_vector=world.query_vectors[0])
     assert [order[j] for j in moved.ids] == plain.ids
 

@@ -14,6 +14,7 @@ import pytest
 import crosscut
 from crosscut.datasets.planted import planted
 from crosscut.errors import DivergedError, InputError
+from crosscut.methods import AXN
 from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.factorization.als import Rows, als
 from crosscut.spaces.factorization.factors import Progress
@@ -172,7 +173,7 @@ def test_axn_takes_the_normalisation_of_its_factors(fitted: dict[str, Factors], 
 
     def offset(**settings: float) -> tuple[object, float]:
         scorer = crosscut.MatrixScorer(world["test"])
-        plan = crosscut.Searcher(scorer, space=factors, method="axn", **settings).plan
+        plan = crosscut.Searcher(scorer, space=factors, method=AXN(**settings)).plan
         return plan.offset.base, plan.offset.scale
 
     assert offset() == (factors.normalisation.alpha, factors.normalisation.beta)

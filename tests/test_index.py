@@ -110,7 +110,9 @@ def test_search_many_equals_search(world: Planted) -> None:
 
 
 def test_it_needs_no_encoder_and_no_anchors(world: Planted) -> None:
-    index = Index.build(planted_items(), scorer=TextScorer(world.score), encoder=None)
+    with pytest.raises(InputError, match="crosscut needs item vectors or scores of anchor queries or factors"):
+        Index.build(planted_items(), scorer=TextScorer(world.score), encoder=None)  # reranking is not called crosscut
+    index = Index.build(planted_items(), scorer=TextScorer(world.score), encoder=None, method="hybrid")
     hits = index.search("query 7 cherry", k=3, budget=30)
     assert hits.calls == 30
     assert hits.trace[0].positions.tolist()[0] % 8 == 2, "round one goes by words"

@@ -7,24 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crosscut.ann import clustered
 from crosscut.ann.clusters import assign
 from crosscut.ann.ivf import IVF
+from crosscut.ann.linear import Projected
 from crosscut.errors import InputError
 from crosscut.index import Index
-from crosscut.search import candidates
+from crosscut.methods import parse
 from tests.test_index import Planted, TextScorer, build, planted_items
 
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "SMALL", 100)
+    monkeypatch.setattr(clustered, "SMALL", 100)
 
 
 def clusters_of(index: Index) -> IVF:
     space = index._state.encoder_space
     assert isinstance(space, IVF)
-    searcher = index._state.searcher("crosscut", "dense", {})
-    assert searcher.plan.index is not None
+    searcher = index._state.searcher(parse("crosscut@first=dense"))
+    assert isinstance(searcher.plan.topk, Projected)
     return space
 
 
@@ -42,7 +44,7 @@ def test_it_clusters_by_itself_and_finds_what_a_small_one_finds(monkeypatch: pyt
     index = build(world)
     assert len(clusters_of(index).centroids) > 8
     assert recall(index, world, range(200)) > 0.9
-    monkeypatch.setattr(candidates, "SMALL", 1000)
+    monkeypatch.setattr(clustered, "SMALL", 1000)
     assert build(world)._state.centroids is None
 
 

@@ -10,6 +10,7 @@ import crosscut
 from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
 from crosscut.linalg.least_squares import LeastSquares
+from crosscut.methods import AXN
 from crosscut.search.estimators import FixedAnchors, GradientStep, softmax
 from crosscut.spaces import Vectors
 from tests.worlds import Planted, planted
@@ -20,7 +21,7 @@ from tests.worlds import Planted, planted
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_axn_is_the_transcription(world: Planted, budget: int, rounds: int, dtype: type) -> None:
     vectors = world.vectors.astype(dtype)
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=vectors, method="axn", rounds=rounds)
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=vectors, method=AXN(rounds=rounds))
     for query in range(len(world.test)):
         first = ranking(vectors.astype(np.float64) @ world.query_vectors[query])
         scored, exact = adaptive(vectors, lambda p, q=query: world.test[q, p], first, budget, rounds)
@@ -46,7 +47,7 @@ def test_adacur_is_the_transcription(budget: int, rounds: int) -> None:
 def test_anncur_is_e_equals_pinv_c_times_r(world: Planted, split: float) -> None:
     budget = 60
     searcher = world.searcher("anncur", split=split, seed=3)
-    hits = searcher.search_many(range(len(world.test)), 10, budget, keep_predictions=True)
+    hits = searcher.search_many(range(len(world.test)), 10, budget, trace=True)
     anchors = hits[0].trace[0].positions
     assert len(anchors) == round(split * budget)
     for query, found in enumerate(hits):
@@ -68,7 +69,7 @@ def test_anncur_with_retrieved_anchors_solves_online(world: Planted) -> None:
 def test_adacur_is_axn_in_the_space_of_anchor_scores(world: Planted) -> None:
     cur = crosscut.CUR(world.anchors)
     scorer = crosscut.MatrixScorer(world.test)
-    axn = crosscut.Searcher(scorer, space=cur, method="axn", first="random")
+    axn = crosscut.Searcher(scorer, space=cur, method="axn@first=random")
     adacur = crosscut.Searcher(scorer, space=cur, method="adacur")
     for query in range(3):
         assert axn.search(query, 5, 50).scored.tolist() == adacur.search(query, 5, 50).scored.tolist()
@@ -87,7 +88,7 @@ def test_lambda_mixes_in_the_query_vector(world: Planted) -> None:
     plain = world.searcher("rnr").search(0, 5, 50, query_vector=vector)
     assert set(mixed.scored) == set(plain.scored)
     squares = LeastSquares(world.vectors.shape[1])
-    half = world.searcher("axn", mix=0.5, rounds=2).search(0, 5, 50, query_vector=vector, keep_predictions=True)
+    half = world.searcher("axn", mix=0.5, rounds=2).search(0, 5, 50, query_vector=vector, trace=True)
     start = half.trace[0]
     squares.add(world.vectors[start.positions], start.scores)
     expected = world.vectors @ (0.5 * squares.solve() + 0.5 * vector)  # eq. 7
@@ -99,8 +100,7 @@ def test_lambda_mixes_in_the_query_vector(world: Planted) -> None:
             crosscut.MatrixScorer(world.test),
             vectors=world.vectors,
             space=crosscut.CUR(world.anchors),
-            method="axn",
-            mix=0.5,
+            method="axn@mix=0.5,space=anchors",
         )
 
 
@@ -144,7 +144,7 @@ def test_tour_steps_down_the_gradient(world: Planted, loss: str) -> None:
 
 
 def test_fixed_item_multiplies_scores_with_the_anchor_items(world: Planted) -> None:
-    hits = world.searcher("fixed-item").search(0, 5, 50, keep_predictions=True)
+    hits = world.searcher("fixed-item").search(0, 5, 50, trace=True)
     used = world.item_anchors
     assert hits.trace[0].positions.tolist() == used.tolist()
     expected = world.item_scores.T @ world.test[0, used]
@@ -193,7 +193,7 @@ def test_rnr_needs_something_to_retrieve_by(world: Planted) -> None:
 
 
 def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
-    with pytest.raises(InputError, match="unknown method 'magic': choose one of exact, rnr"):
+    with pytest.raises(InputError, match="unknown method 'magic': choose one of adacur, anncur, axn"):
         world.searcher("magic")
     with pytest.raises(InputError, match="adacur has no setting 'mix': it takes rounds, first"):
         world.searcher("adacur", mix=0.5)
@@ -201,11 +201,11 @@ def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
     for method, missing in [("adacur", "CUR"), ("axn", "vectors="), ("tour", "vectors="), ("item-cur", "ItemScores")]:
         with pytest.raises(InputError, match=missing):
             crosscut.Searcher(scorer, method=method)
-    with pytest.raises(InputError, match="unknown first stage 'best'"):
+    with pytest.raises(InputError, match="first of axn is one of auto, dense, lexical, union, random; got 'best'"):
         world.searcher("axn", first="best")
-    with pytest.raises(InputError, match="no item vectors"):
-        crosscut.Searcher(scorer, space=crosscut.CUR(world.anchors), method="adacur", first="dense")
-    with pytest.raises(InputError, match="unknown selection"):
+    with pytest.raises(InputError, match="needs item vectors"):
+        crosscut.Searcher(scorer, space=crosscut.CUR(world.anchors), method="adacur@first=dense")
+    with pytest.raises(InputError, match="select of adacur is one of top, softmax, random"):
         world.searcher("adacur", select="best")
     with pytest.raises(InputError, match="split"):
         world.searcher("anncur", split=1.5)
@@ -222,7 +222,7 @@ def test_on_the_scores_of_a_real_cross_encoder(budget: int, rounds: int) -> None
     scorer = crosscut.MatrixScorer(test)
     spaces = {"adacur": (anchors.T, crosscut.CUR(anchors)), "axn": (vectors, crosscut.Vectors(vectors))}
     for method, (array, space) in spaces.items():
-        searcher = crosscut.Searcher(scorer, space=space, method=method, first="random", rounds=rounds)
+        searcher = crosscut.Searcher(scorer, space=space, method=f"{method}@first=random,rounds={rounds}")
         for query in range(6):
             hits = searcher.search(query, 10, budget)
             scored, _ = adaptive(

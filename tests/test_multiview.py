@@ -7,6 +7,7 @@ import pytest
 
 import crosscut
 from crosscut.errors import InputError
+from crosscut.methods import AXN, RNR
 from crosscut.retrievers.multiview import MultiView, sentences, views, windows
 from tests.worlds import planted
 
@@ -30,7 +31,7 @@ def test_one_view_each_is_the_dense_retriever() -> None:
     scorer = crosscut.MatrixScorer(world.test)
     plain = crosscut.Searcher(scorer, vectors=world.vectors, method="axn")
     many = crosscut.Searcher(
-        scorer, vectors=world.vectors, method="axn", first=MultiView(world.vectors, np.ones(world.n))
+        scorer, vectors=world.vectors, method=AXN(first=MultiView(world.vectors, np.ones(world.n)))
     )
     for query in range(3):
         ours, theirs = (
@@ -85,11 +86,10 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match="at least 1 view"):
         MultiView.encode(made, ["a"], most=0)  # type: ignore[arg-type]
     world = planted()
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method="axn", first=made)
     with pytest.raises(InputError, match="2 items and the search has 200"):
-        searcher.search(0, 5, 20, query_vector=world.query_vectors[0])
+        crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=AXN(first=made))
     single = MultiView(world.vectors, np.ones(200))
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method="rnr", first=single)
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=RNR(first=single))
     with pytest.raises(InputError, match="this query has none"):
         searcher.search(0, 5, 20)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ import pytest
 import crosscut
 from crosscut.errors import BudgetError, InputError
 from crosscut.linalg.products import LARGE
+from crosscut.methods import AXN, Method, Parts
+from crosscut.retrievers.first import Drawn
 from crosscut.search.estimators import Regression
-from crosscut.search.first import Drawn
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.stopping import Schedule
 from crosscut.spaces import Constant, Stacked, Vectors
@@ -22,7 +25,7 @@ from tests.worlds import Planted
 
 
 def test_hits_tell_the_cost_and_the_story(world: Planted) -> None:
-    hits = world.searcher("adacur").search(0, 5, 50, keep_predictions=True)
+    hits = world.searcher("adacur").search(0, 5, 50, trace=True)
     assert (hits.calls, hits.cached, hits.rounds, hits.stop_reason, hits.budget) == (50, 0, 5, "budget", 50)
     assert hits.seconds.total == pytest.approx(hits.seconds.scorer + hits.seconds.fit + hits.seconds.select)
     assert min(hits.seconds.scorer, hits.seconds.fit, hits.seconds.select) > 0
@@ -108,9 +111,9 @@ def test_wrong_arguments_are_sentences(world: Planted) -> None:
         searcher.search(0, 0, 10)
     with pytest.raises(InputError, match="budget must be at least 1 call; got 0"):
         searcher.search(0, 5, 0)
-    with pytest.raises(InputError, match="needs a budget"):
-        searcher.search(0, 5)
-    with pytest.raises(InputError, match="has 3 dimensions and the items have 12"):
+    assert searcher.search(0, 5, query_vector=world.query_vectors[0]).calls == 100  # unless told otherwise
+    assert world.searcher("exact").search(0, 5).calls == world.n
+    with pytest.raises(InputError, match="has 3 dimensions, the items have 12"):
         searcher.search(0, 5, 10, query_vector=np.ones(3))
     with pytest.raises(InputError, match="NaN"):
         searcher.search(0, 5, 10, query_vector=np.full(12, np.nan))
@@ -122,7 +125,7 @@ def test_wrong_arguments_are_sentences(world: Planted) -> None:
         searcher.search(0, 5, 10, deadline=0)
     with pytest.raises(BudgetError, match="exact scores all 200 items and the budget is 10"):
         world.searcher("exact").search(0, 5, 10)
-    with pytest.raises(InputError, match="vectors: 3, scorer: 200"):
+    with pytest.raises(InputError, match="scorer: 200, encoder: 3"):
         crosscut.Searcher(scorer, vectors=np.ones((3, 2)), method="axn")
     with pytest.raises(InputError, match="how many items"):
         crosscut.Searcher(lambda q, p: [0.0] * len(p), method="exact")
@@ -151,7 +154,7 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
     for settings in ({"mix": 7.0}, {"rcond": 2.0}, {"alpha": float("nan")}):
         with pytest.raises(InputError, match="got"):
             world.searcher("axn", **settings).search(0, 5, 20, query_vector=world.query_vectors[0])
-    with pytest.raises(InputError, match="'kl' or 'mse'"):
+    with pytest.raises(InputError, match="one of kl, mse; got 'huber'"):
         world.searcher("tour", loss="huber")
     with pytest.raises(InputError, match="split"):
         world.searcher("fixed-item", split=1.5)
@@ -189,17 +192,23 @@ def test_several_threads_may_share_a_searcher(world: Planted) -> None:
 
 def test_parts_of_your_own(world: Planted) -> None:
     """Any combination of parts is a plan: here ridge with a background level and a constant coordinate."""
-    space = Stacked([Vectors(world.vectors), Constant(world.n)])
-    plan = Plan(world.n, Drawn(), Schedule(4), space, Regression(ridge=0.1), offset=Offset(world.anchors.mean()))
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), plan=plan)
+
+    @dataclass(frozen=True, repr=False)
+    class Levelled(Method):
+        name: ClassVar[str] = "levelled"
+
+        def plan(self, parts: Parts) -> Plan:
+            space = Stacked([Vectors(world.vectors), Constant(parts.n)])
+            level = Offset(world.anchors.mean())
+            return Plan(parts.pool, Drawn(parts.pool), Schedule(4), space, Regression(ridge=0.1), offset=level)
+
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), method=Levelled())
     hits = searcher.search(0, 5, 80)
     assert (hits.calls, hits.rounds) == (80, 4)
-    with pytest.raises(InputError, match="plan of your own"):
-        crosscut.Searcher(crosscut.MatrixScorer(world.test), plan=plan, rounds=3)
 
 
 def test_a_space_of_vectors_alone_takes_query_vectors(world: Planted) -> None:
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), space=Vectors(world.vectors), method="axn", mix=0.3)
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), space=Vectors(world.vectors), method=AXN(mix=0.3))
     assert searcher.search(0, 5, 40, query_vector=world.query_vectors[0]).calls == 40
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from crosscut.ann.base import Everything
 from crosscut.errors import InputError
-from crosscut.scorers.meter import Account
-from crosscut.search.first import Drawn, Fixed, Union
+from crosscut.retrievers.first import Drawn, FirstRequest, Fixed, Union
+from crosscut.search.query import generator
 from crosscut.search.selection import Diverse, Random, Softmax, Top, as_selection
-from crosscut.search.walk import Walk, generator
 
 
 def by_value(predicted: np.ndarray):  # type: ignore[no-untyped-def]
@@ -53,17 +53,16 @@ def test_a_random_share() -> None:
         Softmax(0)
 
 
-def walk(query: int = 0) -> Walk:
-    return Walk(Account(query, 10), generator(0, query))
+def request(count: int) -> FirstRequest:
+    return FirstRequest(0, count, generator(0, 0), exclude=np.array([3]))
 
 
 def test_first_stages_in_turn() -> None:
-    taken = [np.array([3])]
-    (pick,) = Union((Fixed(np.arange(10)), Fixed(np.arange(9, -1, -1)))).pick([walk()], [5], taken, 10)
+    (pick,) = Union((Fixed(np.arange(10)), Fixed(np.arange(9, -1, -1)))).pick([request(5)])
     assert pick.tolist() == [0, 9, 1, 8, 2]
-    (drawn,) = Drawn().pick([walk()], [9], taken, 10)
+    (drawn,) = Drawn(Everything(10)).pick([request(9)])
     assert sorted(drawn.tolist()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    (few,) = Drawn().pick([walk()], [5], [np.array([3])], 10_000)
+    (few,) = Drawn(Everything(10_000)).pick([request(5)])
     assert len(set(few.tolist())) == 5
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from crosscut.ann.flat import best, predictions, rerank
+from crosscut.ann.flat import predictions, rerank
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
 from crosscut.linalg.products import ALONE, SMALL, product, widen
+from crosscut.linalg.top import best
 from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
 

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crosscut
+from crosscut.ann import clustered
 from crosscut.ann.ivf import IVF
 from crosscut.ann.patience import Patience
 from crosscut.ann.trail import AGAIN, Trail
 from crosscut.errors import InputError
-from crosscut.search import candidates
 from tests.test_ivf import brute, clumps
 
 
@@ -99,14 +99,14 @@ def test_one_trail_a_query() -> None:
 
 
 def test_rounds_find_more_by_a_trail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "SMALL", 0)
+    monkeypatch.setattr(clustered, "SMALL", 0)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((3000, 16))
     wanted = rng.standard_normal((20, 16))
     scores = wanted @ vectors.T
     best = np.argsort(-scores, axis=1)[:, :10]
     index = IVF.build(vectors, lists=100, rule=AGAIN + 2)
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(scores), vectors=index, rounds=10)
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(scores), vectors=index)
     near = wanted + rng.standard_normal(wanted.shape)
 
     def recall() -> float:

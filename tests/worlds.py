@@ -27,11 +27,13 @@ class Planted:
     def n(self) -> int:
         return self.test.shape[1]
 
-    def searcher(self, method: str, scorer: Any = None, *, seed: int = 0, **settings: Any) -> crosscut.Searcher:
+    def searcher(
+        self, method: str, scorer: Any = None, *, seed: int = 0, ids: Any = None, **settings: Any
+    ) -> crosscut.Searcher:
         spaces = [crosscut.CUR(self.anchors), crosscut.ItemScores(self.item_scores, self.item_anchors)]
         scorer = crosscut.MatrixScorer(self.test) if scorer is None else scorer
         chosen = crosscut.methods.parse(method).with_settings(settings)
-        return crosscut.Searcher(scorer, vectors=self.vectors, space=spaces, method=chosen, seed=seed)
+        return crosscut.Searcher(scorer, vectors=self.vectors, space=spaces, method=chosen, seed=seed, ids=ids)
 
 
 def planted(n: int = 200, queries: int = 6, anchors: int = 30, rank: int = 8, seed: int = 0) -> Planted:

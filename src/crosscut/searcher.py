@@ -180,23 +180,23 @@ class Searcher:
         """
         within = None if allow is None else self._allowed(allow)
         budget = self._budget(budget, k, self.parts.pool.count(within))
-        _same_length("query vectors", query_vectors, queries)
-        _same_length("lists of first ids", first_ids, queries)
-        _same_length("halts", halts, queries)
+        vectors = _one_each("query vectors", query_vectors, queries)
+        given = _one_each("lists of first ids", first_ids, queries)
+        halting = _one_each("halts", halts, queries)
         checked_deadline(deadline)
         if stop is not None and not isinstance(stop, Stop):
             raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
         states = [
             QueryState(
-                Account(query, budget, halt=None if halts is None else halts[j]),
+                Account(query, budget, halt=halt),
                 generator(self.parts.seed, query),
-                vector=None if query_vectors is None else self._vector(query_vectors[j]),
-                given=NO_HANDLES if first_ids is None else self._given(first_ids[j], within),
+                vector=self._vector(vector),
+                given=self._given(first, within),
                 within=within,
                 watch=None if stop is None else stop.watch(k),
                 reason="" if stop is None else stop.reason,
             )
-            for j, query in enumerate(queries)
+            for query, vector, first, halt in zip(queries, vectors, given, halting, strict=True)
         ]
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
@@ -293,7 +293,7 @@ def _parts(
     for other in others:  # vectors beside those of an encoder are another space
         slot = "factors" if other.slot == "encoder" and encoder is not None else other.slot
         slots[slot] = other
-    if "encoder" not in slots and "factors" in slots and slots["factors"].of_queries:
+    if "encoder" not in slots and "factors" in slots:
         slots["encoder"] = slots["factors"]  # the only vectors there are: query vectors live among them
     known = {**sizes, **{slot: one.n for slot, one in slots.items() if one.readable}}
     open_ended = any(not one.readable for one in slots.values())
@@ -319,8 +319,12 @@ def checked_deadline(deadline: float | None) -> None:
         raise InputError(f"a deadline is a number of seconds above 0, or None; got {deadline!r}")
 
 
-def _same_length(what: str, values: Any, queries: Sequence[Any]) -> None:
-    if values is not None and len(values) != len(queries):
+def _one_each(what: str, values: Any, queries: Sequence[Any]) -> Sequence[Any]:
+    """What was given for each query; None for each where nothing was."""
+    if values is None:
+        return [None] * len(queries)
+    if len(values) != len(queries):
         raise InputError(
             f"{len(values)} {what} for {len(queries)} queries: give one for each, None where there is none"
         )
+    return values  # type: ignore[no-any-return]

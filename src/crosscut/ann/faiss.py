@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann import clusters
+from crosscut.ann import clustered, clusters
 from crosscut.ann.base import TopK
-from crosscut.ann.clustered import SMALL, Clustered
 from crosscut.ann.early_exit import Fixed, Rule
 from crosscut.ann.ivf import Found, FoundMany, Metric
 from crosscut.ann.trail import Trail
@@ -76,7 +75,7 @@ class Faiss(Space):
     @property
     def topk(self) -> TopK | None:
         """For the rounds of a search; few items are read whole."""
-        return Clustered(self) if self.n >= SMALL else None
+        return clustered.Clustered(self) if self.n >= clustered.SMALL else None
 
     @property
     def n(self) -> int:

@@ -178,9 +178,9 @@ def _plots(
     draw.time_split(rows, folder / "time.png")
     for method in methods:
         if isinstance(method, InRounds):
+            target = folder / f"one-query-{re.sub('[@=,]', '-', str(method))}.png"
             if rounds is not None and "rounds" not in method.settings:
                 method = method.with_settings({"rounds": rounds})
-            target = folder / f"one-query-{re.sub('[@=,]', '-', str(method))}.png"
             draw.rounds_of_one_query(world, method, 0, min(budgets, key=lambda b: abs(b - 100)), target)
     errors.print(f"wrote plots to {folder}")
 

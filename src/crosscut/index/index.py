@@ -247,30 +247,21 @@ class Index:
         """
         started = time.perf_counter()
         checked_deadline(deadline)
-        queries = list(queries)
-        for query in queries:
-            if not isinstance(query, str):
-                raise InputError(f"a query is a text; got {query!r}")
+        queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
         rule: Stop | None = stop or (self.stop if chosen == self.method else None)
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
-        if query_vectors is None and self.encoder is not None and state.vectors is not None and queries:
-            query_vectors = self.encoder.encode_queries(queries)
-        given = None
-        if first_ids is not None:
-            places = state.places
-            given = [None if ids is None else [_place(places, id) for id in ids] for ids in first_ids]
         allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
         try:
             found = state.searcher(chosen).search_many(
                 queries,
                 k,
                 budget,
-                query_vectors=query_vectors if state.vectors is not None else None,
-                first_ids=given,
+                query_vectors=self._vectors(queries) if query_vectors is None else query_vectors,
+                first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
                 allow=None if allow.all() else allow,
                 stop=rule,
                 deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
@@ -281,6 +272,12 @@ class Index:
             error.hits = [_with_ids(hits, state.items) for hits in error.hits]
             raise
         return [_with_ids(hits, state.items) for hits in found]
+
+    def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
+        """The encoder's query vectors, if the items have such vectors too."""
+        if self.encoder is None or self._state.vectors is None or not queries:
+            return None
+        return self.encoder.encode_queries(queries)
 
     def _expecting(self, target: float, method: Method, stop: Stop | None) -> TargetRecall:
         if stop is not None:
@@ -345,9 +342,7 @@ class Index:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
             truth[:, there], spent = exhaustive(state, asked, there, progress)
-        vectors = None
-        if self.encoder is not None and state.vectors is not None:
-            vectors = self.encoder.encode_queries(asked)
+        vectors = self._vectors(asked)
 
         def folds(count: int) -> list[Fold]:
             return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
@@ -386,7 +381,7 @@ class Index:
 
     def __getitem__(self, id: str) -> Item:
         state = self._state
-        return state.items[_place(state.places, id)]
+        return state.items[state.place(id)]
 
     @property
     def items(self) -> list[Item]:
@@ -422,8 +417,7 @@ class Index:
         """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many."""
         with self._writing:
             self._claim()
-            places = self._state.places
-            gone = [_place(places, id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
+            gone = [self._state.place(id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
             alive = self._state.alive.copy()
             alive[gone] = False
             self._state = self._state.changed(alive=alive)
@@ -573,10 +567,11 @@ def _name(model: Any) -> str | None:
     return str(model) if isinstance(model, str | Path) else None
 
 
-def _place(places: dict[str, int], id: str) -> int:
-    if id not in places:
-        raise InputError(f"item id {id!r} is not among the {len(places)} items of the index")
-    return places[id]
+def _texts(queries: Sequence[str]) -> list[str]:
+    wrong = [query for query in queries if not isinstance(query, str)]
+    if wrong:
+        raise InputError(f"a query is a text; got {wrong[0]!r}")
+    return list(queries)
 
 
 def _with_ids(hits: Hits, items: list[Item]) -> Hits:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann import clusters
-from crosscut.ann.clustered import SMALL
+from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
@@ -81,6 +80,16 @@ class State:
         """Id → position, of items that are there."""
         return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
 
+    def place(self, id: str) -> int:
+        """The position of an item."""
+        if id not in self.places:
+            raise InputError(f"item id {id!r} is not among the {len(self.places)} items of the index")
+        return self.places[id]
+
+    def given(self, ids: Sequence[str] | None) -> list[int] | None:
+        """Positions of items that a caller names for round one."""
+        return None if ids is None else [self.place(id) for id in ids]
+
     @cached_property
     def columns(self) -> Columns:
         """The items' metadata, for filters."""
@@ -108,7 +117,7 @@ class State:
 
     def clustered(self) -> State:
         """With lists of its vectors, if there are enough of them that rounds should not read them all."""
-        if self.vectors is None or len(self.items) < SMALL:
+        if self.vectors is None or len(self.items) < clustered.SMALL:
             return self
         finite(self.vectors, "vectors")
         centroids, home = clusters.partition(self.vectors, seed=self.seed)

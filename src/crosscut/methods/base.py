@@ -91,24 +91,24 @@ class Parts:
     def stage(self, first: First, own: FirstStage | None = None) -> FirstStage:
         """Round one by name; `own` is what `auto` means to a method (if not: by query vector, else by chance)."""
         if not isinstance(first, str):
+            if first.ranks is not None and self.n is not None and first.ranks != self.n:
+                raise InputError(f"the first stage ranks {first.ranks} items and the search has {self.n}")
             return first
         if first == "auto" and own is not None:
             return own
+        slot = {"dense": "encoder", "lexical": "words"}.get(first, "")
+        if slot and (told := self.lacks(slot)) is not None:
+            raise InputError(f"first={first!r} {told}")
         drawn = Drawn(self.pool)
-        dense = None if self.encoder is None else Dense(topk_of(self.encoder), None if first == "dense" else drawn)
-        words = None if self.words is None else Lexical(self.words)
-        if first == "random" or (first == "auto" and dense is None):
-            return drawn
-        if first in ("auto", "dense"):
-            if dense is None:
-                raise InputError(f"first='dense' {self.lacks('encoder')}")
-            return dense
-        if first == "lexical":
-            if words is None:
-                raise InputError(f"first='lexical' {self.lacks('words')}")
-            return Filled(words, drawn)
-        stages = tuple(stage for stage in (dense, words) if stage is not None)
-        return Filled(Union(stages), drawn) if stages else drawn
+        stages: dict[str, FirstStage] = {"random": drawn}
+        if self.encoder is not None:
+            stages["dense"] = Dense(topk_of(self.encoder), None if first == "dense" else drawn)
+        if self.words is not None:
+            stages["lexical"] = Filled(Lexical(self.words), drawn)
+        if first == "union":
+            several = tuple(stages[name] for name in ("dense", "lexical") if name in stages)
+            return Filled(Union(several), drawn)
+        return stages.get("dense" if first == "auto" else first, drawn)
 
 
 M = TypeVar("M", bound="Method")
@@ -189,7 +189,7 @@ def _plugins() -> None:
 def methods() -> dict[str, type[Method]]:
     """Every method by name, those of installed packages included."""
     _plugins()
-    return dict(_METHODS)
+    return dict(sorted(_METHODS.items()))
 
 
 def parse(method: str | Method) -> Method:
@@ -242,19 +242,16 @@ def _kinds(method: type[Method]) -> dict[str, tuple[Any, ...]]:
 def _check(method: str, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
     """Refuse a value that a setting cannot have."""
     names = [kind for kind in kinds if isinstance(kind, str)]
-    if isinstance(value, str) and names:
-        if value not in names:
-            raise InputError(f"{name} of {method} is one of {', '.join(names)}; got {value!r}")
-        return
-    if value is None and type(None) in kinds:
+    if value in names or (value is None and type(None) in kinds):
         return
     classes = tuple(kind for kind in kinds if isinstance(kind, type) and kind is not type(None))
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if (whole and float in classes) or (isinstance(value, bool) and bool in classes) or not (classes or names):
+    if float in classes:
+        classes += (int,)
+    real = not isinstance(value, float) or isfinite(value)
+    if isinstance(value, classes) and real and (bool in classes or not isinstance(value, bool)):
         return
-    if isinstance(value, bool) or not isinstance(value, classes) or (isinstance(value, float) and not isfinite(value)):
-        wanted = "a whole number" if int in classes else "a number" if float in classes else " or ".join(names)
-        raise InputError(f"{name} of {method} is {wanted or 'of another kind'}; got {value!r}")
+    wanted = f"one of {', '.join(names)}" if names else "a number" if float in classes else "a whole number"
+    raise InputError(f"{name} of {method} is {wanted}; got {value!r}")
 
 
 def _value(text: str, kinds: tuple[Any, ...]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,16 @@ class FirstRequest:
     given: bool = False  # whether the caller named items for round one
 
 
+@runtime_checkable
 class FirstStage(Protocol):
     """A rule for round one. `draws`: it draws at random, so that it has no best items."""
 
     draws: ClassVar[bool] = False
+
+    @property
+    def ranks(self) -> int | None:
+        """How many items it ranks; None: whatever there is."""
+        return None
 
     @abstractmethod
     def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:

@@ -106,6 +106,10 @@ class MultiView(FirstStage):
         return len(self.counts)
 
     @property
+    def ranks(self) -> int:
+        return self.n
+
+    @property
     def d(self) -> int:
         return int(self.vectors.shape[1])
 

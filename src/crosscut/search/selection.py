@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ Rerank: TypeAlias = Callable[[Positions, int], Found]
 """The best `count` of some places by exact prediction, best first."""
 
 
+@runtime_checkable
 class Selection(Protocol):
     """A rule that picks the next items. `whole`: it looks at every prediction, not only at the highest."""
 

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 import crosscut
+from crosscut.ann import clustered as module
+from crosscut.ann.base import Ask
+from crosscut.ann.clustered import Clustered
+from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
+from crosscut.ann.linear import Projected
 from crosscut.errors import InputError
-from crosscut.search import candidates as module
-from crosscut.search.candidates import Candidates
+from crosscut.methods import parse
 from tests.worlds import Planted
 
 
@@ -32,8 +36,8 @@ def test_rounds_that_visit_every_list_are_flat_rounds(world: Planted, method: st
     index = IVF.build(world.vectors, lists=12, rule=12)
     flat = crosscut.Searcher(scorer, vectors=world.vectors, method=method)
     clustered = crosscut.Searcher(scorer, vectors=index, method=method)
-    assert isinstance(clustered.plan.first.index, Candidates)  # type: ignore[attr-defined]
-    assert method == "rnr" or clustered.plan.index is not None
+    assert isinstance(clustered.plan.first.topk, Projected)  # type: ignore[attr-defined]
+    assert method == "rnr" or isinstance(clustered.plan.topk, Projected)
     only = np.arange(0, len(world.vectors), 2)
     assert searched(clustered, world) == searched(flat, world)
     assert searched(clustered, world, allow=only) == searched(flat, world, allow=only)
@@ -48,13 +52,13 @@ def test_any_space_can_be_clustered(world: Planted, method: str) -> None:
     space = crosscut.CUR(world.anchors)
 
     def made() -> crosscut.Searcher:
-        return crosscut.Searcher(scorer, vectors=world.vectors, space=space, method=method, first="dense")
+        return crosscut.Searcher(scorer, vectors=world.vectors, space=space, method=f"{method}@first=dense")
 
     flat, clustered = made(), made().cluster(lists=10, rule=10)
-    assert clustered.plan.index is not None
+    assert isinstance(clustered.plan.topk, Projected)
     if method == "crosscut":
-        assert clustered.plan.index.level == 1.0
-        assert clustered.plan.first.index is not None  # type: ignore[attr-defined]
+        assert clustered.plan.topk.level == 1.0
+        assert isinstance(clustered.plan.first.topk, Projected)  # type: ignore[attr-defined]
     mine, theirs = searched(clustered, world), searched(flat, world)
     shared = np.mean([len({*a} & {*b}) / 10 for a, b in zip(mine, theirs, strict=True)])
     assert shared >= 0.95  # the index holds float16, so that a near-tie at the edge of a round may fall either way
@@ -62,8 +66,8 @@ def test_any_space_can_be_clustered(world: Planted, method: str) -> None:
 
 def test_small_corpora_stay_flat(world: Planted) -> None:
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=IVF.build(world.vectors, lists=8))
-    assert searcher.plan.index is None
-    assert searcher.plan.first.index is None  # type: ignore[attr-defined]
+    assert isinstance(searcher.plan.topk, Flat)
+    assert isinstance(searcher.plan.first.topk, Flat)  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("large")
@@ -94,24 +98,23 @@ def test_what_an_index_cannot_do(world: Planted) -> None:
         crosscut.Searcher(scorer, vectors=world.vectors, method="rnr").cluster()
     # every prediction is needed: the index steps aside
     index = IVF.build(world.vectors, lists=8, rule=8)
-    kept = crosscut.Searcher(scorer, vectors=index).search(
-        0, 5, 40, query_vector=world.query_vectors[0], keep_predictions=True
-    )
+    kept = crosscut.Searcher(scorer, vectors=index).search(0, 5, 40, query_vector=world.query_vectors[0], trace=True)
     assert kept.trace[-1].predictions is not None
     assert crosscut.Searcher(
-        scorer, vectors=index, method="adacur", space=crosscut.CUR(world.anchors), select="softmax"
+        scorer, vectors=index, method=parse("adacur@select=softmax"), space=crosscut.CUR(world.anchors)
     )
 
 
 def test_what_batch_mates_ask_for_does_not_matter(world: Planted) -> None:
     index = IVF.build(world.vectors, lists=20, rule=crosscut.Patience(1, 0.2))
-    found = Candidates(index, np.arange(index.d), np.ones(index.d))
-    vectors, counts = list(world.query_vectors[:6]), [5, 40, 5, 12, 40, 80]
-    gone = [np.arange(j) for j in range(6)]
-    together = found.top(vectors, counts, gone, None)
+    topk, counts = Clustered(index), [5, 40, 5, 12, 40, 80]
+
+    def ask(j: int) -> Ask:
+        return Ask(world.query_vectors[j], counts[j], np.arange(j))
+
+    together = topk.top([ask(j) for j in range(6)])
     for j in range(6):
-        alone = found.top(vectors[j : j + 1], counts[j : j + 1], gone[j : j + 1], None)[0]
-        assert together[j].tolist() == alone.tolist()
+        assert together[j].handles.tolist() == topk.top([ask(j)])[0].handles.tolist()
 
 
 @pytest.mark.usefixtures("large")

@@ -1,0 +1,63 @@
+"""A vector store in memory that does not know how many items it holds: handles are given in order of appearance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crosscut.ann.base import Ask, Found
+from crosscut.types import NO_HANDLES, Floats, Handles
+
+
+class FakeStore:
+    """A `TopK` over named vectors. Names become handles when they are first seen, as over a real store."""
+
+    exact = True
+
+    def __init__(self, names: Sequence[str], vectors: np.ndarray) -> None:
+        self._names, self._vectors = list(names), np.asarray(vectors, dtype=np.float64)
+        self.seen: list[int] = []  # rows of the store by handle
+        self._handle: dict[int, int] = {}
+        self.trips = 0
+
+    @property
+    def d(self) -> int:
+        return self._vectors.shape[1]
+
+    def name(self, handle: int) -> str:
+        return self._names[self.seen[handle]]
+
+    def handle(self, row: int) -> int:
+        if row not in self._handle:
+            self._handle[row] = len(self.seen)
+            self.seen.append(row)
+        return self._handle[row]
+
+    def count(self, within: Any = None) -> int | None:
+        return None
+
+    def rows(self, handles: Handles) -> Floats:
+        return self._vectors[[self.seen[handle] for handle in handles]].reshape(len(handles), self.d)
+
+    def _open(self, exclude: Handles, within: Any) -> list[int]:
+        gone = {self.seen[handle] for handle in exclude}
+        return [row for row in range(len(self._names)) if row not in gone and (within is None or within(row))]
+
+    def top(self, asks: Sequence[Ask]) -> list[Found]:
+        self.trips += 1
+        answers = []
+        for ask in asks:
+            rows = np.array(self._open(ask.exclude, ask.within), dtype=np.int64)
+            values = np.einsum("md,d->m", self._vectors[rows], ask.vector)
+            order = np.lexsort((rows, -values))[: ask.count]
+            handles = np.array([self.handle(int(row)) for row in rows[order]], dtype=np.int64)
+            answers.append(Found(handles, values[order]))
+        return answers
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Any = None
+    ) -> Handles:
+        rows = rng.permutation(self._open(exclude, within))[:count]
+        return np.array([self.handle(int(row)) for row in rows], dtype=np.int64)

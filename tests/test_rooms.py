@@ -1,0 +1,92 @@
+"""The house: rooms import earlier rooms, never later ones; files and functions stay small."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "crosscut"
+ROOMS = (
+    ("types", "errors"),
+    ("storage", "threads", "measures"),
+    ("linalg",),
+    ("datasets",),
+    ("encoders",),
+    ("scorers",),
+    ("scores",),
+    ("spaces",),
+    ("ann",),
+    ("retrievers",),
+    ("search",),
+    ("methods",),
+    ("searcher",),
+    ("index",),
+    ("evaluation", "training"),
+    ("integrations", "demo", "demo_report"),
+    ("server",),
+    ("cli",),
+)
+FLOOR = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Rooms that a file imports when it runs; what only type checkers see does not count."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body.clear()
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "crosscut" else [f"crosscut.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "crosscut" and len(parts) > 1 and parts[1] in FLOOR:
+                yield node.lineno, parts[1]
+
+
+def test_every_file_is_in_a_room() -> None:
+    assert {room_of(path) for path in FILES} - {"__init__"} <= {*FLOOR}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_to_earlier_rooms(path: Path) -> None:
+    if room_of(path) == "__init__":
+        return
+    own = FLOOR[room_of(path)]
+    later = [f"line {line}: {room}" for line, room in imported(path) if FLOOR[room] > own]
+    assert not later, f"{room_of(path)} imports from later rooms: {later}"
+
+
+def test_files_stay_near_a_screen() -> None:
+    large = {str(path.relative_to(SOURCE)): len(path.read_text("utf-8").splitlines()) for path in FILES}
+    assert {name: size for name, size in large.items() if size > 400} == {}
+
+
+def branches(node: ast.AST) -> int:
+    kinds = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
+    return sum(
+        isinstance(part, kinds) + (len(part.values) - 1 if isinstance(part, ast.BoolOp) else 0)
+        for part in ast.walk(node)
+    )
+
+
+def test_functions_stay_simple() -> None:
+    """More than fifteen branches need a reason, told in the docstring: "one function, because …"."""
+    complex = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and branches(node) > 15:
+                reason = "because" in (ast.get_docstring(node) or "")
+                complex += [] if reason else [f"{path.relative_to(SOURCE)}: {node.name} has {branches(node)}"]
+    assert not complex
