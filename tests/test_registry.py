@@ -106,7 +106,7 @@ def backwards() -> Method:
             return Plan(parts.pool, Fixed(np.arange(parts.size)[:: -self.step]), Schedule(1))
 
     yield Backwards()
-    del registry._METHODS["backwards"]
+    del registry._METHODS._known["backwards"]
 
 
 def test_a_method_of_ones_own_works_by_name(world: Planted, backwards: Method) -> None:

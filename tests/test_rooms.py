@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "crosscut"
 ROOMS = (
-    ("types", "errors"),
+    ("types", "errors", "names"),
     ("storage", "threads", "measures"),
     ("linalg",),
     ("datasets",),
@@ -27,7 +27,7 @@ ROOMS = (
     ("evaluation", "training"),
     ("integrations", "demo", "demo_report"),
     ("server",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -27,7 +27,7 @@ from crosscut.scorers.meter import Account
 from crosscut.scores import Keys, ScoreStore, scorers
 from crosscut.scores import records as records_module
 from crosscut.scores.consolidate import STALE_SECONDS
-from crosscut.scores.records import TEMPORARY
+from crosscut.storage import TEMPORARY
 from tests import hash_scorer
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -513,6 +513,12 @@ def test_folders_that_are_no_stores(tmp_path: Path, store: ScoreStore) -> None:
     (store.folder / "store.json").write_text('{"format": 2, "scorer": "hash"}')
     with pytest.raises(StoreError, match="format 2"):
         reopened(store)
+    (store.folder / "store.json").write_text('{"format": 1, "scorer": "hush"}')
+    with pytest.raises(StoreError, match="names the scorer 'hush'"):
+        ScoreStore.open(store.path)
+    (store.folder / "store.json").write_bytes(b'{"format": 1, "scorer": "\xff"}')
+    with pytest.raises(StoreError, match="cannot be read"):
+        ScoreStore.open(store.path)
     (store.folder / "store.json").write_text("{")
     with pytest.raises(StoreError, match="cannot be read"):
         reopened(store)

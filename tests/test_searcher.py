@@ -147,7 +147,7 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
             searcher.search(0, **{"k": 5, "budget": 20, **wrong})
     with pytest.raises(InputError, match="seed"):
         world.searcher("adacur", seed=-1)
-    with pytest.raises(InputError, match="Patience"):
+    with pytest.raises(InputError, match="a stop is a name such as 'patience@rounds=2'"):
         searcher.search(0, 5, 20, stop=2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="deadline"):
         searcher.search(0, 5, 20, deadline=float("nan"))

@@ -20,7 +20,7 @@ from crosscut.scorers.meter import Account, Meter, ScoreCache
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
 from crosscut.search.query import QueryState, generator
-from crosscut.search.stopping import Stop
+from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Positions
 
@@ -122,7 +122,7 @@ class Searcher:
         query_vector: npt.ArrayLike | None = None,
         first_ids: Sequence[Any] | None = None,
         allow: Allow | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         deadline: float | None = None,
         trace: bool = False,
     ) -> Hits:
@@ -166,7 +166,7 @@ class Searcher:
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         first_ids: Sequence[Sequence[Any] | Positions | None] | None = None,
         allow: Allow | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         deadline: float | None = None,
         trace: bool = False,
     ) -> list[Hits]:
@@ -176,23 +176,22 @@ class Searcher:
         """
         within = None if allow is None else self._allowed(allow)
         budget = self._budget(budget, k, self.parts.pool.count(within))
-        _same_length("query vectors", query_vectors, queries)
-        _same_length("lists of first ids", first_ids, queries)
+        vectors = _one_each("query vectors", query_vectors, queries)
+        given = _one_each("lists of first ids", first_ids, queries)
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
             raise InputError(f"a deadline is a number of seconds above 0; got {deadline!r}")
-        if stop is not None and not isinstance(stop, Stop):
-            raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
+        rule = None if stop is None else parse_stop(stop)
         states = [
             QueryState(
                 Account(query, budget),
                 generator(self.parts.seed, query),
-                vector=None if query_vectors is None else self._vector(query_vectors[j]),
-                given=NO_HANDLES if first_ids is None else self._given(first_ids[j], within),
+                vector=self._vector(vector),
+                given=self._given(first, within),
                 within=within,
-                watch=None if stop is None else stop.watch(k),
-                reason="" if stop is None else stop.reason,
+                watch=None if rule is None else rule.watch(k),
+                reason="" if rule is None else rule.reason,
             )
-            for j, query in enumerate(queries)
+            for query, vector, first in zip(queries, vectors, given, strict=True)
         ]
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
@@ -308,8 +307,12 @@ def _count(sources: dict[str, int | None], open_ended: bool) -> int | None:
     return next(iter(known.values()))
 
 
-def _same_length(what: str, values: Any, queries: Sequence[Any]) -> None:
-    if values is not None and len(values) != len(queries):
+def _one_each(what: str, values: Any, queries: Sequence[Any]) -> Sequence[Any]:
+    """What was given for each query; None for each where nothing was."""
+    if values is None:
+        return [None] * len(queries)
+    if len(values) != len(queries):
         raise InputError(
             f"{len(values)} {what} for {len(queries)} queries: give one for each, None where there is none"
         )
+    return values  # type: ignore[no-any-return]

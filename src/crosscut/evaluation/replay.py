@@ -125,22 +125,30 @@ def replay(
     chosen = [parse(method) for method in methods]  # before anything is spent
     records: list[Record] = []
     for step, method in enumerate(chosen):
-        label = str(method)
         if progress is not None:
-            progress(label, step, len(chosen))
+            progress(str(method), step, len(chosen))
+        label = str(method)
         if isinstance(method, InRounds):
             method = method.with_settings(_unless_told(method, rounds=rounds, first=None if first == "auto" else first))
         if isinstance(method, WithSplit) and method.split is None:
             records += _with_split(world, label, method, ks, sizes, seeds, split)
-            continue
-        tuned: dict[int, Method] = dict.fromkeys(ks, method)
-        if isinstance(method, AXN) and tune_axn:
-            tuned = {size: tuned_axn(world, method, size, sizes) for size in ks}
-        runs = {each: Seeds(world, each, seeds) for each in dict.fromkeys(tuned.values())}
-        for budget in sizes:
-            found = {each: searchers.run(max(ks), budget) for each, searchers in runs.items()}
-            records += [_record(world, label, size, budget, found[each], each) for size, each in tuned.items()]
+        else:
+            tuning = isinstance(method, AXN) and tune_axn
+            tuned = {size: tuned_axn(world, method, size, sizes) if tuning else method for size in ks}
+            records += _for_each_k(world, label, tuned, sizes, seeds)
     return Report(records)
+
+
+def _for_each_k(
+    world: World, label: str, methods: dict[int, Method], budgets: Sequence[int], seeds: int
+) -> list[Record]:
+    """The records of a method whose settings may differ with k."""
+    runs = {method: Seeds(world, method, seeds) for method in dict.fromkeys(methods.values())}
+    records = []
+    for budget in budgets:
+        found = {method: searchers.run(max(methods), budget) for method, searchers in runs.items()}
+        records += [_record(world, label, k, budget, found[method], method) for k, method in methods.items()]
+    return records
 
 
 def _unless_told(method: Method, **common: Any) -> dict[str, Any]:
@@ -230,11 +238,7 @@ def _with_split(
         trials = {s: [Seeds(j, each, seeds).run(max(ks), budget) for j in judges] for s, each in options.items()}
         final = {s: runs[0] for s, runs in trials.items()} if judges[0] is world else {}
         for k in ks:
-            values = {
-                s: np.mean([per_query_recall(j, found, k).mean() for j, found in zip(judges, runs, strict=True)])
-                for s, runs in trials.items()
-            }
-            best = max(values, key=lambda s: values[s])
+            best = max(trials, key=lambda s: _mean_recall(judges, trials[s], k))
             if best not in final:
                 final[best] = Seeds(world, options[best], seeds).run(max(ks), budget)
             chosen_by = split if isinstance(split, str) else "user"
@@ -242,7 +246,13 @@ def _with_split(
     return records
 
 
-def tuned_axn(world: World, method: AXN, k: int, budgets: Sequence[int]) -> Method:
+def _mean_recall(worlds: Sequence[World], runs: Sequence[Sequence[Sequence[Hits]]], k: int) -> float:
+    """Over all queries of all worlds, each with its own runs."""
+    means = [per_query_recall(world, found, k).mean() for world, found in zip(worlds, runs, strict=True)]
+    return float(np.mean(means))
+
+
+def tuned_axn(world: World, method: Method, k: int, budgets: Sequence[int]) -> Method:
     """α, β that bring the scorer's scores to the encoder's range, and λ for this k, all from anchor queries."""
     if world.anchors is None or world.anchor_query_vectors is None or world.vectors is None:
         raise InputError("tuning axn needs anchors, anchor_query_vectors and vectors")

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item, ItemList
+from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
-from crosscut.index import folder as on_disk
+from crosscut.index.building import Seller, distinct, encoded, factorized
+from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
 from crosscut.index.items import Filter, Source, as_items, passing
-from crosscut.index.kept import read_state, same_model, write_state
-from crosscut.index.making import distinct, encoded, exhaustive, factorized
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
@@ -31,10 +31,12 @@ from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
+from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience, Stop
+from crosscut.storage import Folder, Lock, Saved
 from crosscut.types import Progress
 
 ANCHORS = 200
@@ -75,9 +77,8 @@ class Index:
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
         self.build_calls = 0
-        self.path: Path | None = None
-        self._generation = 0
-        self._lock: on_disk.Lock | None = None
+        self._folder: Folder | None = None  # where it was loaded from, or saved to
+        self._lock: Lock | None = None  # of that folder
         self._writing = threading.RLock()
 
     # -- building ------------------------------------------------------------------------------------------------
@@ -99,6 +100,7 @@ class Index:
         store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Index:
         """An index over items.
@@ -127,6 +129,8 @@ class Index:
             store, a build that was stopped goes on where it was.
         dtype
             Of the vectors kept: float16 or float32.
+        engine
+            Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         progress
             Called as `progress(what, done, total)`.
         """
@@ -144,8 +148,8 @@ class Index:
         if (space == "encoder") == bool(asked):
             told = f"space={space!r} and {len(asked)} train queries"
             raise InputError(f"{told} do not go together: give queries for a space that is made of them")
-        if any(not isinstance(query, str) for query in asked):
-            raise InputError("train queries must be texts")
+        for query in asked:
+            valid_text(query, "a train query")
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
@@ -167,10 +171,10 @@ class Index:
             method=method,
         )
         if asked and items and space == "cur":
-            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
+            scores, index.build_calls = index._seller(engine, progress).scores(state, asked, np.arange(len(items)))
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
         elif asked and items:
-            factors = factorized(state, dual, asked, per_query, space, progress)
+            factors = factorized(state, dual, asked, per_query, space, index._seller(engine, progress))
             index.build_calls = factors.fitting.calls
             index._state = state.changed(factors=factors)
         else:
@@ -179,6 +183,9 @@ class Index:
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
+        return Seller(self.scorer, self._names["scorer"], engine, progress)
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -210,7 +217,7 @@ class Index:
         *,
         method: str | Method | None = None,
         filter: Filter | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         target_recall: float | None = None,
         deadline: float | None = None,
         first_ids: Sequence[Sequence[str] | None] | None = None,
@@ -239,30 +246,21 @@ class Index:
         trace
             Keep every round's predictions in `hits.trace`, for plots.
         """
-        queries = list(queries)
-        for query in queries:
-            if not isinstance(query, str):
-                raise InputError(f"a query is a text; got {query!r}")
+        queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
-        rule: Stop | None = stop or (self.stop if chosen == self.method else None)
+        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
-        if query_vectors is None and self.encoder is not None and state.vectors is not None and queries:
-            query_vectors = self.encoder.encode_queries(queries)
-        given = None
-        if first_ids is not None:
-            places = state.places
-            given = [None if ids is None else [_place(places, id) for id in ids] for ids in first_ids]
         allow = state.alive if filter is None else state.alive & passing(state.items, filter)
         try:
             found = state.searcher(chosen).search_many(
                 queries,
                 k,
                 budget,
-                query_vectors=query_vectors if state.vectors is not None else None,
-                first_ids=given,
+                query_vectors=self._vectors(queries) if query_vectors is None else query_vectors,
+                first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
                 allow=None if allow.all() else allow,
                 stop=rule,
                 deadline=deadline,
@@ -273,7 +271,13 @@ class Index:
             raise
         return [_with_items(hits, state.items) for hits in found]
 
-    def _expecting(self, target: float, method: Method, stop: Stop | None) -> TargetRecall:
+    def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
+        """The encoder's query vectors, if the items have such vectors too."""
+        if self.encoder is None or self._state.vectors is None or not queries:
+            return None
+        return self.encoder.encode_queries(queries)
+
+    def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
         if stop is not None:
             raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
         if self.recall_model is None or method != self.method:
@@ -299,6 +303,7 @@ class Index:
         *,
         methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Tuning:
         """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
@@ -312,6 +317,8 @@ class Index:
             What is tried; None: every method that can work on this index.
         max_calls
             Refuse to spend more than this.
+        engine
+            Where they are scored: `"local"`, `"ray"`, or an engine.
         """
         state = self._state
         anchors = None if state.anchors is None else self.anchor_queries
@@ -329,10 +336,8 @@ class Index:
         else:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
-            truth[:, there], spent = exhaustive(state, asked, there, progress)
-        vectors = None
-        if self.encoder is not None and state.vectors is not None:
-            vectors = self.encoder.encode_queries(asked)
+            truth[:, there], spent = self._seller(engine, progress).scores(state, asked, there)
+        vectors = self._vectors(asked)
 
         def folds(count: int) -> list[Fold]:
             return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
@@ -371,7 +376,7 @@ class Index:
 
     def __getitem__(self, id: str) -> Item:
         state = self._state
-        return state.items[_place(state.places, id)]
+        return state.items[state.place(id)]
 
     @property
     def items(self) -> list[Item]:
@@ -406,14 +411,13 @@ class Index:
         """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many."""
         with self._writing:
             self._claim()
-            places = self._state.places
-            gone = [_place(places, id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
+            gone = [self._state.place(id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
             alive = self._state.alive.copy()
             alive[gone] = False
             self._state = self._state.changed(alive=alive)
             return len(gone)
 
-    def complete(self, *, progress: Progress | None = None) -> int:
+    def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
         """Score the anchor queries with items that were added since; returns the calls that took."""
         with self._writing:
             state = self._state
@@ -424,7 +428,7 @@ class Index:
             calls = 0
             if len(missing):
                 anchors = np.array(state.anchors)
-                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
+                anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
                 self._state = state.changed(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
@@ -439,22 +443,21 @@ class Index:
             target = Path(path) if path is not None else self.path
             if target is None:
                 raise InputError("where should the index go? pass a folder: index.save('my.index')")
-            same = self.path is not None and target.resolve() == self.path.resolve()
-            lock = self._lock if same and self._lock is not None else on_disk.Lock(target)
+            same = self._folder is not None and target.resolve() == self._folder.path.resolve()
+            folder = self._folder if same and self._folder is not None else Folder(target, KIND)
+            lock = self._lock if same and self._lock is not None else folder.lock()
             try:
                 if same:
-                    self._unchanged()
-                self._generation = on_disk.write(
-                    target, self._manifest(), partial(write_state, self._state, self.anchor_queries)
-                )
-                self.path = target
+                    folder.unchanged()
+                folder.write(self._facts(), partial(write_state, self._state, self.anchor_queries))
             finally:
-                lock.release()
-                if same:
-                    self._lock = None
+                if lock is not self._lock:
+                    lock.release()
+            self._release()  # of this folder, or of another one that this index came from
+            self._folder = folder
             return target
 
-    def _manifest(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
             return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
 
@@ -497,14 +500,33 @@ class Index:
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify
-            Compare the checksums of all files (reads them once).
+            Compare the checksums of all files; those of large arrays before the first search.
         """
-        target = Path(path)
-        manifest, home = on_disk.read(target, verify=verify)
+        folder = Folder(path, KIND)
+
+        def read(saved: Saved) -> Index:
+            return cls._read(saved, Path(path), scorer, encoder, any_scorer, trust_remote, cache, store)
+
+        index = folder.load(read, verify=verify)
+        index._folder = folder
+        return index
+
+    @classmethod
+    def _read(
+        cls,
+        saved: Saved,
+        target: Path,
+        scorer: Any,
+        encoder: Any,
+        any_scorer: bool,
+        trust_remote: bool,
+        cache: ScoreCache | None,
+        store: str | Path | None,
+    ) -> Index:
+        manifest = saved.facts
         model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
-
-        state, queries = read_state(home, manifest, model, cache)
+        state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:
             state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
@@ -521,32 +543,36 @@ class Index:
         index.tuned = manifest["tuned"]
         if index.tuned is not None and index.tuned["model"] is not None:
             index.recall_model = RecallModel.from_json(index.tuned["model"])
-        index.path, index._generation = target, manifest["generation"]
         return index
+
+    @staticmethod
+    def verify(path: str | Path) -> list[str]:
+        """Read all of a saved index and compare every checksum: a sentence for every file that is damaged."""
+        return verify(path)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder this index was loaded from, or saved to last."""
+        return None if self._folder is None else self._folder.path
 
     def _claim(self) -> None:
         """The right to change the folder this index came from, until it is saved."""
-        if self.path is not None and self._lock is None:
-            self._lock = on_disk.Lock(self.path)
+        if self._folder is not None and self._lock is None:
+            lock = self._folder.lock()
             try:
-                self._unchanged()
-            except InputError:
-                self.close()
+                self._folder.unchanged()
+            except BaseException:
+                lock.release()
                 raise
-
-    def _unchanged(self) -> None:
-        assert self.path is not None
-        generation = on_disk.read(self.path, verify=False)[0]["generation"]
-        if generation != self._generation:
-            raise InputError(
-                f"the index at {str(self.path)!r} was changed since it was loaded (generation {generation}, "
-                f"loaded {self._generation}); load it again, or save to another folder"
-            )
+            self._lock = lock
 
     def close(self) -> None:
         """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
         if isinstance(self._state.cache, StoreCache):
             self._state.cache.flush()
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -560,10 +586,11 @@ def _name(model: Any) -> str | None:
     return str(model) if isinstance(model, str | Path) else None
 
 
-def _place(places: dict[str, int], id: str) -> int:
-    if id not in places:
-        raise InputError(f"item id {id!r} is not among the {len(places)} items of the index")
-    return places[id]
+def _texts(queries: Sequence[str]) -> list[str]:
+    wrong = [query for query in queries if not isinstance(query, str)]
+    if wrong:
+        raise InputError(f"a query is a text; got {wrong[0]!r}")
+    return list(queries)
 
 
 def _with_items(hits: Hits, items: ItemList) -> Hits:

@@ -13,6 +13,7 @@ from crosscut.datasets.beir import read_items as read_corpus
 from crosscut.datasets.files import find, metadata_of, text_of
 from crosscut.datasets.plain import read_items
 from crosscut.datasets.records import Collection, Item
+from crosscut.datasets.storable import as_json, storable
 from crosscut.errors import InputError
 
 Source: TypeAlias = str | Path | Collection | Iterable[str | Item | Mapping[str, Any]]
@@ -32,7 +33,11 @@ BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def as_items(source: Source, *, taken: int = 0) -> list[Item]:
-    """Items from what the user has; those without an id are called by their number, counted from `taken`."""
+    """Items from what the user has, such as can be saved; those without an id are called by their number."""
+    return [storable(item) for item in _given(source, taken)]
+
+
+def _given(source: Source, taken: int) -> list[Item]:
     if isinstance(source, Collection):
         return list(source.items)
     if isinstance(source, str | Path):
@@ -70,6 +75,7 @@ def passing(items: Sequence[Item], condition: Filter) -> npt.NDArray[np.bool_]:
         return np.fromiter((bool(condition(item)) for item in items), np.bool_, len(items))
     if not isinstance(condition, Mapping):
         raise InputError(f"a filter is a mapping of metadata or a predicate on items; got {condition!r}")
+    condition = {key: as_json(wanted, f"the filter on {key!r}") for key, wanted in condition.items()}
     for key, wanted in condition.items():
         if isinstance(wanted, Mapping) and (not wanted or set(wanted) - set(BOUNDS)):
             raise InputError(f"the filter on {key!r} has bounds {sorted(wanted)}; known are {', '.join(BOUNDS)}")

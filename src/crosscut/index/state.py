@@ -6,6 +6,7 @@ States are never changed, only replaced: a search goes on with the one it began 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
+from crosscut.storage import Unread
 
 SEARCHERS = 16  # of different methods or settings, kept
 WAYS = {
@@ -57,6 +59,7 @@ class State:
     factors: Factors | None = None  # (n × d) of a sparse score matrix
     cache: ScoreCache | None = None
     seed: int = 0
+    unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
     _searchers: dict[Method, Searcher] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -64,6 +67,16 @@ class State:
     def places(self) -> dict[str, int]:
         """Id → position, of items that are there."""
         return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
+
+    def place(self, id: str) -> int:
+        """The position of an item."""
+        if id not in self.places:
+            raise InputError(f"item id {id!r} is not among the {len(self.places)} items of the index")
+        return self.places[id]
+
+    def given(self, ids: Sequence[str] | None) -> list[int] | None:
+        """Positions of items that a caller names for round one."""
+        return None if ids is None else [self.place(id) for id in ids]
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | None:
@@ -95,6 +108,7 @@ class State:
 
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
+        self.unread.check()
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
             parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
@@ -134,6 +148,7 @@ class State:
         """The searcher of a method, made once; the last few are kept."""
         if self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
+        self.unread.check()
         with self._lock:
             known = self._searchers.pop(method, None)
             if known is None:

@@ -84,11 +84,7 @@ class Plan:
 def run(plan: Plan, queries: Sequence[QueryState], meter: Meter, k: int, *, trace: bool = False) -> None:
     """Take every query through its rounds, to a stop. With `trace`, each round keeps its predictions of all items."""
     for query in queries:
-        if plan.space is not None and plan.estimator is not None:
-            query.fit = plan.estimator.start(plan.space, query.vector)
-        query.size = plan.pool.count(query.within)
-        if query.size == 0:
-            query.stop = "exhausted"
+        _begin(plan, query)
     if plan.shortlist is not None:
         _shorten(plan, plan.shortlist, [query for query in queries if query.stop is None])
     sizes = plan.schedule.sizes(max((query.account.budget for query in queries), default=0))
@@ -99,14 +95,26 @@ def run(plan: Plan, queries: Sequence[QueryState], meter: Meter, k: int, *, trac
         last = number == len(sizes) - 1
         counts = [query.account.left if last else min(size, query.account.left) for query in active]
         choices = _later_round(plan, active, counts, trace) if number else _first_round(plan, active, counts, last)
-        for query, choice in zip(active, choices, strict=True):
-            if query.watch is not None and number and query.watch.enough(query.so_far(k, choice.estimates)):
-                query.stop = query.reason
-        chosen = [pair for pair in zip(active, choices, strict=True) if pair[0].stop is None]
+        chosen = [(query, choice) for query, choice in zip(active, choices, strict=True) if _goes_on(query, choice, k)]
         if chosen:
             _score(meter, chosen)
         for query, choice in chosen:
-            query.stop = _why_stop(query, choice, meter, number, last)
+            query.stop = _why_stop(query, choice, meter, last)
+
+
+def _begin(plan: Plan, query: QueryState) -> None:
+    if plan.space is not None and plan.estimator is not None:
+        query.fit = plan.estimator.start(plan.space, query.vector)
+    query.size = plan.pool.count(query.within)
+    if query.size == 0:
+        query.stop = "exhausted"
+
+
+def _goes_on(query: QueryState, choice: _Choice, k: int) -> bool:
+    """Whether a query makes this round, or has enough."""
+    if query.watch is not None and query.rounds and query.watch.enough(query.so_far(k, choice.estimates)):
+        query.stop = query.reason
+    return query.stop is None
 
 
 def _shorten(plan: Plan, size: int, queries: Sequence[QueryState]) -> None:
@@ -245,8 +253,8 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
             )
 
 
-def _why_stop(query: QueryState, choice: _Choice, meter: Meter, number: int, last: bool) -> str | None:
-    short = number > 0 and len(choice.handles) < choice.wanted  # the index had no more to give
+def _why_stop(query: QueryState, choice: _Choice, meter: Meter, last: bool) -> str | None:
+    short = len(query.rounds) > 1 and len(choice.handles) < choice.wanted  # the index had no more to give
     if short or query.size == len(query.account.positions):
         return "exhausted"
     if query.account.left <= 0:

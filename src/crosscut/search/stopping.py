@@ -3,9 +3,13 @@
 A rule is a value, such as `Patience(2)`; it makes one `Watch` for every query. Before each round but the first, the
 watch sees what the search has found and what it would score next, and may say that this is enough:
 
-    class Above:                                     # a rule of one's own
-        reason = "score"
-        def __init__(self, level): self.level = level
+    @register
+    @dataclass(frozen=True, repr=False)
+    class Above(Named):                              # a rule of one's own: "above@level=3" by name
+        name: ClassVar[str] = "above"
+        reason: ClassVar[str] = "score"
+        level: float = 0.0
+
         def watch(self, k): return self
         def enough(self, so_far): return len(so_far.scores) == so_far.k and so_far.scores[-1] >= self.level
 """
@@ -14,16 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from crosscut.ann.patience import Patience
 from crosscut.errors import InputError
+from crosscut.names import Registry
 from crosscut.types import Floats, Handles
 
 if TYPE_CHECKING:
     from crosscut.search.hits import Round
 
-__all__ = ["Patience", "Schedule", "SoFar", "Stop", "Watch"]
+__all__ = ["Patience", "Schedule", "SoFar", "Stop", "Watch", "parse_stop", "register", "stops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,19 @@ class Stop(Protocol):
     def watch(self, k: int) -> Watch:
         """A fresh watch for one query whose best k are asked for."""
         ...
+
+
+_STOPS: Registry[Any] = Registry("stop", "patience@rounds=2")
+register, stops = _STOPS.register, _STOPS.known
+register(Patience)
+
+
+def parse_stop(stop: str | Stop) -> Stop:
+    """A stopping rule by name, `"patience@rounds=2"`; a rule is itself."""
+    if not isinstance(stop, str) and isinstance(stop, Stop):
+        return stop
+    rule: Stop = _STOPS.parse(stop)
+    return rule
 
 
 @dataclass(frozen=True)
