@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,16 +20,16 @@ from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
 from crosscut.index.building import Seller, distinct, encoded, factorized
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
-from crosscut.index.items import Filter, Source, as_items, passing
+from crosscut.index.items import Filter, Source, as_items
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
-from crosscut.methods import Method, parse
+from crosscut.methods import Method, methods, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.meter import Halt, ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
@@ -36,6 +37,7 @@ from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience, Stop
+from crosscut.searcher import checked_deadline
 from crosscut.storage import Folder, Lock, Saved
 from crosscut.types import Progress
 
@@ -223,6 +225,7 @@ class Index:
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
+        halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
 
@@ -245,7 +248,11 @@ class Index:
             Items for round one, from elsewhere.
         trace
             Keep every round's predictions in `hits.trace`, for plots.
+        halts
+            One function a query, asked before every batch of its calls: a reason ends that search.
         """
+        started = time.perf_counter()
+        checked_deadline(deadline)
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
@@ -253,7 +260,7 @@ class Index:
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
-        allow = state.alive if filter is None else state.alive & passing(state.items, filter)
+        allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
         try:
             found = state.searcher(chosen).search_many(
                 queries,
@@ -263,8 +270,9 @@ class Index:
                 first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
                 allow=None if allow.all() else allow,
                 stop=rule,
-                deadline=deadline,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 trace=trace,
+                halts=halts,
             )
         except ScorerError as error:
             error.hits = [_with_items(hits, state.items) for hits in error.hits]
@@ -287,6 +295,12 @@ class Index:
                 f"budget) first, and search with the method it chose{f' ({notes})' if notes else ''}"
             )
         return TargetRecall(self.recall_model, target)
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods that this index can be searched with."""
+        parts = self._state.parts
+        return [name for name, method in methods().items() if method().missing(parts) is None]
 
     def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
         """The calls that `tune` would make at most: none for anchor queries, every item for any other."""

@@ -259,6 +259,8 @@ def _why_stop(query: QueryState, choice: _Choice, meter: Meter, last: bool) -> s
         return "exhausted"
     if query.account.left <= 0:
         return "budget"
+    if (reason := query.account.halted) is not None:
+        return reason
     if meter.late:
         return "deadline"
     return "rounds" if last else None
