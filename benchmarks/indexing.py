@@ -27,11 +27,12 @@ import numpy.typing as npt
 
 import crosscut
 from crosscut.ann.flat import top_items
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.factorization.inductive import InductiveFactors
 from crosscut.spaces.sparse import Pairs, SparseScores, items_per_query, queries_per_item
+from crosscut.storage import write_json
 
 CELLS = ((1, 100), (10, 100), (100, 300))
 SOLVERS: tuple[Solver, ...] = ("als", "transductive", "inductive")

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 import crosscut
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
+from crosscut.storage import write_json
 from transcription import adaptive, ranking
 from turns import in_turns, spread
 

@@ -6,7 +6,8 @@
     ├── BudgetError             more calls asked for than the budget allows
     ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
-    ├── StoreError              a score store that cannot be written or read
+    ├── StoreError              a score store, an index or a file that cannot be written or read
+    │   └── WriteError          the disk is full, read-only or failing (also an OSError)
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -55,7 +56,11 @@ class MissingDependency(CrosscutError, ImportError):
 
 
 class StoreError(CrosscutError):
-    """A score store cannot be written or read; what it already holds is unharmed."""
+    """Something on disk cannot be written or read; what it already holds is unharmed."""
+
+
+class WriteError(StoreError, OSError):
+    """The disk is full, read-only or failing; what was there before is still there."""
 
 
 class ScorerError(CrosscutError):

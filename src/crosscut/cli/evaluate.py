@@ -49,9 +49,9 @@ def evaluate(
     from crosscut.datasets import read_beir, read_queries
     from crosscut.evaluation.judged import evaluate as measure
     from crosscut.evaluation.judged import truth_of
-    from crosscut.evaluation.report import write_json
     from crosscut.index import Index
     from crosscut.methods import parse_all
+    from crosscut.storage import write_json
 
     judgements: dict[str, dict[str, float]] = {}
     if queries.is_dir():

@@ -1,4 +1,4 @@
-"""`crosscut index`: build, add, remove, tune, show."""
+"""`crosscut index`: build, add, remove, tune, show, verify."""
 
 from __future__ import annotations
 
@@ -191,25 +191,41 @@ def _or_dash(number: float | None) -> str:
 
 @app.command()
 def show(folder: Folder, as_json: Json = False) -> None:
-    """Say what is in an index, and check its files.
+    """Say what is in an index.
 
     Example:
 
         crosscut index show my.index
     """
-    from crosscut.index.folder import read
+    from crosscut.index.folder import KIND
+    from crosscut.storage import Folder as Saved
 
-    manifest, _ = read(folder)
+    manifest = Saved(folder, KIND).record()
     size = sum(file["bytes"] for file in manifest["files"].values())
-    facts: dict[str, Any] = {
-        name: value for name, value in manifest.items() if name not in ("files", "tuned", "format")
-    }
+    hidden = ("files", "tuned", "format", "folder", "block")
+    facts: dict[str, Any] = {name: value for name, value in manifest.items() if name not in hidden}
     facts |= {"bytes": size, "tuned": manifest["tuned"] is not None}
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
     rows = [(name, f"{value:,}" if type(value) is int else value) for name, value in facts.items()]
     table(str(folder), ("what", "value"), rows)
+
+
+@app.command()
+def verify(folder: Folder, as_json: Json = False) -> None:
+    """Read every file of an index and compare every checksum; exit 1 if one is damaged.
+
+    Example:
+
+        crosscut index verify my.index
+    """
+    from crosscut.index.folder import verify as read_all
+
+    damaged = read_all(folder)
+    _result("\n".join(damaged) or f"every file of {folder} is whole", {"damaged": damaged}, as_json)
+    if damaged:
+        raise typer.Exit(1)
 
 
 def _result(sentence: str, record: dict[str, Any], as_json: bool) -> None:

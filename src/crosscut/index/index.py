@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item, ItemList
+from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
-from crosscut.index import folder as on_disk
 from crosscut.index.building import Seller, distinct, encoded, factorized
-from crosscut.index.items import Filter, Source, as_items, passing
-from crosscut.index.kept import read_state, same_model, write_state
+from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
+from crosscut.index.items import Filter, Source, as_items
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
-from crosscut.methods import Method, parse
+from crosscut.methods import Method, methods, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.meter import Halt, ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
@@ -36,6 +37,8 @@ from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience, Stop
+from crosscut.searcher import checked_deadline
+from crosscut.storage import Folder, Lock, Saved
 from crosscut.types import Progress
 
 ANCHORS = 200
@@ -76,9 +79,8 @@ class Index:
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
         self.build_calls = 0
-        self.path: Path | None = None
-        self._generation = 0
-        self._lock: on_disk.Lock | None = None
+        self._folder: Folder | None = None  # where it was loaded from, or saved to
+        self._lock: Lock | None = None  # of that folder
         self._writing = threading.RLock()
 
     # -- building ------------------------------------------------------------------------------------------------
@@ -148,8 +150,8 @@ class Index:
         if (space == "encoder") == bool(asked):
             told = f"space={space!r} and {len(asked)} train queries"
             raise InputError(f"{told} do not go together: give queries for a space that is made of them")
-        if any(not isinstance(query, str) for query in asked):
-            raise InputError("train queries must be texts")
+        for query in asked:
+            valid_text(query, "a train query")
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
@@ -223,6 +225,7 @@ class Index:
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
+        halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
 
@@ -245,7 +248,11 @@ class Index:
             Items for round one, from elsewhere.
         trace
             Keep every round's predictions in `hits.trace`, for plots.
+        halts
+            One function a query, asked before every batch of its calls: a reason ends that search.
         """
+        started = time.perf_counter()
+        checked_deadline(deadline)
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
@@ -253,7 +260,7 @@ class Index:
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
-        allow = state.alive if filter is None else state.alive & passing(state.items, filter)
+        allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
         try:
             found = state.searcher(chosen).search_many(
                 queries,
@@ -263,8 +270,9 @@ class Index:
                 first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
                 allow=None if allow.all() else allow,
                 stop=rule,
-                deadline=deadline,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 trace=trace,
+                halts=halts,
             )
         except ScorerError as error:
             error.hits = [_with_items(hits, state.items) for hits in error.hits]
@@ -287,6 +295,12 @@ class Index:
                 f"budget) first, and search with the method it chose{f' ({notes})' if notes else ''}"
             )
         return TargetRecall(self.recall_model, target)
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods that this index can be searched with."""
+        parts = self._state.parts
+        return [name for name, method in methods().items() if method().missing(parts) is None]
 
     def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
         """The calls that `tune` would make at most: none for anchor queries, every item for any other."""
@@ -443,22 +457,21 @@ class Index:
             target = Path(path) if path is not None else self.path
             if target is None:
                 raise InputError("where should the index go? pass a folder: index.save('my.index')")
-            same = self.path is not None and target.resolve() == self.path.resolve()
-            lock = self._lock if same and self._lock is not None else on_disk.Lock(target)
+            same = self._folder is not None and target.resolve() == self._folder.path.resolve()
+            folder = self._folder if same and self._folder is not None else Folder(target, KIND)
+            lock = self._lock if same and self._lock is not None else folder.lock()
             try:
                 if same:
-                    self._unchanged()
-                self._generation = on_disk.write(
-                    target, self._manifest(), partial(write_state, self._state, self.anchor_queries)
-                )
-                self.path = target
+                    folder.unchanged()
+                folder.write(self._facts(), partial(write_state, self._state, self.anchor_queries))
             finally:
-                lock.release()
-                if same:
-                    self._lock = None
+                if lock is not self._lock:
+                    lock.release()
+            self._release()  # of this folder, or of another one that this index came from
+            self._folder = folder
             return target
 
-    def _manifest(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
             return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
 
@@ -501,14 +514,33 @@ class Index:
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify
-            Compare the checksums of all files (reads them once).
+            Compare the checksums of all files; those of large arrays before the first search.
         """
-        target = Path(path)
-        manifest, home = on_disk.read(target, verify=verify)
+        folder = Folder(path, KIND)
+
+        def read(saved: Saved) -> Index:
+            return cls._read(saved, Path(path), scorer, encoder, any_scorer, trust_remote, cache, store)
+
+        index = folder.load(read, verify=verify)
+        index._folder = folder
+        return index
+
+    @classmethod
+    def _read(
+        cls,
+        saved: Saved,
+        target: Path,
+        scorer: Any,
+        encoder: Any,
+        any_scorer: bool,
+        trust_remote: bool,
+        cache: ScoreCache | None,
+        store: str | Path | None,
+    ) -> Index:
+        manifest = saved.facts
         model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
-
-        state, queries = read_state(home, manifest, model, cache)
+        state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:
             state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
@@ -525,32 +557,36 @@ class Index:
         index.tuned = manifest["tuned"]
         if index.tuned is not None and index.tuned["model"] is not None:
             index.recall_model = RecallModel.from_json(index.tuned["model"])
-        index.path, index._generation = target, manifest["generation"]
         return index
+
+    @staticmethod
+    def verify(path: str | Path) -> list[str]:
+        """Read all of a saved index and compare every checksum: a sentence for every file that is damaged."""
+        return verify(path)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder this index was loaded from, or saved to last."""
+        return None if self._folder is None else self._folder.path
 
     def _claim(self) -> None:
         """The right to change the folder this index came from, until it is saved."""
-        if self.path is not None and self._lock is None:
-            self._lock = on_disk.Lock(self.path)
+        if self._folder is not None and self._lock is None:
+            lock = self._folder.lock()
             try:
-                self._unchanged()
-            except InputError:
-                self.close()
+                self._folder.unchanged()
+            except BaseException:
+                lock.release()
                 raise
-
-    def _unchanged(self) -> None:
-        assert self.path is not None
-        generation = on_disk.read(self.path, verify=False)[0]["generation"]
-        if generation != self._generation:
-            raise InputError(
-                f"the index at {str(self.path)!r} was changed since it was loaded (generation {generation}, "
-                f"loaded {self._generation}); load it again, or save to another folder"
-            )
+            self._lock = lock
 
     def close(self) -> None:
         """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
         if isinstance(self._state.cache, StoreCache):
             self._state.cache.flush()
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None

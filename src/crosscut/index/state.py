@@ -18,6 +18,7 @@ from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
+from crosscut.index.items import Columns
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
@@ -29,6 +30,7 @@ from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
+from crosscut.storage import Unread
 
 SEARCHERS = 16  # of different methods or settings, kept
 WAYS = {
@@ -58,6 +60,7 @@ class State:
     factors: Factors | None = None  # (n × d) of a sparse score matrix
     cache: ScoreCache | None = None
     seed: int = 0
+    unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
     _searchers: dict[Method, Searcher] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -75,6 +78,11 @@ class State:
     def given(self, ids: Sequence[str] | None) -> list[int] | None:
         """Positions of items that a caller names for round one."""
         return None if ids is None else [self.place(id) for id in ids]
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The items' metadata, for filters."""
+        return Columns(self.items)
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | None:
@@ -106,6 +114,7 @@ class State:
 
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
+        self.unread.check()
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
             parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
@@ -145,6 +154,7 @@ class State:
         """The searcher of a method, made once; the last few are kept."""
         if self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
+        self.unread.check()
         with self._lock:
             known = self._searchers.pop(method, None)
             if known is None:

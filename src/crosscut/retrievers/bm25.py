@@ -9,10 +9,8 @@ for. A query's marked mention, `… [START] bank [END] …`, counts twice: in en
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -20,47 +18,17 @@ from scipy import sparse
 
 from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
 from crosscut.encoders.tokens import TITLE_MARK
-from crosscut.errors import InputError
+from crosscut.storage import Files, Saved
 
 Scores = npt.NDArray[np.float32]
 
 WORD = re.compile(r"\w\w+")
 STOP_WORDS = frozenset(  # Lucene's
-    {
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "for",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "such",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "to",
-        "was",
-        "will",
-        "with",
-    }
+    re.findall(
+        r"\w+",
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with",
+    )
 )
 
 
@@ -134,25 +102,26 @@ class BM25:
         words = [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
         return list(self._stemmer.stemWords(words))
 
-    def save(self, folder: Path) -> None:
-        """Write counts and terms into a folder that exists."""
+    def write(self, files: Files) -> None:
+        """Counts and terms, as files of a generation."""
         for name in ("data", "indices", "indptr"):
-            np.save(folder / f"bm25-{name}.npy", getattr(self._counts, name))
-        (folder / "bm25.json").write_text(
-            json.dumps({"k1": self.k1, "b": self.b, "terms": list(self._terms)}), encoding="utf-8"
-        )
+            files.array(f"bm25-{name}", getattr(self._counts, name))
+        files.json("bm25", {"k1": self.k1, "b": self.b, "terms": list(self._terms)})
 
     @classmethod
-    def load(cls, folder: Path) -> BM25:
-        """What `save` wrote."""
-        try:
-            about = json.loads((folder / "bm25.json").read_text(encoding="utf-8"))
-            parts = [np.load(folder / f"bm25-{name}.npy", allow_pickle=False) for name in ("data", "indices", "indptr")]
-            made = cls(k1=about["k1"], b=about["b"])
-            made._terms = {term: column for column, term in enumerate(about["terms"])}
-            made._counts = sparse.csr_matrix(tuple(parts), shape=(len(parts[2]) - 1, len(made._terms)))
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{str(folder)!r} holds no readable BM25 index ({error})") from error
+    def read(cls, saved: Saved, n: int) -> BM25:
+        """What `write` wrote, of n items; indices are checked, because compiled code goes by them."""
+        about = saved.json("bm25")
+        indptr = saved.array("bm25-indptr", "<i4 <i8", (n + 1,))
+        indices = saved.array("bm25-indices", "<i4 <i8", (None,))
+        data = saved.array("bm25-data", "<f4", (len(indices),))
+        if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+            raise saved.damaged("bm25-indptr.npy", f"does not divide {len(indices)} counts among {n} items")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < len(about["terms"])):
+            raise saved.damaged("bm25-indices.npy", f"names words outside the {len(about['terms'])} there are")
+        made = cls(k1=about["k1"], b=about["b"])
+        made._terms = {term: column for column, term in enumerate(about["terms"])}
+        made._counts = sparse.csr_matrix((data, indices, indptr), shape=(n, len(made._terms)))
         return made
 
 

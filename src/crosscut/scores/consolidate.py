@@ -6,23 +6,22 @@ The order makes a kill harmless at any moment: the .npy is written and synced, t
 
 from __future__ import annotations
 
-import io
 import os
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
-from crosscut.errors import InputError, StoreError
+from crosscut.errors import InputError
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.keys import Hashes, Keys, split_hashes
-from crosscut.scores.records import SUFFIX, TEMPORARY, DamagedRecord, explained, write_atomically, write_record
+from crosscut.scores.records import SUFFIX, DamagedRecord, write_record
 from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
+from crosscut.storage import TEMPORARY, Lock, npy_header, write_file
 from crosscut.types import Positions
 
 MERGED_PAIR_BLOCKS = 8
@@ -32,7 +31,7 @@ STALE_SECONDS = 3600.0
 
 def consolidate(catalogue: Catalogue, queries: Keys | None, items: Keys | None) -> None:
     """See `ScoreStore.consolidate`."""
-    with _exclusive(catalogue.folder / "consolidate.lock"), catalogue.lock:
+    with Lock(catalogue.folder, "score store", name="consolidate.lock", wait=True), catalogue.lock:
         catalogue.refresh()
         _sweep(catalogue.folder)
         if queries is not None and items is not None:
@@ -67,14 +66,11 @@ def _make_matrix(catalogue: Catalogue, queries: Keys, items: Keys) -> None:
     catalogue.keep_list(items)
     name = f"{time.time_ns():020d}-{uuid4().hex[:12]}"
     path = catalogue.folder / "matrices" / f"{name}.npy"
-    heading = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        heading, {"descr": "<f4", "fortran_order": False, "shape": (len(queries), len(items))}
-    )
+    heading = npy_header(np.dtype("<f4"), (len(queries), len(items)))
     checksums: list[int] = []
 
     def chunks() -> Iterator[bytes]:
-        yield heading.getvalue()
+        yield heading
         for number, query in enumerate(queries.names):
             row = catalogue.row(query, items)
             if np.isnan(row).any():
@@ -86,13 +82,13 @@ def _make_matrix(catalogue: Catalogue, queries: Keys, items: Keys) -> None:
             checksums.append(zlib.crc32(data))
             yield data
 
-    write_atomically(path, chunks())
+    write_file(path, chunks())
     status = os.stat(path)
     header = {
         "kind": "matrix",
         "items": items.digest,
         "columns": len(items),
-        "offset": len(heading.getvalue()),
+        "offset": len(heading),
         "stamp": [status.st_size, status.st_mtime_ns],
         "scorer": catalogue.scorer,
         "pairs": len(queries) * len(items),
@@ -170,22 +166,3 @@ def _sweep(folder: Path) -> None:
     for path in left:
         with suppress(OSError):
             path.unlink()
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    """One consolidation of a store at a time; the lock goes with the process that holds it."""
-    try:
-        file: Any = path.open("ab")
-    except OSError as error:
-        raise explained(error, path.parent) from error
-    with file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except ImportError:  # no such locks on this system: the user runs one consolidation at a time
-            pass
-        except OSError as error:
-            raise StoreError(f"{str(path)!r} cannot be locked ({error.strerror}); consolidate elsewhere") from error
-        yield
