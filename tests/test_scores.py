@@ -134,9 +134,9 @@ def test_any_sequence_of_writes_reads_back(tmp_path_factory: pytest.TempPathFact
             known[np.ix_(rows, chosen[start:stop])] = block
         elif kind == "pairs":
             pairs = data.draw(st.lists(st.tuples(st.integers(0, 11), st.integers(0, len(texts) - 1)), min_size=1))
-            rows, places = (np.array(part) for part in zip(*pairs, strict=True))
-            store.put_pairs(QUERIES, texts, rows, places, TRUTH[rows, chosen[places]])
-            known[rows, chosen[places]] = TRUTH[rows, chosen[places]]
+            asked, places = (np.array(part) for part in zip(*pairs, strict=True))
+            store.put_pairs(QUERIES, texts, asked, places, TRUTH[asked, chosen[places]])
+            known[asked, chosen[places]] = TRUTH[asked, chosen[places]]
         elif kind == "consolidate":
             store.consolidate()
         else:

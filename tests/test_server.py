@@ -408,7 +408,7 @@ def test_logs_are_json_and_hold_no_texts(caplog: pytest.LogCaptureFixture, clien
 def test_settings_are_checked() -> None:
     for wrong in ({"max_budget": 0}, {"default_budget": 2000}, {"queue": 0}, {"max_deadline": 0}):
         with pytest.raises(InputError):
-            Settings(**wrong)
+            Settings(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_schema_states_the_limits(client: httpx.Client) -> None:
