@@ -2,7 +2,7 @@
 
     python benchmarks/store.py [--json benchmarks/results/store.json]
 
-**Overhead.** The cross-encoder in the box scores queries of the bundled world with all its items through `score_dense`.
+**Overhead.** The cross-encoder in the box scores queries of the bundled world with all its items through `buy_matrix`.
 Everything that is not inside the scorer (hashing the texts, planning, checking, writing, syncing, consolidating) is the
 store's. Loading the model and tokenising the corpus are the scorer's own and counted for neither.
 
@@ -33,7 +33,7 @@ from crosscut.evaluation.report import machine
 from crosscut.scorers.base import Answer, BoundScorer, Request
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import Keys, ScoreStore
-from crosscut.scores.engines import score_dense
+from crosscut.scores.buy import buy_matrix
 from crosscut.types import Floats
 
 
@@ -73,7 +73,7 @@ def overhead(queries: int, block_pairs: int | None) -> dict[str, Any]:
     scorer = Timed()
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        outcome = score_dense(folder, scorer, *texts, block_pairs=block_pairs)
+        outcome = buy_matrix(scorer, *texts, store=folder, block_pairs=block_pairs)
         total = time.perf_counter() - started - scorer.binding
         coverage = ScoreStore.open(folder).coverage()
     return {

@@ -25,11 +25,12 @@ from train_default import RECIPE, embed_all, encoder_folder, start
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.evaluation.plots import COLOURS, _figure
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.loop import Settings, train
 from crosscut.training.models import CrossModel, DualModel, pack_texts, pair_up
-from crosscut.training.negatives import TfIdf, draw, rank_dense
+from crosscut.training.negatives import draw, rank_dense
 
 NEGATIVES = 5  # mined ones a query; two more come from the rest of its batch, with random ones all seven
 

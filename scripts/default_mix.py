@@ -19,8 +19,9 @@ from crosscut.datasets.beir import is_test, read_beir, read_judgements, read_que
 from crosscut.datasets.files import find, records
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.tokens import Tokenizer, marked_text
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.examples import Example, Examples
-from crosscut.training.negatives import TfIdf, draw, rank_dense
+from crosscut.training.negatives import draw, rank_dense
 
 Embed = Callable[[str, list[str], list[str]], tuple[np.ndarray, np.ndarray]]
 VALIDATION_CANDIDATES = 12

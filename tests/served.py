@@ -45,15 +45,16 @@ def score_words(query: str, texts: Any) -> list[float]:
 
 @contextmanager
 def running(app: Any) -> Iterator[str]:
-    """The application behind uvicorn, in a thread; yields its address."""
+    """The application behind uvicorn, as `crosscut serve` runs it, in a thread; yields its address."""
     import uvicorn
+
+    from crosscut.server.lines import configuration
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    config = uvicorn.Config(
-        app, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=10, timeout_keep_alive=300
-    )
+    config = configuration(app, app.state.service.settings, port=port)
+    config.timeout_graceful_shutdown = 10
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -186,7 +187,7 @@ def test_text_scorers_bind_to_a_corpus() -> None:
     with pytest.raises(InputError, match=r"scorer\.bind\(items\)"):
         as_bound(scorer)  # type: ignore[arg-type]
 
-    async def later(query: str, items: list[str]) -> list[int]:
+    async def later(query: str, items: Sequence[str]) -> list[int]:
         return [len(item) for item in items]
 
     assert TextScorer(later).score("q", texts).tolist() == [1.0, 3.0, 2.0]

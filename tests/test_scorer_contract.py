@@ -30,6 +30,7 @@ TEXTS = sentences(9)
 ITEMS = ItemList([*TEXTS, Item("a", "river", "a bank of money"), Item("b", "", "the fish"), Item("c", "red cat", "")])
 QUERY = "he sat on the bank"
 KINDS = ["function", "async function", "own class", "matrix", "onnx", "torch", "http", "chat"]
+HANGS = 8.0
 FAULTS = ["raises", "none", "nan", "too few", "too many", "hangs"]
 
 
@@ -50,7 +51,7 @@ def _faulty(fault: str, scores: list[float]) -> Any:
     if fault == "raises":
         raise OSError("line is down")
     if fault == "hangs":
-        time.sleep(3)
+        time.sleep(HANGS)
     made: dict[str, Any] = {
         "none": None,
         "nan": [np.nan, *scores[1:]],
@@ -75,7 +76,7 @@ class Model:
         await asyncio.sleep(0)
         if self.fault == "hangs":
             self.seen += texts
-            await asyncio.sleep(3)
+            await asyncio.sleep(HANGS)
         return self(query, texts)
 
     def spoil(self, fault: str) -> None:
@@ -184,7 +185,7 @@ def _torch(folder: Path) -> Case:
 def _spoil_endpoint(endpoint: Endpoint, answer: Callable[[Any], Any]) -> Callable[[str], None]:
     def spoil(fault: str) -> None:
         if fault == "hangs":
-            endpoint.delay = 3.0
+            endpoint.delay = HANGS
             return
 
         def wrong(body: dict[str, Any]) -> Any:
@@ -335,28 +336,28 @@ def test_a_model_that_goes_wrong_is_an_error_and_what_it_saw_is_counted(case: Ca
     """One round is good, the next is not: the good one stays, and the calls are the pairs that the model saw."""
     if isinstance(case.scorer, Known) and fault != "nan":
         pytest.skip("a matrix can only hold what is no number")
-    meter = Meter(case.bound(), deadline=0.4 if fault == "hangs" else None)
     account, other = Account(QUERY, 9), Account("fish", 9)
-    cache = meter.cache = MemoryCache()
-    meter.buy([account, other], [np.arange(2), np.arange(3)])
+    bound, cache = case.bound(), MemoryCache()
+    Meter(bound, cache=cache).buy([account, other], [np.arange(2), np.arange(3)])
     before = len(case.texts())
     kept = account.scores.tolist()
     case.spoil(fault)
     started = time.perf_counter()
+    meter = Meter(bound, cache=cache, deadline=0.5 if fault == "hangs" else None)
     with pytest.raises(ScorerTimeout if fault == "hangs" else ScorerError):
         meter.buy([account, other], [np.arange(2, 8), np.arange(3, 6)])
-    assert time.perf_counter() - started < 2.9
+    assert fault != "hangs" or time.perf_counter() - started < HANGS
     assert (account.positions[:2].tolist(), account.scores[:2].tolist()) == ([0, 1], kept)
     for one in (account, other):
         assert np.isfinite(one.scores).all()
         assert one.calls <= one.budget
         assert len(one.positions) <= one.calls
         np.testing.assert_array_equal(cache.get(one.query, one.positions), one.scores)
-    assert meter.calls == account.calls + other.calls
+    assert meter.calls + 5 == account.calls + other.calls
     if not isinstance(case.scorer, Known):
         assert before == 5
         if fault != "hangs":  # of those some may still be on their way when the search has left
-            assert meter.calls == len(case.texts())
+            assert meter.calls + 5 == len(case.texts())
 
 
 def test_items_that_cannot_be_read_are_not_paid_for(case: Case) -> None:
@@ -405,7 +406,7 @@ def test_caches_keep_what_is_put_and_nothing_else(tmp_path: Path) -> None:
         cache.put("q", np.array([5]), np.array([0.25]))  # the last one counts
         assert cache.get("q", np.array([9, 5])).tolist() == [-2.0, 0.25], name
         got = cache.get("q", everything)
-        assert (got.dtype, got.shape) == (np.float64, (len(ITEMS),)), name
+        assert (got.dtype.name, got.shape) == ("float64", (len(ITEMS),)), name
         assert np.flatnonzero(~np.isnan(got)).tolist() == [5, 9], name
         got[:] = 0  # the caller's own
         assert cache.get("q", np.array([5])).tolist() == [0.25], name

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crosscut.datasets import Item
 from crosscut.errors import InputError, StoreError
 from crosscut.scorers import Meter
 from crosscut.scorers.meter import Account
@@ -133,9 +134,9 @@ def test_any_sequence_of_writes_reads_back(tmp_path_factory: pytest.TempPathFact
             known[np.ix_(rows, chosen[start:stop])] = block
         elif kind == "pairs":
             pairs = data.draw(st.lists(st.tuples(st.integers(0, 11), st.integers(0, len(texts) - 1)), min_size=1))
-            rows, places = (np.array(part) for part in zip(*pairs, strict=True))
-            store.put_pairs(QUERIES, texts, rows, places, TRUTH[rows, chosen[places]])
-            known[rows, chosen[places]] = TRUTH[rows, chosen[places]]
+            asked, places = (np.array(part) for part in zip(*pairs, strict=True))
+            store.put_pairs(QUERIES, texts, asked, places, TRUTH[asked, chosen[places]])
+            known[asked, chosen[places]] = TRUTH[asked, chosen[places]]
         elif kind == "consolidate":
             store.consolidate()
         else:
@@ -567,3 +568,31 @@ def test_the_cache_of_a_search(store: ScoreStore) -> None:
     eager.put(QUERIES[3], np.array([4, 5]), TRUTH[3, 4:6].astype(float))
     np.testing.assert_array_equal(reopened(store).get(QUERIES[3], ITEMS, [4, 5]), TRUTH[3, 4:6])
     np.testing.assert_array_equal(eager.get(QUERIES[3], np.array([5, 6])), [TRUTH[3, 5], np.nan])
+
+
+def test_titles_are_part_of_the_key_and_texts_keep_theirs() -> None:
+    titled, text = Item("1", "bank", "of a river"), "bank [ENT] of a river"
+    near = [
+        titled,
+        text,
+        "bank\nof a river",
+        Item("2", "", text),
+        Item("3", "bank of", "a river"),
+        Item("4", "a", ""),
+    ]
+    names = Keys.of(near).names
+    assert names[1] == names[3]  # a text is an item without a title
+    assert len(set(names)) == len(near) - 1
+    assert Keys.of([titled]).digest != Keys.of([text]).digest
+    assert Keys.of([Item("9", "", "a"), "b"]).digest == Keys.of(["a", "b"]).digest
+    assert Keys.of([Item("9", "bank", "of a river", {"year": 1})]).names == names[:1]  # what is scored, and no more
+    # as they were when items were kept as texts: scores of then are still found
+    assert Keys.of(["of a river"]).names[0].hex() == "d338cf2f710919a17890dbf5057501a5"
+    assert Keys.of(["a", "bc"]).digest == "ccf0e993a4b2c54ac6a63aae701f56fa"
+
+
+def test_scores_of_items_without_titles_are_found_again(store: ScoreStore) -> None:
+    store.put_block(QUERIES[:2], ["a", "b"], np.arange(4.0).reshape(2, 2))
+    again = store.get(QUERIES[1], [Item("1", "", "b"), Item("2", "a title", "b"), Item("3", "", "a")])
+    assert again.tolist()[::2] == [3.0, 2.0]
+    assert np.isnan(again[1])

@@ -88,4 +88,4 @@ def test_an_unknown_path_is_a_sentence(tmp_path: Path) -> None:
     from crosscut.scorers.torch import TorchCrossEncoder
 
     with pytest.raises(InputError, match="no cross-encoder can be loaded"):
-        TorchCrossEncoder.load(tmp_path / "nothing", device="cpu", local_files_only=True)
+        TorchCrossEncoder.load(tmp_path / "nothing", device="cpu", options={"local_files_only": True})

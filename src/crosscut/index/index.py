@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,24 +18,26 @@ from crosscut.datasets.records import Item, ItemList
 from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
+from crosscut.index.building import Seller, distinct, encoded, factorized
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
-from crosscut.index.items import Filter, Source, as_items, passing
-from crosscut.index.making import distinct, encoded, exhaustive, factorized
+from crosscut.index.items import Filter, Source, as_items
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
-from crosscut.methods import Method, parse
+from crosscut.methods import Method, methods, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.meter import Halt, ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
+from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience, Stop
+from crosscut.searcher import checked_deadline
 from crosscut.storage import Folder, Lock, Saved
 from crosscut.types import Progress
 
@@ -99,6 +102,7 @@ class Index:
         store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Index:
         """An index over items.
@@ -127,6 +131,8 @@ class Index:
             store, a build that was stopped goes on where it was.
         dtype
             Of the vectors kept: float16 or float32.
+        engine
+            Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         progress
             Called as `progress(what, done, total)`.
         """
@@ -167,10 +173,10 @@ class Index:
             method=method,
         )
         if asked and items and space == "cur":
-            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
+            scores, index.build_calls = index._seller(engine, progress).scores(state, asked, np.arange(len(items)))
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
         elif asked and items:
-            factors = factorized(state, dual, asked, per_query, space, progress)
+            factors = factorized(state, dual, asked, per_query, space, index._seller(engine, progress))
             index.build_calls = factors.fitting.calls
             index._state = state.changed(factors=factors)
         else:
@@ -179,6 +185,9 @@ class Index:
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
+        return Seller(self.scorer, self._names["scorer"], engine, progress)
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -216,6 +225,7 @@ class Index:
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
+        halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
 
@@ -238,7 +248,11 @@ class Index:
             Items for round one, from elsewhere.
         trace
             Keep every round's predictions in `hits.trace`, for plots.
+        halts
+            One function a query, asked before every batch of its calls: a reason ends that search.
         """
+        started = time.perf_counter()
+        checked_deadline(deadline)
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
@@ -246,7 +260,7 @@ class Index:
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
-        allow = state.alive if filter is None else state.alive & passing(state.items, filter)
+        allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
         try:
             found = state.searcher(chosen).search_many(
                 queries,
@@ -256,8 +270,9 @@ class Index:
                 first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
                 allow=None if allow.all() else allow,
                 stop=rule,
-                deadline=deadline,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 trace=trace,
+                halts=halts,
             )
         except ScorerError as error:
             error.hits = [_with_items(hits, state.items) for hits in error.hits]
@@ -281,6 +296,12 @@ class Index:
             )
         return TargetRecall(self.recall_model, target)
 
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods that this index can be searched with."""
+        parts = self._state.parts
+        return [name for name, method in methods().items() if method().missing(parts) is None]
+
     def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
         """The calls that `tune` would make at most: none for anchor queries, every item for any other."""
         asked = (
@@ -296,6 +317,7 @@ class Index:
         *,
         methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Tuning:
         """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
@@ -309,6 +331,8 @@ class Index:
             What is tried; None: every method that can work on this index.
         max_calls
             Refuse to spend more than this.
+        engine
+            Where they are scored: `"local"`, `"ray"`, or an engine.
         """
         state = self._state
         anchors = None if state.anchors is None else self.anchor_queries
@@ -326,7 +350,7 @@ class Index:
         else:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
-            truth[:, there], spent = exhaustive(state, asked, there, progress)
+            truth[:, there], spent = self._seller(engine, progress).scores(state, asked, there)
         vectors = self._vectors(asked)
 
         def folds(count: int) -> list[Fold]:
@@ -407,7 +431,7 @@ class Index:
             self._state = self._state.changed(alive=alive)
             return len(gone)
 
-    def complete(self, *, progress: Progress | None = None) -> int:
+    def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
         """Score the anchor queries with items that were added since; returns the calls that took."""
         with self._writing:
             state = self._state
@@ -418,7 +442,7 @@ class Index:
             calls = 0
             if len(missing):
                 anchors = np.array(state.anchors)
-                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
+                anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
                 self._state = state.changed(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )

@@ -18,6 +18,7 @@ from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
+from crosscut.index.items import Columns
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
@@ -77,6 +78,11 @@ class State:
     def given(self, ids: Sequence[str] | None) -> list[int] | None:
         """Positions of items that a caller names for round one."""
         return None if ids is None else [self.place(id) for id in ids]
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The items' metadata, for filters."""
+        return Columns(self.items)
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | None:

@@ -7,9 +7,9 @@ written to the query's `Account` at once, so that a scorer that fails later lose
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from crosscut.scorers.base import Answer, Request
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.threads import in_thread
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
+
+Halt: TypeAlias = Callable[[], str | None]
+"""Why one query must stop now ("cancelled", say), or None; asked from the thread that searches."""
 
 
 class ScoreCache(Protocol):
@@ -53,7 +56,10 @@ class MemoryCache:
 
 @dataclass(slots=True)
 class Account:
-    """What one query has bought: positions and exact scores, in the order of buying."""
+    """What one query has bought: positions and exact scores, in the order of buying.
+
+    `halt` is asked before every batch of calls: once it gives a reason, nothing more is bought on this account.
+    """
 
     query: Any
     budget: int
@@ -62,6 +68,12 @@ class Account:
     positions: Positions = field(default_factory=lambda: NO_HANDLES)
     scores: Floats = field(default_factory=lambda: NO_SCORES)
     held: set[int] = field(default_factory=set)
+    halt: Halt | None = None
+
+    @property
+    def halted(self) -> str | None:
+        """Why nothing more is bought on this account, if so."""
+        return None if self.halt is None else self.halt()
 
     @property
     def left(self) -> int:
@@ -84,9 +96,9 @@ class Meter:
         Known scores; a pair found there is free.
     deadline
         Seconds from now at which no further batch is handed out, for all queries of the search. With a deadline, calls
-        go out in batches of `batch_size` pairs from a helper thread; a batch that has not come back after twice the
-        deadline (and one second at least) raises `ScorerTimeout`. A scorer that keeps time is told how long it has
-        (`within`), and `pairs_at_once` says what it can take at a time.
+        go out in batches of `batch_size` pairs, of twice as many after a round of quick ones, from a helper thread; a
+        batch that has not come back after twice the deadline (and one second at least) raises `ScorerTimeout`. A scorer
+        that keeps time is told how long it has (`within`), and `pairs_at_once` says what it can take at a time.
     """
 
     def __init__(
@@ -133,16 +145,20 @@ class Meter:
                     f"{len(fresh)} calls were asked for with {account.left} of {account.budget} left; "
                     "raise the budget or ask for fewer"
                 )
-            if len(fresh):
+            if len(fresh) and not account.halted:
                 orders.append((account, fresh))
         if self.deadline is None:
-            if orders:
-                self._call(orders)
+            self._call(orders)
             return
+        slowest = 0.0 if orders else self.deadline
         for batch in _batches(orders, self.batch_size):
             if self.late:
                 return
-            self._call(batch)
+            began = time.perf_counter()
+            self._call([order for order in batch if not order[0].halted])
+            slowest = max(slowest, time.perf_counter() - began)
+        if slowest < self.deadline / 20:
+            self.batch_size *= 2  # in the next round: a scorer works best on many pairs at a time
 
     def _take_cached(self, account: Account, positions: Positions) -> Positions:
         if self.cache is None or not len(positions):
@@ -154,6 +170,8 @@ class Meter:
         return positions[~known]
 
     def _call(self, orders: Sequence[tuple[Account, Positions]]) -> None:
+        if not orders:
+            return
         for account, positions in orders:  # counted before the call: a call that fails was still made
             self._count(account, len(positions))
         answers = self._ask([(account.query, _read_only(positions)) for account, positions in orders])

@@ -6,7 +6,7 @@ otherwise, so the Identity is asked for. Pairs are sorted by length before they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class TorchCrossEncoder(Scorer):
         device: str | None = None,
         max_length: int | None = None,
         batch_size: int = 32,
-        **options: Any,
+        options: Mapping[str, Any] | None = None,
     ) -> TorchCrossEncoder:
         """A hub id or a folder; `options` go to `sentence_transformers.CrossEncoder`."""
         try:
@@ -57,7 +57,9 @@ class TorchCrossEncoder(Scorer):
         from torch.nn import Identity
 
         try:
-            loaded = CrossEncoder(str(model), device=device, max_length=max_length, activation_fn=Identity(), **options)
+            loaded = CrossEncoder(
+                str(model), device=device, max_length=max_length, activation_fn=Identity(), **(options or {})
+            )
         except (OSError, ValueError) as error:
             raise InputError(
                 f"no cross-encoder can be loaded from {str(model)!r} ({error}); pass a hub id or a folder "

@@ -18,7 +18,7 @@ import os
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import urlsplit, urlunsplit
 
 from crosscut.errors import (
@@ -63,6 +63,16 @@ class Sent:
     pairs: int = 0
     rate_limited: int = 0
     failures: dict[str, int] = field(default_factory=dict)
+
+
+class Sending(TypedDict, total=False):
+    """Settings of a `Transport` that scorers pass on."""
+
+    timeout: float
+    retries: int
+    first_wait: float
+    longest_wait: float
+    allow_plain_http: bool
 
 
 class Transport:

@@ -16,15 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from crosscut.datasets.records import Collection, Query, plain_text
+from crosscut.datasets.records import Collection, Query
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.export import export
 from crosscut.training.loop import Outcome, Report, Settings, train
 from crosscut.training.models import CrossModel, DualModel, Head, Split, pack_texts
-from crosscut.training.negatives import TfIdf, draw, rank_dense
+from crosscut.training.negatives import draw, rank_dense
 
 Negatives = Literal["random", "tfidf", "dual"]
 Ranker = Callable[[Sequence[Query]], npt.NDArray[np.int64]]
@@ -137,7 +138,7 @@ def _ranker(
 ) -> Ranker:
     """Ranks items for queries by the miner that the job names."""
     if job.negatives == "tfidf":
-        index = TfIdf([plain_text(item) for item in collection.items])
+        index = TfIdf(collection.items)
         return lambda queries: index.rank([query.text for query in queries], MINED)
     if job.negatives == "dual" and dual is not None:
         items = embed(dual, list(pool[: len(collection.items)]))
