@@ -1,4 +1,4 @@
-"""Real vector stores with known contents: qdrant-edge and qdrant-client in this process, PostgreSQL, LanceDB on disk."""
+"""Real vector stores with known contents: qdrant-edge and qdrant-client, PostgreSQL, LanceDB on disk."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Positions
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any] | Mapping[str, Any]
-"""Items a search may score: ids, a boolean mask over all items, a predicate on ids; over a store, conditions on metadata."""
+"""Items a search may score: ids, a mask over all items, a predicate on ids; over a store, conditions on metadata."""
 
 
 class Searcher:

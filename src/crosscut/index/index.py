@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,10 @@ from crosscut.search.stopping import Patience, Stop
 from crosscut.searcher import checked_deadline
 from crosscut.storage import Folder, Lock, Saved
 from crosscut.types import Progress
+
+if TYPE_CHECKING:
+    from crosscut.ann.stores.base import Store
+    from crosscut.index.over import StoreIndex
 
 ANCHORS = 200
 PER_QUERY = 100
@@ -185,6 +189,18 @@ class Index:
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    @staticmethod
+    def over(
+        store: Store, *, scorer: Any = "default", encoder: Any = "default", method: str | Method = "crosscut", seed: int = 0
+    ) -> StoreIndex:
+        """An index over a vector database: items and vectors stay there, nothing is copied (`crosscut.stores`).
+
+        `encoder` is the one that made the store's vectors, or None, and every search brings a `query_vector`.
+        """
+        from crosscut.index.over import StoreIndex
+
+        return StoreIndex(store, scorer=scorer, encoder=encoder, method=method, seed=seed)
 
     def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
         return Seller(self.scorer, self._names["scorer"], engine, progress)

@@ -60,12 +60,13 @@ class Fields:
     text: str = "text"
     title: str | None = None
     metadata: str | None = None
+    name: str | None = None  # where an item's name is not its key
 
     def item(self, name: Any, payload: Mapping[str, Any]) -> Item:
         if self.metadata is not None:
             metadata = payload.get(self.metadata) or {}
         else:
-            metadata = {key: value for key, value in payload.items() if key not in (self.text, self.title)}
+            metadata = {key: value for key, value in payload.items() if key not in (self.text, self.title, self.name)}
         title = "" if self.title is None else payload.get(self.title)
         return Item(str(name), _text(title), _text(payload.get(self.text)), metadata)
 

@@ -99,9 +99,11 @@ class PgVector(Store):
             raise InputError(f"{self.place} is empty, and its column {vector!r} does not say how long vectors are")
         self.exact = self._method is None if exact is None else exact
         shown_columns = [name for name in self._columns if name not in (id, vector)]
-        self._names = shown_columns if metadata is None else [
-            name for name in dict.fromkeys((text, title, metadata)) if name is not None
-        ]
+        self._names = (
+            shown_columns
+            if metadata is None
+            else [name for name in dict.fromkeys((text, title, metadata)) if name is not None]
+        )
         listed = ", ".join(map(self._q, self._names))
         self._shown = f"{self._q(id)}, {self._q(vector)}::vector" + (f", {listed}" if listed else "")
 
@@ -231,7 +233,9 @@ class PgVector(Store):
         """In a jsonb column: a value, or one of several, of the same kind as what it is compared with."""
         given = list(condition.value) if condition.kind == "in" else [condition.value]
         if unknown := [one for one in given if not isinstance(one, str | int | float)]:
-            raise InputError(f"jsonb holds texts, numbers and booleans, and {condition.key!r} is compared with {unknown[0]!r}")
+            raise InputError(
+                f"jsonb holds texts, numbers and booleans, and {condition.key!r} is compared with {unknown[0]!r}"
+            )
         own = f"({self._q(self.fields.metadata or '')} -> %s)"
         several = f"CASE jsonb_typeof({own}) WHEN 'array' THEN {own} ELSE jsonb_build_array({own}) END"
         if condition.kind == "in":
@@ -273,13 +277,13 @@ class PgVector(Store):
                     self._connection = self._dsn
                     self._connection.autocommit = True
                 else:
-                    self._connection = self._psycopg.connect(
-                        self._dsn, autocommit=True, connect_timeout=self._timeout
-                    )
+                    self._connection = self._psycopg.connect(self._dsn, autocommit=True, connect_timeout=self._timeout)
                 try:
                     needed("pgvector.psycopg", "pgvector", "PgVector").register_vector(self._connection)
                 except self._psycopg.ProgrammingError as error:
-                    raise InputError(f"the database has no extension pgvector ({error}): CREATE EXTENSION vector") from error
+                    raise InputError(
+                        f"the database has no extension pgvector ({error}): CREATE EXTENSION vector"
+                    ) from error
             yield self._connection
 
     def _run(self, text: str, values: Sequence[Any]) -> list[Any]:

@@ -69,7 +69,7 @@ class Qdrant(Store):
         if sum(way is not None for way in (url, client, shard)) != 1:
             raise InputError("where is the collection? pass one of url=, client= and shard=")
         self.collection, self.vector, self.id, self.exact = collection, vector, id, exact
-        self.fields = Fields(text, title, metadata)
+        self.fields = Fields(text, title, metadata, id)
         self._place = f"the Qdrant collection {collection!r}" + (f" at {url}" if url else "")
         if shard is not None:
             self._engine: Engine = Edge(shard, vector)
