@@ -73,7 +73,7 @@ def test_a_search_through_an_endpoint(endpoint: Endpoint) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(len(TEXTS), 4))
     with scorer_of(endpoint) as scorer:
-        searcher = crosscut.Searcher(scorer.bind(TEXTS), vectors=vectors, texts=TEXTS, method="axn", rounds=3)
+        searcher = crosscut.Searcher(scorer.bind(TEXTS), vectors=vectors, texts=TEXTS, method="axn@rounds=3")
         hits = searcher.search_many([QUERY, "a"], k=3, budget=9, query_vectors=rng.normal(size=(2, 4)))
     assert [found.calls for found in hits] == [9, 9]
     for found in hits:

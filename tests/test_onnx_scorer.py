@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import REMEMBERED_QUERIES
+from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.tokens import matched
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.onnx import TOKENS_PER_CALL, OnnxCrossEncoder, alike
+from crosscut.scorers.onnx import OnnxCrossEncoder, alike
+from crosscut.types import NO_HANDLES
 from tests.tiny_models import sentences, write_encoder
 
 torch = pytest.importorskip("torch")
@@ -23,7 +26,7 @@ QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", ""]
 ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
 
 
-def make(folder: Path, head: str, independent: int, precision: str = "float32"):  # type: ignore[no-untyped-def]
+def make(folder: Path, head: Any, independent: int, precision: Any = "float32") -> tuple[Any, Any]:
     from crosscut.training.bert import read_encoder
     from crosscut.training.export import export
     from crosscut.training.models import CrossModel, DualModel
@@ -223,7 +226,7 @@ def test_pairs_of_many_queries_share_calls_and_keep_their_scores(
     for (query, positions), answer in zip(requests, bound.score_many(requests), strict=True):
         expected = [alone.score(query, np.array([position]))[0] for position in positions]
         np.testing.assert_allclose(answer.scores, expected, atol=1e-5)
-    assert [len(answer.scores) for answer in bound.score_many([("a", []), ("b", [])])] == [0, 0]
+    assert [len(answer.scores) for answer in bound.score_many([("a", NO_HANDLES), ("b", NO_HANDLES)])] == [0, 0]
 
 
 def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:
