@@ -26,7 +26,7 @@ QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", ""]
 ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
 
 
-def make(folder: Path, head: Any, independent: int, precision: Any = "float32"):
+def make(folder: Path, head: Any, independent: int, precision: Any = "float32") -> tuple[Any, Any]:
     from crosscut.training.bert import read_encoder
     from crosscut.training.export import export
     from crosscut.training.models import CrossModel, DualModel

@@ -583,7 +583,8 @@ def test_titles_are_part_of_the_key_and_texts_keep_theirs() -> None:
     assert names[1] == names[3]  # a text is an item without a title
     assert len(set(names)) == len(near) - 1
     assert Keys.of([titled]).digest != Keys.of([text]).digest
-    assert Keys.of([Item("9", "", "a"), "b"]).digest == Keys.of(["a", "b"]).digest
+    mixed: list[Item | str] = [Item("9", "", "a"), "b"]
+    assert Keys.of(mixed).digest == Keys.of(["a", "b"]).digest
     assert Keys.of([Item("9", "bank", "of a river", {"year": 1})]).names == names[:1]  # what is scored, and no more
     # as they were when items were kept as texts: scores of then are still found
     assert Keys.of(["of a river"]).names[0].hex() == "d338cf2f710919a17890dbf5057501a5"
