@@ -422,14 +422,38 @@ class Index:
             return len(items)
 
     def remove(self, ids: Iterable[str]) -> int:
-        """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many."""
+        """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many.
+
+        `save` writes nothing of them. Once most of what is kept in memory is of removed items, it is given up too.
+        """
         with self._writing:
             self._claim()
             gone = [self._state.place(id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
-            alive = self._state.alive.copy()
-            alive[gone] = False
-            self._state = self._state.changed(alive=alive)
+            self._state = self._state.removed(gone)
+            if 2 * len(self) < len(self._state.items) and self._state.movable:
+                self.compact()
             return len(gone)
+
+    def compact(self) -> None:
+        """Keep nothing in memory of items that were removed; positions (`hit.position`) change, ids do not."""
+        with self._writing:
+            if not self._state.movable:
+                raise InputError("scores in this index's cache are kept by position: save the index and load it again")
+            self._state = self._state.compacted(self.scorer)
+
+    def forget(self, ids: Iterable[str]) -> int:
+        """`remove`, and no trace: memory is given up, and so are the scores of these texts in the index's score store.
+
+        The folder of the index holds them until `save`. Returns how many.
+        """
+        with self._writing:
+            chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
+            items = [self[id] for id in chosen]
+            count = self.remove(chosen)
+            self.compact()
+            if isinstance(self._state.cache, StoreCache):
+                self._state.cache.store.forget(items)
+            return count
 
     def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
         """Score the anchor queries with items that were added since; returns the calls that took."""
