@@ -593,7 +593,7 @@ def test_a_folder_does_not_choose_where_queries_go(tmp_path: Path, monkeypatch: 
     with pytest.raises(InputError, match=r"send queries and items to the scorer at .*rerank\.example.*trust_remote"):
         Index.load(path)
     for how in ({"trust_remote": True}, {"scorer": ADDRESS}):
-        scorer = Index.load(path, **how).scorer  # type: ignore[arg-type]
+        scorer = Index.load(path, **how).scorer
         assert isinstance(scorer, RemoteScorer)
         assert scorer.transport.key_env is None
     monkeypatch.setenv("AWS_SECRET", "hunter2")

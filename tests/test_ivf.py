@@ -143,7 +143,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(InputError, match="one at least"):
         IVF.build(np.zeros((0, 3)))
     with pytest.raises(InputError, match="exit rule"):
-        index.search(vectors[0], rule="fast")
+        index.search(vectors[0], rule="fast")  # type: ignore[arg-type]
 
 
 def test_ids_of_ones_own() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import REMEMBERED_QUERIES
+from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.tokens import matched
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.onnx import TOKENS_PER_CALL, OnnxCrossEncoder, alike
+from crosscut.scorers.onnx import OnnxCrossEncoder, alike
 from crosscut.types import NO_HANDLES
 from tests.tiny_models import sentences, write_encoder
 

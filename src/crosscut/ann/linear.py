@@ -22,7 +22,6 @@ from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
-
 JOIN = 256  # items of which most is known that join what an index finds
 
 
