@@ -533,7 +533,7 @@ def test_folders_that_are_no_stores(tmp_path: Path, store: ScoreStore) -> None:
 def test_a_full_disk_does_not_stop_a_search(store: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = store.cache(ITEMS, flush_pairs=1)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", _refusing(errno.ENOSPC, "fsync"))
+        patch.setattr("os.fsync", _refusing(errno.ENOSPC, "fsync"))
         cache.put(QUERIES[0], np.array([1]), np.array([TRUTH[0, 1]]))
         np.testing.assert_array_equal(cache.get(QUERIES[0], np.array([1])), TRUTH[0, 1])
         with pytest.raises(StoreError, match="no room"):

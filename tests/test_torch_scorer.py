@@ -37,7 +37,7 @@ def write_cross_encoder(path: Path) -> Path:
     )
     tokenizer.save_pretrained(path)
     torch.manual_seed(0)
-    config = BertConfig(
+    config = BertConfig(  # type: ignore[call-arg]
         vocab_size=len(tokenizer),
         hidden_size=16,
         num_hidden_layers=2,
