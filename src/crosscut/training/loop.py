@@ -154,6 +154,7 @@ def train(
     `before_epoch(number, examples)` may replace the training examples, as re-mining negatives with the
     latest dual encoder does (ANNCUR A.1). `report` gets one record per step and per validation. `objective` gives the
     loss of a batch and `judge` the validation's figures ("mean" decides), where they are not the usual ones.
+    One function, because a run that was killed passes through the same steps again, up to the one it had reached.
     """
     settings.check()
     if not examples.train:
