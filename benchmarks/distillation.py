@@ -20,9 +20,10 @@ import numpy as np
 
 import crosscut
 from crosscut.datasets.files import find, records
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.sparse import SparseScores, items_per_query
+from crosscut.storage import write_json
 from crosscut.training.distill import Loss, distill
 from crosscut.training.jobs import Job, embed, start_model, tokenizer_of
 from crosscut.training.loop import Settings

@@ -21,9 +21,10 @@ import numpy as np
 
 from crosscut.ann.flat import top_items
 from crosscut.datasets.planted import planted
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
+from crosscut.storage import write_json
 
 RUNS: tuple[tuple[Solver, dict[str, Any]], ...] = (
     ("als", {}),

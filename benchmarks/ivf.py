@@ -39,8 +39,9 @@ from crosscut.ann.learned import exact, study
 from crosscut.ann.patience import Patience
 from crosscut.ann.tuning import tune
 from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
 from crosscut.methods import Crosscut
+from crosscut.storage import write_json
 from crosscut.types import Array, Floats
 from turns import in_turns
 

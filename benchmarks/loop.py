@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 import crosscut
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
+from crosscut.storage import write_json
 from transcription import adaptive, ranking
 from turns import in_turns, spread
 
@@ -94,7 +95,10 @@ def measure(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int) 
 
     if batch == 1:
         work["transcription"] = transcribed
-    return in_turns(work, repeats, fewer={"transcription": max(1, repeats // 3)}, warm=repeats > 1)
+    seconds: dict[str, list[float]] = in_turns(
+        work, repeats, fewer={"transcription": max(1, repeats // 3)}, warm=repeats > 1
+    )
+    return seconds
 
 
 def report(times: Times, n: int, d: int, budget: int, rounds: int, batch: int) -> list[dict[str, Any]]:

@@ -18,11 +18,12 @@ from rich.progress import track
 
 from crosscut.evaluation import plots
 from crosscut.evaluation.replay import Report, replay
-from crosscut.evaluation.report import machine, write_json
+from crosscut.evaluation.report import machine
 from crosscut.evaluation.studies import approximation, oracle_study, spectrum
 from crosscut.evaluation.world import World, make_world
 from crosscut.measures import paired_interval
 from crosscut.methods import ADACUR, Crosscut
+from crosscut.storage import write_json
 
 BUDGETS = (50, 100, 200, 500)
 KS = (1, 10, 100)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import crosscut
-from crosscut.scorers.segments import Segments
+from crosscut.scorers import as_bound
 from crosscut.server import Settings, make_app
 
 WORDS = [
@@ -33,7 +33,7 @@ def small_index(scorer: Any = None, n: int = 400, **settings: Any) -> crosscut.I
     if scorer is not None:
         state = index._state
         index.scorer = crosscut.TextScorer(scorer) if not hasattr(scorer, "bind") else scorer
-        index._state = state.changed(scorer=Segments(index.scorer, [item.full_text for item in state.items]))
+        index._state = state.changed(scorer=as_bound(index.scorer.bind(state.items.growing)))
     return index
 
 

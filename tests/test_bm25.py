@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crosscut.retrievers import BM25
 from crosscut.retrievers.bm25 import STOP_WORDS, WORD
+from crosscut.storage import Folder, Kind
 
 WORDS = ["river", "rivers", "bank", "banks", "money", "the", "of", "a", "thinking", "thought", "x1"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)
@@ -41,8 +42,10 @@ def test_a_mention_counts_twice_and_marks_are_no_words(tmp_path: Path) -> None:
     marked = bm25.scores("the [START] bank [END] of a river")
     assert marked[0] == pytest.approx(2 * bm25.scores("the bank of a river")[0])
     assert marked[1] == 0
-    bm25.save(tmp_path)
-    np.testing.assert_array_equal(BM25.load(tmp_path).scores("bank"), bm25.scores("bank"))
+    folder = Folder(tmp_path / "words", Kind("words", "words.json", 1))
+    folder.save({}, bm25.write)
+    again = folder.load(lambda saved: BM25.read(saved, bm25.n))
+    np.testing.assert_array_equal(again.scores("bank"), bm25.scores("bank"))
     assert BM25([]).scores("bank").shape == (0,)
     assert BM25([""]).scores("bank").tolist() == [0.0]
 

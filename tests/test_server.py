@@ -20,6 +20,7 @@ pytest.importorskip("prometheus_client")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError
 from crosscut.server import Settings, make_app
 from crosscut.server.logs import JsonFormatter
@@ -88,7 +89,7 @@ def test_trace_and_comparison(client: httpx.Client) -> None:
 
 
 def _texts() -> list[str]:
-    return [item.full_text for item in INDEX.items]
+    return [plain_text(item) for item in INDEX.items]
 
 
 def test_rerank_speaks_like_cohere(client: httpx.Client) -> None:
@@ -407,7 +408,7 @@ def test_logs_are_json_and_hold_no_texts(caplog: pytest.LogCaptureFixture, clien
 def test_settings_are_checked() -> None:
     for wrong in ({"max_budget": 0}, {"default_budget": 2000}, {"queue": 0}, {"max_deadline": 0}):
         with pytest.raises(InputError):
-            Settings(**wrong)
+            Settings(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_schema_states_the_limits(client: httpx.Client) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosscut.datasets.records import Collection
-from crosscut.errors import InputError
+from crosscut.storage import write_file
 
 if TYPE_CHECKING:
     from crosscut.demo import DemoResult, Found
@@ -49,12 +48,7 @@ def write(result: DemoResult, world: Collection, path: Path) -> Path:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>crosscut demo</title><style>{STYLE}</style><body>{''.join(body)}</body></html>\n"
     )
-    temporary = path.with_name(path.name + ".part")
-    try:
-        temporary.write_text(page, "utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"the report cannot be written to {str(path)!r} ({error}); pass another path") from error
+    write_file(path, [page.encode()])
     return path
 
 

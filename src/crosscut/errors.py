@@ -6,7 +6,8 @@
     ├── BudgetError             more calls asked for than the budget allows
     ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
-    ├── StoreError              a score store that cannot be written or read
+    ├── StoreError              a score store, an index or a file that cannot be written or read
+    │   └── WriteError          the disk is full, read-only or failing (also an OSError)
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -55,7 +56,11 @@ class MissingDependency(CrosscutError, ImportError):
 
 
 class StoreError(CrosscutError):
-    """A score store cannot be written or read; what it already holds is unharmed."""
+    """Something on disk cannot be written or read; what it already holds is unharmed."""
+
+
+class WriteError(StoreError, OSError):
+    """The disk is full, read-only or failing; what was there before is still there."""
 
 
 class ScorerError(CrosscutError):
@@ -63,7 +68,8 @@ class ScorerError(CrosscutError):
 
     `hits` holds one `Hits` per query of the search (one for `Searcher.search`), ranked by the exact scores
     known when the scorer failed; `calls` is the number of pairs handed to the scorer in the whole search.
-    A scorer that fails on part of a request says in `scores` what it has, NaN where there is none.
+    A scorer that fails on part of a request says in `scores` what it has, NaN where there is none; one that fails
+    before it hands anything to its model says `paid=False`, and nothing is counted.
     """
 
     def __init__(
@@ -73,11 +79,13 @@ class ScorerError(CrosscutError):
         hits: list[Hits] | None = None,
         calls: int = 0,
         scores: npt.NDArray[np.float64] | None = None,
+        paid: bool = True,
     ) -> None:
         super().__init__(message)
         self.hits: list[Hits] = hits or []
         self.calls = calls
         self.scores = scores
+        self.paid = paid
 
 
 class ScoreCountError(ScorerError):

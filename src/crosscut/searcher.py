@@ -15,13 +15,12 @@ from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError
 from crosscut.methods.base import Method, Parts, parse
 from crosscut.retrievers.first import Dense, Retriever
-from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.callable import as_bound
+from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
 from crosscut.search.query import QueryState, generator
-from crosscut.search.stopping import Stop
+from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Positions
 
@@ -65,7 +64,7 @@ class Searcher:
 
     def __init__(
         self,
-        scorer: BoundScorer | Callable[[Any, Positions], Any],
+        scorer: AnyBound,
         *,
         vectors: npt.ArrayLike | Space | TopK | None = None,
         space: Space | npt.ArrayLike | Sequence[Space] | None = None,
@@ -85,7 +84,7 @@ class Searcher:
         self.cache = cache
         self.texts = texts
         self.ids = None if ids is None else list(ids)
-        sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": getattr(self.scorer, "n_items", None)}
+        sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": self.scorer.n_items}
         self.parts = parts or _parts(vectors, space, words, sizes, int(seed))
         self._place = None if self.ids is None else {name: j for j, name in enumerate(self.ids)}
         if self._place is not None and len(self._place) != self.parts.n:
@@ -123,7 +122,7 @@ class Searcher:
         query_vector: npt.ArrayLike | None = None,
         first_ids: Sequence[Any] | None = None,
         allow: Allow | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         deadline: float | None = None,
         trace: bool = False,
     ) -> Hits:
@@ -167,7 +166,7 @@ class Searcher:
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         first_ids: Sequence[Sequence[Any] | Positions | None] | None = None,
         allow: Allow | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         deadline: float | None = None,
         trace: bool = False,
         halts: Sequence[Halt] | None = None,
@@ -184,17 +183,17 @@ class Searcher:
         given = _one_each("lists of first ids", first_ids, queries)
         halting = _one_each("halts", halts, queries)
         checked_deadline(deadline)
-        if stop is not None and not isinstance(stop, Stop):
-            raise InputError(f"stop takes a rule such as Patience(2); got {stop!r}")
+        rule = None if stop is None else parse_stop(stop)
         states = [
             QueryState(
                 Account(query, budget, halt=halt),
                 generator(self.parts.seed, query),
                 vector=self._vector(vector),
                 given=self._given(first, within),
+                known=self.scorer.known(query) if self.plan.corrects and self.scorer.knows else None,
                 within=within,
-                watch=None if stop is None else stop.watch(k),
-                reason="" if stop is None else stop.reason,
+                watch=None if rule is None else rule.watch(k),
+                reason="" if rule is None else rule.reason,
             )
             for query, vector, first, halt in zip(queries, vectors, given, halting, strict=True)
         ]

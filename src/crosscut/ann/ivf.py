@@ -27,6 +27,7 @@ from crosscut.errors import InputError
 from crosscut.linalg.arrays import NOTHING, Ids, finite, inside, joined, named, storage, untie
 from crosscut.linalg.products import pool, product
 from crosscut.spaces.base import Slot, Space
+from crosscut.storage import Unread
 from crosscut.threads import cores
 from crosscut.types import Floats, Positions
 
@@ -83,7 +84,8 @@ class IVF(Space):
         rule: Rule | None = None,
     ) -> None:
         self.centroids = centroids  # (lists × d)
-        self.vectors = vectors  # (n × d), list by list
+        self._vectors = vectors  # (n × d), list by list
+        self._unread = Unread()
         self.starts = starts  # (lists + 1)
         self.ids = ids  # (n)
         self.metric = metric
@@ -192,12 +194,18 @@ class IVF(Space):
     @property
     def n(self) -> int:
         """The number of vectors."""
-        return int(self.vectors.shape[0])
+        return int(self._vectors.shape[0])
 
     @property
     def d(self) -> int:
         """The number of dimensions."""
-        return int(self.vectors.shape[1])
+        return int(self._vectors.shape[1])
+
+    @property
+    def vectors(self) -> npt.NDArray[Any]:
+        """(n × d), list by list; those of a file are compared with their checksums when they are first asked for."""
+        self._unread.check()
+        return self._vectors
 
     @property
     def most(self) -> int:
@@ -207,7 +215,7 @@ class IVF(Space):
     @property
     def nbytes(self) -> int:
         """Memory, of the whole index."""
-        arrays = (self.centroids, self.vectors, self.starts, self.ids, self._places, self._norms)
+        arrays = (self.centroids, self._vectors, self.starts, self.ids, self._places, self._norms)
         return sum(array.nbytes for array in arrays)
 
     def search(
@@ -447,7 +455,7 @@ class IVF(Space):
 
     def _lay_out(self, vectors: npt.NDArray[Any], ids: Ids, home: Ids) -> None:
         order = np.argsort(home, kind="stable")
-        self.vectors, self.ids = vectors[order], ids[order]
+        self._vectors, self.ids = vectors[order], ids[order]
         self.starts = np.searchsorted(home[order], np.arange(len(self.centroids) + 1)).astype(np.int64)
         self._arrange()
 
@@ -468,7 +476,7 @@ class IVF(Space):
         return tuned
 
     def save(self, path: str | Path) -> None:
-        """Write the index as a folder, beside its place and then renamed there."""
+        """Write the index as a folder, replaced in one step."""
         from crosscut.ann.files import write
 
         arrays = {"vectors": self.vectors, "starts": self.starts, "ids": self.ids, "centroids": self.centroids}
@@ -481,18 +489,14 @@ class IVF(Space):
         from crosscut.ann.early_exit import from_json
         from crosscut.ann.files import read
 
-        record, arrays = read(Path(path), ("vectors", "starts", "ids", "centroids"), memory_map=memory_map)
-        return cls(
-            np.asarray(arrays["centroids"]),
-            arrays["vectors"],
-            np.asarray(arrays["starts"]),
-            np.asarray(arrays["ids"]),
-            metric=record["metric"],
-            rule=None if record["rule"] is None else from_json(record["rule"]),
-        )
+        record, arrays, unread = read(Path(path), memory_map=memory_map)
+        rule = None if record["rule"] is None else from_json(record["rule"])
+        made = cls(**arrays, metric=record["metric"], rule=rule)
+        made._unread = unread
+        return made
 
     def __len__(self) -> int:
         return self.n
 
     def __repr__(self) -> str:
-        return f"IVF({self.n} × {self.d} {self.vectors.dtype}, {len(self.centroids)} lists, {self.metric}, {self.rule})"
+        return f"IVF({self.n} × {self.d} {self._vectors.dtype}, {self.most} lists, {self.metric}, {self.rule})"

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crosscut.errors import InputError
+from crosscut.names import Named
 
 if TYPE_CHECKING:
     from crosscut.ann.probing import Program
     from crosscut.search.stopping import SoFar
 
 
-@dataclass(frozen=True)
-class Patience:
+@dataclass(frozen=True, repr=False)
+class Patience(Named):
     """Stop when the result has settled: its members stayed for `rounds` rounds in a row.
 
     Of the k members, a share `tolerance` may change without starting the count again:
@@ -24,6 +25,7 @@ class Patience:
     may probe; None leaves it to the index.
     """
 
+    name: ClassVar[str] = "patience"
     reason: ClassVar[str] = "patience"
 
     rounds: int = 2
@@ -31,7 +33,8 @@ class Patience:
     lists: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rounds, int) or self.rounds < 1:
+        super().__post_init__()
+        if self.rounds < 1:
             raise InputError(f"patience needs at least 1 round, a whole number; got {self.rounds}")
         if not 0 <= self.tolerance < 1:
             raise InputError(f"the tolerance of patience must lie in 0 … 1 (1 excluded); got {self.tolerance}")

@@ -58,7 +58,8 @@ def ivf(
     from crosscut.ann.ivf import IVF
     from crosscut.ann.tuning import tune
     from crosscut.evaluation.clustered import as_records, as_table, table_2
-    from crosscut.evaluation.report import machine, write_json
+    from crosscut.evaluation.report import machine
+    from crosscut.storage import write_json
 
     if metric not in ("ip", "l2"):
         raise InputError(f"--metric takes ip or l2; got {metric!r}")

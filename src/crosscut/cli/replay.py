@@ -63,9 +63,10 @@ def replay(
     """
     from crosscut.evaluation.replay import Report
     from crosscut.evaluation.replay import replay as run_replay
-    from crosscut.evaluation.report import recall_tables, write_json
+    from crosscut.evaluation.report import recall_tables
     from crosscut.evaluation.world import make_world
     from crosscut.methods import parse_all
+    from crosscut.storage import write_json
 
     given: dict[str, Any] = {
         "test": test,
@@ -85,7 +86,7 @@ def replay(
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     reports: dict[int | None, Report] = {}
     for each in numbers("--rounds", rounds) if rounds else [None]:
-        with progress_bar(errors) as bar:
+        with progress_bar() as bar:
             reports[each] = run_replay(
                 **arrays,
                 methods=chosen,

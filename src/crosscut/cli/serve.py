@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from crosscut.cli.common import TrustRemote
 from crosscut.server.settings import TOKEN_ENV
 
 
@@ -17,6 +18,7 @@ def serve(
     scorer: Annotated[
         str | None, typer.Option(help="Another scorer than the index names: a folder, a hub id, an address.")
     ] = None,
+    trust_remote: TrustRemote = False,
     max_budget: Annotated[int, typer.Option(help="Most calls one request may ask for.")] = 1000,
     budget: Annotated[int, typer.Option(help="Calls of requests that do not say.")] = 100,
     max_deadline: Annotated[float, typer.Option(help="Longest deadline a request may ask for, in seconds.")] = 60.0,
@@ -81,8 +83,7 @@ def serve(
         examples=tuple(example or ()),
     )
     configure(log_level)
-    options: dict[str, Any] = {} if scorer is None else {"scorer": scorer}
-    loaded = Index.load(index, **options)
+    loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     if preload:
         loaded.preload()
     app = make_app(loaded, settings)

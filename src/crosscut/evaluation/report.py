@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import platform
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +68,3 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def write_json(path: str | Path, value: Mapping[str, Any] | list[Any]) -> None:
-    """Write JSON beside its place and rename it there, so that a reader never sees half of it."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(target.name + ".partial")
-    beside.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    beside.replace(target)

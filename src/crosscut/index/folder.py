@@ -1,168 +1,127 @@
-"""An index on disk.
+"""An index on disk: the files of one generation of its folder (`crosscut.storage.folders`).
 
-    my.index/
-      index.json        the manifest: format, version, generation, scorer, encoder, settings, and for every file of the
-                        generation its size and BLAKE2b checksum
-      lock              held by the process that is changing the index
-      000007/           one generation
-        items.jsonl         one object a line: id, title, text, metadata
-        alive.npy           (n) bool: False where an item was removed
-        vectors.npy         (n × d) float16 or float32, memory-mapped when loaded
-        centroids.npy, home.npy     of a large index: (lists × d) centroids of its vectors, (n) the list of each
-        anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
-        measured.npy        (n) bool: False where a column of anchors is an estimate
-        queries.jsonl       the anchor queries, one JSON string a line
-        bm25.json, bm25-*.npy   counts of words
-        factors/            of a sparse score matrix: factors.json, items.npy, queries.npy, mlp.npz if inductive
+    items.jsonl         one object a line: id, title, text, metadata
+    vectors.npy         (n × d) float16 or float32, memory-mapped when loaded
+    centroids.npy, home.npy     of a large index: (lists × d) centroids of its vectors, (n) the list of each
+    anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
+    measured.npy        (n) bool: False where a column of anchors is an estimate
+    queries.jsonl       the anchor queries, one JSON string a line
+    bm25.json, bm25-*.npy       counts of words
+    factors.json, factors-*.npy     of a sparse score matrix
 
-A save writes a new generation beside the old one, then replaces index.json in one step, then deletes the old one. Who
-is killed on the way leaves the old index as it was.
+Of items that were removed nothing is written.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import hashlib
-import json
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crosscut.errors import CrosscutError, InputError, LockedError
+import numpy as np
 
-FORMAT = "crosscut index"
-VERSION = 1
-MANIFEST = "index.json"
+from crosscut.datasets.records import Item, ItemList
+from crosscut.errors import InputError
+from crosscut.index.state import State
+from crosscut.retrievers.bm25 import BM25
+from crosscut.scorers.base import Scorer
+from crosscut.scorers.callable import as_bound
+from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.named import check_saved
+from crosscut.spaces.factorization.factors import Factors
+from crosscut.storage import Files, Folder, Kind, Saved
+
+KIND = Kind("index", "index.json", 2)
+ARRAYS = ("vectors", "centroids", "home", "anchors", "measured")
+FLOATS = "<f2 <f4 <f8"
 
 
-class WriteError(CrosscutError, OSError):
-    """An index could not be written; what was on disk before is still there."""
+def write_state(state: State, queries: Sequence[str], files: Files) -> None:
+    """Every part of a state, and the anchor queries; nothing of items that were removed."""
+    state.unread.check()  # damage must not be copied under new checksums
+    state = state.compacted(None)
+    files.lines("items", (item._asdict() for item in state.items))
+    files.lines("queries", queries)
+    for name in ARRAYS:
+        array = getattr(state, name)
+        if array is not None:
+            files.array(name, array)
+    if state.bm25 is not None:
+        state.bm25.write(files)
+    if state.factors is not None:
+        state.factors.write(files)
 
 
-def write(folder: Path, manifest: dict[str, Any], fill: Callable[[Path], None]) -> int:
-    """Make `folder` hold a new generation: `fill(directory)` writes its files. Returns its number."""
+def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) -> tuple[State, list[str]]:
+    """What `write_state` wrote; large arrays are memory-mapped."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        occupied = [path.name for path in folder.iterdir() if path.name != "lock"]
-        if occupied and MANIFEST not in occupied and any(not name.isdigit() for name in occupied):
-            raise InputError(
-                f"{str(folder)!r} holds something else ({', '.join(sorted(occupied)[:3])} …); save to an empty folder"
-            )
-        old = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
-        generation = max(old, default=0) + 1
-        home = folder / f"{generation:06d}"
+        items = ItemList(Item(**line) for line in saved.lines("items"))
+    except TypeError as error:
+        raise saved.damaged("items.jsonl", f"holds something else than items ({error})") from error
+    queries = saved.lines("queries")
+    n = len(items)
+    arrays: dict[str, Any] = {}
+    if "vectors.npy" in saved:
+        arrays["vectors"] = saved.array("vectors", FLOATS, (n, None), mapped="r")
+    if "home.npy" in saved:
+        arrays["centroids"] = saved.array("centroids", "<f4", (None, arrays["vectors"].shape[1]))
+        arrays["home"] = home = saved.array("home", "<i8", (n,))
+        if n and not (home.min() >= 0 and home.max() < len(arrays["centroids"])):
+            raise saved.damaged("home.npy", f"names lists outside the {len(arrays['centroids'])} there are")
+    if "anchors.npy" in saved:
+        arrays["anchors"] = saved.array("anchors", FLOATS, (len(queries), n), mapped="r")
+        arrays["measured"] = saved.array("measured", "|b1", (n,))
+    state = State(
+        items,
+        np.ones(n, np.bool_),
+        scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
+        bm25=BM25.read(saved, n) if "bm25.json" in saved else None,
+        factors=Factors.read(saved, n) if "factors.json" in saved else None,
+        cache=cache,
+        seed=saved.facts["seed"],
+        unread=saved.unread,
+        **arrays,
+    )
+    return state, queries
+
+
+def verify(path: str | Path) -> list[str]:
+    """Read all of an index and compare all of it; a sentence for every file that is damaged."""
+    folder = Folder(path, KIND)
+    found = folder.verify()
+    if not found:  # what the files say fits together, too
         try:
-            home.mkdir()
-            fill(home)
-            written = sorted(path for path in home.rglob("*") if path.is_file())
-            files = {path.relative_to(home).as_posix(): _described(path) for path in written}
-            whole = {"format": FORMAT, "version": VERSION, "generation": generation, **manifest, "files": files}
-            for path in (*written, *{path.parent for path in written}):
-                _sync(path)
-            temporary = home / MANIFEST
-            temporary.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            _sync(temporary)
-            os.replace(temporary, folder / MANIFEST)
-            _sync(folder)
-        except BaseException:
-            shutil.rmtree(home, ignore_errors=True)
-            raise
-    except OSError as error:
-        full = "; the disk is full" if error.errno == errno.ENOSPC else ""
-        raise WriteError(
-            f"the index could not be saved to {str(folder)!r} ({error.strerror or error}{full}); "
-            "what was there before is unchanged"
-        ) from error
-    for number in old:
-        shutil.rmtree(folder / f"{number:06d}", ignore_errors=True)
-    return generation
+            folder.load(lambda saved: read_state(saved, None, None))
+        except InputError as error:
+            found.append(str(error))
+    return found
 
 
-def read(folder: Path, *, verify: bool = True) -> tuple[dict[str, Any], Path]:
-    """The manifest and the directory of its generation; every file is there and, with `verify`, unchanged."""
-    manifest, home = _manifest(folder)
-    for name, told in manifest["files"].items():
-        file = home / name
-        size = file.stat().st_size if file.is_file() else None
-        if size != told["bytes"]:
-            if _manifest(folder)[0]["generation"] != manifest["generation"]:
-                return read(folder, verify=verify)  # somebody saved meanwhile
-            state = "is missing" if size is None else f"has {size} bytes instead of {told['bytes']}"
-            raise InputError(f"the index at {str(folder)!r} is damaged: {name} {state}; build it again")
-        if verify and _checksum(file) != told["blake2b"]:
+def same_model(
+    what: str,
+    given: Any,
+    saved: dict[str, Any] | None,
+    load: Callable[[Any], Any],
+    path: Path,
+    any_fingerprint: bool,
+    trust_remote: bool = False,
+) -> Any:
+    """The scorer or encoder of a saved index, checked against what the index was built with."""
+    if saved is None:
+        return None if given is None else load(given)
+    if given is None and saved["name"] is None:
+        if what == "scorer":
             raise InputError(
-                f"the index at {str(folder)!r} is damaged: {name} does not match its checksum; build it again"
+                f"the index at {str(path)!r} was built with a scorer that has no name: pass it, Index.load(…, scorer=…)"
             )
-    return manifest, home
-
-
-def _manifest(folder: Path) -> tuple[dict[str, Any], Path]:
-    path = folder / MANIFEST
-    if not folder.is_dir():
-        raise InputError(f"there is no index at {str(folder)!r}")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{str(folder)!r} is no crosscut index: it has no {MANIFEST}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({error}); restore the index or build it again") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise InputError(f"{str(folder)!r} is no crosscut index: its {MANIFEST} belongs to something else")
-    if manifest.get("version") != VERSION:
+        return None  # searches go without query vectors, or with the caller's
+    if given is None:
+        check_saved(str(saved["name"]), f"the index at {str(path)!r}", trust_remote)
+    model = load(saved["name"] if given is None else given)
+    if model.fingerprint != saved["fingerprint"] and not any_fingerprint:
+        way = "; pass any_scorer=True to use it all the same" if what == "scorer" else ""
         raise InputError(
-            f"the index at {str(folder)!r} has version {manifest.get('version')}, this crosscut reads {VERSION}; "
-            "update crosscut or build the index again"
+            f"the index at {str(path)!r} was built with {what} {saved['fingerprint']}, and this one is "
+            f"{model.fingerprint}{way}"
         )
-    return manifest, folder / f"{manifest['generation']:06d}"
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _sync(path: Path) -> None:
-    with _opened(path) as handle:
-        os.fsync(handle)
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def _described(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "blake2b": _checksum(path)}
-
-
-class Lock:
-    """The right to change an index folder: held by one process until released or the process ends."""
-
-    def __init__(self, folder: Path) -> None:
-        import fcntl
-
-        folder.mkdir(parents=True, exist_ok=True)
-        self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(self._handle, 32).decode(errors="replace").strip()
-            os.close(self._handle)
-            raise LockedError(
-                f"the index at {str(folder)!r} is being changed by another process"
-                f"{f' ({holder})' if holder else ''}; wait until it has saved, then load the index again"
-            ) from None
-        os.ftruncate(self._handle, 0)
-        os.write(self._handle, f"process {os.getpid()}".encode())
-
-    def release(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+    return model

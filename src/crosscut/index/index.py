@@ -14,13 +14,13 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
+from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
-from crosscut.index import folder as on_disk
+from crosscut.index.building import Seller, distinct, encoded, factorized
+from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
 from crosscut.index.items import Filter, Source, as_items
-from crosscut.index.kept import read_state, same_model, write_state
-from crosscut.index.making import distinct, encoded, exhaustive, factorized
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
@@ -28,15 +28,17 @@ from crosscut.index.tune import tune as choose
 from crosscut.methods import Method, methods, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Halt, ScoreCache
 from crosscut.scorers.named import load_scorer
-from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
+from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience, Stop
 from crosscut.searcher import checked_deadline
+from crosscut.storage import Folder, Lock, Saved
 from crosscut.types import Progress
 
 ANCHORS = 200
@@ -77,9 +79,8 @@ class Index:
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
         self.build_calls = 0
-        self.path: Path | None = None
-        self._generation = 0
-        self._lock: on_disk.Lock | None = None
+        self._folder: Folder | None = None  # where it was loaded from, or saved to
+        self._lock: Lock | None = None  # of that folder
         self._writing = threading.RLock()
 
     # -- building ------------------------------------------------------------------------------------------------
@@ -101,6 +102,7 @@ class Index:
         store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Index:
         """An index over items.
@@ -129,10 +131,12 @@ class Index:
             store, a build that was stopped goes on where it was.
         dtype
             Of the vectors kept: float16 or float32.
+        engine
+            Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         progress
             Called as `progress(what, done, total)`.
         """
-        items = as_items(source)
+        items = ItemList(as_items(source))
         distinct(items)
         model = load_scorer(scorer)
         dual = None if encoder is None else load_encoder(encoder)
@@ -146,17 +150,16 @@ class Index:
         if (space == "encoder") == bool(asked):
             told = f"space={space!r} and {len(asked)} train queries"
             raise InputError(f"{told} do not go together: give queries for a space that is made of them")
-        if any(not isinstance(query, str) for query in asked):
-            raise InputError("train queries must be texts")
-        texts = [item.full_text for item in items]
+        for query in asked:
+            valid_text(query, "a train query")
         if store is not None:
-            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts)
+            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
             items,
             np.ones(len(items), np.bool_),
-            Segments(model, texts),
-            vectors=None if dual is None else encoded(dual, texts, dtype, progress),
-            bm25=BM25(texts) if bm25 else None,
+            as_bound(model.bind(items.growing)),
+            vectors=None if dual is None else encoded(dual, items, dtype, progress),
+            bm25=BM25(items) if bm25 else None,
             cache=cache,
             seed=seed,
         )
@@ -170,10 +173,10 @@ class Index:
             method=method,
         )
         if asked and items and space == "cur":
-            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
+            scores, index.build_calls = index._seller(engine, progress).scores(state, asked, np.arange(len(items)))
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
         elif asked and items:
-            factors = factorized(state, dual, asked, per_query, space, progress)
+            factors = factorized(state, dual, asked, per_query, space, index._seller(engine, progress))
             index.build_calls = factors.fitting.calls
             index._state = state.changed(factors=factors)
         else:
@@ -182,6 +185,9 @@ class Index:
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
+        return Seller(self.scorer, self._names["scorer"], engine, progress)
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -213,7 +219,7 @@ class Index:
         *,
         method: str | Method | None = None,
         filter: Filter | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
         target_recall: float | None = None,
         deadline: float | None = None,
         first_ids: Sequence[Sequence[str] | None] | None = None,
@@ -250,7 +256,7 @@ class Index:
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
-        rule: Stop | None = stop or (self.stop if chosen == self.method else None)
+        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
@@ -269,9 +275,9 @@ class Index:
                 halts=halts,
             )
         except ScorerError as error:
-            error.hits = [_with_ids(hits, state.items) for hits in error.hits]
+            error.hits = [_with_items(hits, state.items) for hits in error.hits]
             raise
-        return [_with_ids(hits, state.items) for hits in found]
+        return [_with_items(hits, state.items) for hits in found]
 
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         """The encoder's query vectors, if the items have such vectors too."""
@@ -279,7 +285,7 @@ class Index:
             return None
         return self.encoder.encode_queries(queries)
 
-    def _expecting(self, target: float, method: Method, stop: Stop | None) -> TargetRecall:
+    def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
         if stop is not None:
             raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
         if self.recall_model is None or method != self.method:
@@ -311,6 +317,7 @@ class Index:
         *,
         methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Tuning:
         """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
@@ -324,6 +331,8 @@ class Index:
             What is tried; None: every method that can work on this index.
         max_calls
             Refuse to spend more than this.
+        engine
+            Where they are scored: `"local"`, `"ray"`, or an engine.
         """
         state = self._state
         anchors = None if state.anchors is None else self.anchor_queries
@@ -341,7 +350,7 @@ class Index:
         else:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
-            truth[:, there], spent = exhaustive(state, asked, there, progress)
+            truth[:, there], spent = self._seller(engine, progress).scores(state, asked, there)
         vectors = self._vectors(asked)
 
         def folds(count: int) -> list[Fold]:
@@ -369,7 +378,7 @@ class Index:
     def preload(self) -> None:
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
         if self._state.scorer is not None:
-            self._state.scorer.preload()
+            self._state.scorer.preload(np.flatnonzero(self._state.alive))
 
     # -- items ---------------------------------------------------------------------------------------------------
 
@@ -406,24 +415,47 @@ class Index:
             if items:
                 if self.encoder is None and state.vectors is not None:
                     raise InputError("this index has vectors and no encoder: load it with encoder=… to add items")
-                texts = [item.full_text for item in items]
                 vectors = None
                 if self.encoder is not None and state.vectors is not None:
-                    vectors = encoded(self.encoder, texts, state.vectors.dtype, progress)
+                    vectors = encoded(self.encoder, items, state.vectors.dtype, progress)
                 self._state = state.extended(items, vectors)
             return len(items)
 
     def remove(self, ids: Iterable[str]) -> int:
-        """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many."""
+        """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many.
+
+        `save` writes nothing of them. Once most of what is kept in memory is of removed items, it is given up too.
+        """
         with self._writing:
             self._claim()
             gone = [self._state.place(id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
-            alive = self._state.alive.copy()
-            alive[gone] = False
-            self._state = self._state.changed(alive=alive)
+            self._state = self._state.removed(gone)
+            if 2 * len(self) < len(self._state.items) and self._state.movable:
+                self.compact()
             return len(gone)
 
-    def complete(self, *, progress: Progress | None = None) -> int:
+    def compact(self) -> None:
+        """Keep nothing in memory of items that were removed; positions (`hit.position`) change, ids do not."""
+        with self._writing:
+            if not self._state.movable:
+                raise InputError("scores in this index's cache are kept by position: save the index and load it again")
+            self._state = self._state.compacted(self.scorer)
+
+    def forget(self, ids: Iterable[str]) -> int:
+        """`remove`, and no trace: memory is given up, and so are the scores of these texts in the index's score store.
+
+        The folder of the index holds them until `save`. Returns how many.
+        """
+        with self._writing:
+            chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
+            items = [self[id] for id in chosen]
+            count = self.remove(chosen)
+            self.compact()
+            if isinstance(self._state.cache, StoreCache):
+                self._state.cache.store.forget(items)
+            return count
+
+    def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
         """Score the anchor queries with items that were added since; returns the calls that took."""
         with self._writing:
             state = self._state
@@ -434,7 +466,7 @@ class Index:
             calls = 0
             if len(missing):
                 anchors = np.array(state.anchors)
-                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
+                anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
                 self._state = state.changed(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
@@ -449,22 +481,21 @@ class Index:
             target = Path(path) if path is not None else self.path
             if target is None:
                 raise InputError("where should the index go? pass a folder: index.save('my.index')")
-            same = self.path is not None and target.resolve() == self.path.resolve()
-            lock = self._lock if same and self._lock is not None else on_disk.Lock(target)
+            same = self._folder is not None and target.resolve() == self._folder.path.resolve()
+            folder = self._folder if same and self._folder is not None else Folder(target, KIND)
+            lock = self._lock if same and self._lock is not None else folder.lock()
             try:
                 if same:
-                    self._unchanged()
-                self._generation = on_disk.write(
-                    target, self._manifest(), partial(write_state, self._state, self.anchor_queries)
-                )
-                self.path = target
+                    folder.unchanged()
+                folder.write(self._facts(), partial(write_state, self._state, self.anchor_queries))
             finally:
-                lock.release()
-                if same:
-                    self._lock = None
+                if lock is not self._lock:
+                    lock.release()
+            self._release()  # of this folder, or of another one that this index came from
+            self._folder = folder
             return target
 
-    def _manifest(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
             return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
 
@@ -487,6 +518,7 @@ class Index:
         scorer: Any = None,
         encoder: Any = None,
         any_scorer: bool = False,
+        trust_remote: bool = False,
         cache: ScoreCache | None = None,
         store: str | Path | None = None,
         verify: bool = True,
@@ -500,20 +532,41 @@ class Index:
             was built with: fingerprints are compared.
         any_scorer
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        trust_remote
+            Let the folder name the address of its scorer, to which queries and items are sent. Without it, an index
+            that was built with an address wants to be told it again (`scorer`).
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify
-            Compare the checksums of all files (reads them once).
+            Compare the checksums of all files; those of large arrays before the first search.
         """
-        target = Path(path)
-        manifest, home = on_disk.read(target, verify=verify)
-        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
-        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
+        folder = Folder(path, KIND)
 
-        state, queries = read_state(home, manifest, model, cache)
+        def read(saved: Saved) -> Index:
+            return cls._read(saved, Path(path), scorer, encoder, any_scorer, trust_remote, cache, store)
+
+        index = folder.load(read, verify=verify)
+        index._folder = folder
+        return index
+
+    @classmethod
+    def _read(
+        cls,
+        saved: Saved,
+        target: Path,
+        scorer: Any,
+        encoder: Any,
+        any_scorer: bool,
+        trust_remote: bool,
+        cache: ScoreCache | None,
+        store: str | Path | None,
+    ) -> Index:
+        manifest = saved.facts
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
+        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
+        state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:
-            texts = [item.full_text for item in state.items]
-            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts))
+            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
             state,
             scorer=model,
@@ -528,32 +581,36 @@ class Index:
         index.tuned = manifest["tuned"]
         if index.tuned is not None and index.tuned["model"] is not None:
             index.recall_model = RecallModel.from_json(index.tuned["model"])
-        index.path, index._generation = target, manifest["generation"]
         return index
+
+    @staticmethod
+    def verify(path: str | Path) -> list[str]:
+        """Read all of a saved index and compare every checksum: a sentence for every file that is damaged."""
+        return verify(path)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder this index was loaded from, or saved to last."""
+        return None if self._folder is None else self._folder.path
 
     def _claim(self) -> None:
         """The right to change the folder this index came from, until it is saved."""
-        if self.path is not None and self._lock is None:
-            self._lock = on_disk.Lock(self.path)
+        if self._folder is not None and self._lock is None:
+            lock = self._folder.lock()
             try:
-                self._unchanged()
-            except InputError:
-                self.close()
+                self._folder.unchanged()
+            except BaseException:
+                lock.release()
                 raise
-
-    def _unchanged(self) -> None:
-        assert self.path is not None
-        generation = on_disk.read(self.path, verify=False)[0]["generation"]
-        if generation != self._generation:
-            raise InputError(
-                f"the index at {str(self.path)!r} was changed since it was loaded (generation {generation}, "
-                f"loaded {self._generation}); load it again, or save to another folder"
-            )
+            self._lock = lock
 
     def close(self) -> None:
         """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
         if isinstance(self._state.cache, StoreCache):
             self._state.cache.flush()
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -574,5 +631,6 @@ def _texts(queries: Sequence[str]) -> list[str]:
     return list(queries)
 
 
-def _with_ids(hits: Hits, items: list[Item]) -> Hits:
-    return replace(hits, items=tuple(replace(hit, id=items[hit.position].id) for hit in hits))
+def _with_items(hits: Hits, items: ItemList) -> Hits:
+    found = [(hit, items[hit.position]) for hit in hits]
+    return replace(hits, items=tuple(replace(hit, id=item.id, text=item.text, item=item) for hit, item in found))

@@ -13,6 +13,7 @@ from crosscut.datasets.beir import read_items as read_corpus
 from crosscut.datasets.files import find, metadata_of, text_of
 from crosscut.datasets.plain import read_items
 from crosscut.datasets.records import Collection, Item
+from crosscut.datasets.storable import as_json, storable
 from crosscut.errors import InputError
 from crosscut.types import Floats, Mask, Positions
 
@@ -35,7 +36,11 @@ MOST_COLUMNS = 16
 
 
 def as_items(source: Source, *, taken: int = 0) -> list[Item]:
-    """Items from what the user has; those without an id are called by their number, counted from `taken`."""
+    """Items from what the user has, such as can be saved; those without an id are called by their number."""
+    return [storable(item) for item in _given(source, taken)]
+
+
+def _given(source: Source, taken: int) -> list[Item]:
     if isinstance(source, Collection):
         return list(source.items)
     if isinstance(source, str | Path):
@@ -149,7 +154,8 @@ class _AnyOf:
 
 
 def _checked(key: str, wanted: Any) -> Any:
-    """A condition as it is asked of values."""
+    """A condition as it is asked of values, which are those of JSON."""
+    wanted = as_json(wanted, f"the filter on {key!r}")
     if isinstance(wanted, Mapping):
         if not wanted or set(wanted) - set(BOUNDS):
             raise InputError(

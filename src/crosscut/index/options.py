@@ -17,7 +17,7 @@ class Options(TypedDict, total=False):
 
     method: str | Method | None
     filter: Filter | None
-    stop: Stop | None
+    stop: str | Stop | None
     target_recall: float | None
     deadline: float | None
     trace: bool

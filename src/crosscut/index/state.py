@@ -16,20 +16,22 @@ import numpy.typing as npt
 
 from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
 from crosscut.index.items import Columns
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
+from crosscut.scorers.base import BoundScorer, Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
+from crosscut.storage import Unread
 
 SEARCHERS = 16  # of different methods or settings, kept
 WAYS = {
@@ -43,26 +45,13 @@ WAYS = {
 """How somebody with an index provides the parts of a method."""
 
 
-class Texts(Sequence[str]):
-    """Full texts of items, made when asked for."""
-
-    def __init__(self, items: list[Item]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, position: Any) -> Any:
-        return self.items[position].full_text
-
-
 @dataclass(frozen=True, eq=False)
 class State:
     """Items and everything that is kept about them, position by position."""
 
-    items: list[Item]
+    items: ItemList
     alive: npt.NDArray[np.bool_]  # (n) False: removed
-    scorer: Segments | None  # None: nothing can be scored yet
+    scorer: BoundScorer | None  # bound to items.growing; None: nothing can be scored yet
     vectors: npt.NDArray[Any] | None = None  # (n × d)
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     home: npt.NDArray[np.int64] | None = None  # (n) the list of each
@@ -72,6 +61,7 @@ class State:
     factors: Factors | None = None  # (n × d) of a sparse score matrix
     cache: ScoreCache | None = None
     seed: int = 0
+    unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
     _searchers: dict[Method, Searcher] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -125,7 +115,7 @@ class State:
 
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
-        texts = [item.full_text for item in items]
+        self.unread.check()
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
             parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
@@ -140,13 +130,12 @@ class State:
             parts["factors"] = self.factors.extended(vectors)
         if isinstance(self.cache, StoreCache):
             self.cache.flush()
-            parts["cache"] = self.cache.store.cache([*(item.full_text for item in self.items), *texts])
+            parts["cache"] = self.cache.store.cache([*self.items, *items])
         return self.changed(
-            items=self.items + items,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
-            scorer=None if self.scorer is None else self.scorer.extended(texts),
-            bm25=None if self.bm25 is None else self.bm25.extended(texts),
+            bm25=None if self.bm25 is None else self.bm25.extended(items),
             **parts,
+            items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
 
     @cached_property
@@ -162,16 +151,50 @@ class State:
             ways=WAYS,
         )
 
+    def removed(self, positions: Sequence[int]) -> State:
+        """Without some items, at once: positions stay as they are, so that searches and caches go on."""
+        alive = self.alive.copy()
+        alive[list(positions)] = False
+        return self.changed(alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
+
+    @property
+    def movable(self) -> bool:
+        """Whether items may change their positions: not while a cache of the caller's knows scores by them."""
+        return self.cache is None or isinstance(self.cache, StoreCache)
+
+    def compacted(self, scorer: Scorer | None) -> State:
+        """Of the items that are there, with positions of their own: nothing is left of those that were removed."""
+        if self.alive.all():
+            return self
+        self.unread.check()
+        there = np.flatnonzero(self.alive)
+        items = ItemList(self.items[position] for position in there.tolist())
+        cache = self.cache
+        if isinstance(cache, StoreCache):
+            cache.flush()
+            cache = cache.store.cache(items)
+        return self.changed(
+            items=items,
+            alive=np.ones(len(items), np.bool_),
+            scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
+            vectors=None if self.vectors is None else self.vectors[there],
+            home=None if self.home is None else self.home[there],
+            anchors=None if self.anchors is None else self.anchors[:, there],
+            measured=None if self.measured is None else self.measured[there],
+            bm25=None if self.bm25 is None else self.bm25.taken(there),
+            factors=None if self.factors is None else self.factors.taken(there),
+            cache=cache,
+        )
+
     def searcher(self, method: Method) -> Searcher:
         """The searcher of a method, made once; the last few are kept."""
         if self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
+        self.unread.check()
         with self._lock:
             known = self._searchers.pop(method, None)
             if known is None:
-                known = Searcher(
-                    self.scorer, method=method, texts=Texts(self.items), cache=self.cache, parts=self.parts
-                )
+                known = Searcher(self.scorer, method=method, cache=self.cache, parts=self.parts)
             self._searchers[method] = known  # the latest stands last
             if len(self._searchers) > SEARCHERS:
                 self._searchers.pop(next(iter(self._searchers)))

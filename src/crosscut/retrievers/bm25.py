@@ -1,4 +1,4 @@
-"""BM25 over item texts (Robertson and Zaragoza 2009, with Lucene's idf): stemmed, without stop words.
+"""BM25 over titles and texts of items (Robertson and Zaragoza 2009, with Lucene's idf): stemmed, without stop words.
 
     score(q, i) = Σ_{t ∈ q}  idf(t) · tf / (tf + k₁ (1 − b + b · |i| / mean |i|))
     idf(t)      = ln(1 + (n − df(t) + ½) / (df(t) + ½))
@@ -9,96 +9,85 @@ for. A query's marked mention, `… [START] bank [END] …`, counts twice: in en
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK
-from crosscut.errors import InputError
+from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
+from crosscut.encoders.tokens import TITLE_MARK
+from crosscut.storage import Files, Saved
+from crosscut.types import Mask, Positions
 
 Scores = npt.NDArray[np.float32]
 
 WORD = re.compile(r"\w\w+")
 STOP_WORDS = frozenset(  # Lucene's
-    {
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "for",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "such",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "to",
-        "was",
-        "will",
-        "with",
-    }
+    re.findall(
+        r"\w+",
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with",
+    )
 )
 
 
 class BM25:
-    """A retriever that knows its texts; items are positions 0 … n − 1."""
+    """A retriever that knows its items, which are positions 0 … n − 1."""
 
-    def __init__(self, texts: Sequence[str] = (), *, k1: float = 1.2, b: float = 0.75) -> None:
+    def __init__(self, items: Sequence[Item | str] = (), *, k1: float = 1.2, b: float = 0.75) -> None:
         from Stemmer import Stemmer
 
         self.k1, self.b = k1, b
         self._stemmer = Stemmer("english")
         self._terms: dict[str, int] = {}  # stem → column
         self._counts = sparse.csr_matrix(np.zeros((0, 0), np.float32))  # (n × terms)
+        self._alive: Mask = np.ones(0, np.bool_)  # (n) False: an item that counts no more
         self._weights: sparse.csc_matrix | None = None
-        self._add(texts)
+        self._add(items)
 
     @property
     def n(self) -> int:
         return int(self._counts.shape[0])
 
-    def extended(self, texts: Sequence[str]) -> BM25:
+    def extended(self, items: Sequence[Item | str]) -> BM25:
         """A retriever of these items and more, at the end; this one stays as it is."""
         made = BM25(k1=self.k1, b=self.b)
-        made._terms, made._counts = dict(self._terms), self._counts
-        made._add(texts)
+        made._terms, made._counts, made._alive = dict(self._terms), self._counts, self._alive
+        made._add(items)
         return made
 
-    def _add(self, texts: Sequence[str]) -> None:
+    def among(self, alive: Mask) -> BM25:
+        """The same items, of which only those alive count: the others have no words, and make no word frequent."""
+        made = BM25(k1=self.k1, b=self.b)
+        made._terms, made._counts, made._alive = self._terms, self._counts, alive
+        return made
+
+    def taken(self, positions: Positions) -> BM25:
+        """A retriever of some of the items; words that only others have are forgotten."""
+        made = BM25(k1=self.k1, b=self.b)
+        counts = self._counts[positions]
+        used = np.flatnonzero(counts.getnnz(axis=0))
+        terms = list(self._terms)
+        made._terms = {terms[old]: new for new, old in enumerate(used.tolist())}
+        made._counts, made._alive = counts[:, used].tocsr(), self._alive[positions]
+        return made
+
+    def _add(self, items: Sequence[Item | str]) -> None:
         columns: list[int] = []
         starts = [0]
-        for text in texts:
-            columns += [self._terms.setdefault(stem, len(self._terms)) for stem in self._stems(_plain(text))]
+        for item in items:
+            stems = self._stems(_unmarked(plain_text(item)))
+            columns += [self._terms.setdefault(stem, len(self._terms)) for stem in stems]
             starts.append(len(columns))
-        shape = (len(texts), len(self._terms))
+        shape = (len(items), len(self._terms))
         new = sparse.csr_matrix((np.ones(len(columns), np.float32), columns, starts), shape=shape)
         new.sum_duplicates()
         old = self._counts
         widened = sparse.csr_matrix((old.data, old.indices, old.indptr), shape=(old.shape[0], len(self._terms)))
         self._counts = sparse.vstack([widened, new], format="csr")
+        self._alive = np.append(self._alive, np.ones(len(items), np.bool_))
         self._weights = None
 
     def scores(self, query: str) -> Scores:
@@ -108,7 +97,7 @@ class BM25:
         out = np.zeros(self.n, np.float32)
         start, end = query.find(MENTION_START), query.find(MENTION_END)
         mention = query[start + len(MENTION_START) : end] if 0 <= start < end else ""
-        for stem in self._stems(f"{_plain(query)} {mention}"):
+        for stem in self._stems(f"{_unmarked(query)} {mention}"):
             term = self._terms.get(stem)
             if term is not None:
                 part = slice(self._weights.indptr[term], self._weights.indptr[term + 1])
@@ -117,12 +106,17 @@ class BM25:
 
     def _weigh(self) -> sparse.csc_matrix:
         """idf(t) · tf / (tf + …) for every item and term, by columns."""
-        weights = self._counts.tocsc(copy=True)
-        lengths = np.asarray(self._counts.sum(axis=1)).reshape(-1)  # (n)
-        mean = float(lengths.mean()) if self.n else 0.0
+        counts, n = self._counts, int(self._alive.sum())
+        if n < self.n:
+            counts = counts.copy()
+            counts.data *= np.repeat(self._alive, np.diff(counts.indptr))
+            counts.eliminate_zeros()
+        weights = counts.tocsc(copy=True)
+        lengths = np.asarray(counts.sum(axis=1)).reshape(-1)  # (n)
+        mean = float(lengths.sum()) / max(n, 1)
         norm = self.k1 * (1 - self.b + self.b * lengths / (mean or 1.0))  # (n)
         frequency = np.diff(weights.indptr)  # df(t)
-        idf = np.log1p((self.n - frequency + 0.5) / (frequency + 0.5))
+        idf = np.log1p((n - frequency + 0.5) / (frequency + 0.5))
         weights.data = np.asarray(
             np.repeat(idf, frequency) * weights.data / (weights.data + norm[weights.indices]), np.float32
         )
@@ -132,29 +126,31 @@ class BM25:
         words = [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
         return list(self._stemmer.stemWords(words))
 
-    def save(self, folder: Path) -> None:
-        """Write counts and terms into a folder that exists."""
+    def write(self, files: Files) -> None:
+        """Counts and terms, as files of a generation."""
         for name in ("data", "indices", "indptr"):
-            np.save(folder / f"bm25-{name}.npy", getattr(self._counts, name))
-        (folder / "bm25.json").write_text(
-            json.dumps({"k1": self.k1, "b": self.b, "terms": list(self._terms)}), encoding="utf-8"
-        )
+            files.array(f"bm25-{name}", getattr(self._counts, name))
+        files.json("bm25", {"k1": self.k1, "b": self.b, "terms": list(self._terms)})
 
     @classmethod
-    def load(cls, folder: Path) -> BM25:
-        """What `save` wrote."""
-        try:
-            about = json.loads((folder / "bm25.json").read_text(encoding="utf-8"))
-            parts = [np.load(folder / f"bm25-{name}.npy", allow_pickle=False) for name in ("data", "indices", "indptr")]
-            made = cls(k1=about["k1"], b=about["b"])
-            made._terms = {term: column for column, term in enumerate(about["terms"])}
-            made._counts = sparse.csr_matrix(tuple(parts), shape=(len(parts[2]) - 1, len(made._terms)))
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{str(folder)!r} holds no readable BM25 index ({error})") from error
+    def read(cls, saved: Saved, n: int) -> BM25:
+        """What `write` wrote, of n items; indices are checked, because compiled code goes by them."""
+        about = saved.json("bm25")
+        indptr = saved.array("bm25-indptr", "<i4 <i8", (n + 1,))
+        indices = saved.array("bm25-indices", "<i4 <i8", (None,))
+        data = saved.array("bm25-data", "<f4", (len(indices),))
+        if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+            raise saved.damaged("bm25-indptr.npy", f"does not divide {len(indices)} counts among {n} items")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < len(about["terms"])):
+            raise saved.damaged("bm25-indices.npy", f"names words outside the {len(about['terms'])} there are")
+        made = cls(k1=about["k1"], b=about["b"])
+        made._terms = {term: column for column, term in enumerate(about["terms"])}
+        made._counts = sparse.csr_matrix((data, indices, indptr), shape=(n, len(made._terms)))
+        made._alive = np.ones(n, np.bool_)
         return made
 
 
-def _plain(text: str) -> str:
+def _unmarked(text: str) -> str:
     """A text without its marks."""
     for mark in (MENTION_START, MENTION_END, TITLE_MARK):
         text = text.replace(mark, " ")

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.scores.keys import Hashes, Keys
-from crosscut.scores.records import SUFFIX, Damage, DamagedRecord, Record, explained, write_record
+from crosscut.scores.records import SUFFIX, Damage, DamagedRecord, Record, write_record
 from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
+from crosscut.storage import make_folder, writing
 from crosscut.types import Positions
 
 logger = logging.getLogger("crosscut.scores")
@@ -202,11 +203,9 @@ class Catalogue:
             for name, damage in self._refused.items():
                 files = list(damage.path.parent.glob(f"{name}.*")) if damage.path.stem == name else []
                 for path in files:
-                    try:
-                        (self.folder / "damaged").mkdir(exist_ok=True)
+                    with writing(self.folder):
+                        make_folder(self.folder / "damaged")
                         os.replace(path, self.folder / "damaged" / path.name)
-                    except OSError as error:
-                        raise explained(error, self.folder) from error
                     moved += 1
         return moved
 
@@ -220,6 +219,11 @@ class Catalogue:
         except (FileNotFoundError, DamagedRecord):
             write_record(path, {"kind": "items"}, {"items": items.hashes})
         self._lists[items.digest] = items.hashes
+
+    def forget_lists(self) -> None:
+        """Look at item lists anew: some were deleted."""
+        self._lists.clear()
+        self._targets = Recent(KEPT_LOADED)
 
     def commit_pairs(
         self, queries: Hashes, items: Hashes, rows: Positions, columns: Positions, scores: Scores, seconds: float

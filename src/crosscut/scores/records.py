@@ -12,32 +12,28 @@ afterwards, so readers need no lock; a length or a checksum that does not fit is
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import StoreError
+from crosscut.storage import write_file
 
 MAGIC = b"CCSCORE1"
 FORMAT = 1
 PREFIX = struct.Struct("<8sII")
-TEMPORARY = ".tmp"
 SUFFIX = ".scores"
 _FIRST_READ = 1 << 14
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,46 +127,4 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, npt
     listed = [[name, array.dtype.str, array.shape, zlib.crc32(array.data)] for name, array in solid.items()]
     text = json.dumps({"format": FORMAT, **header, "arrays": listed}, ensure_ascii=False).encode()
     prefix = PREFIX.pack(MAGIC, len(text), zlib.crc32(text))
-    write_atomically(path, [prefix, text, *(array.data for array in solid.values())])
-
-
-def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Temporary sibling, fsync, rename, fsync of the folder; nothing is left behind when any of it fails."""
-    temporary = path.with_name(f"{path.name}.{uuid4().hex}{TEMPORARY}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise explained(error, path.parent) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def explained(error: OSError, folder: Path) -> StoreError:
-    """A sentence for what the operating system refused."""
-    said = error.strerror or str(error)
-    unharmed = "what the store holds is unharmed"
-    if error.errno in _FULL:
-        return StoreError(
-            f"no room to write to {str(folder)!r} ({said}); {unharmed}: make room and run the same again to continue"
-        )
-    if error.errno in _FORBIDDEN:
-        return StoreError(
-            f"{str(folder)!r} cannot be written to ({said}); {unharmed}: allow writing there, or choose another folder"
-        )
-    return StoreError(f"writing to {str(folder)!r} failed ({said}); {unharmed}: run the same again to continue")
+    write_file(path, [prefix, text, *(array.data for array in solid.values())])

@@ -28,13 +28,14 @@ import numpy.typing as npt
 from crosscut.errors import InputError, StoreError
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.catalogue import Catalogue
-from crosscut.scores.consolidate import consolidate
-from crosscut.scores.keys import Keys
-from crosscut.scores.records import FORMAT, Damage, explained, write_atomically
+from crosscut.scores.consolidate import consolidate, forget
+from crosscut.scores.keys import Contents, Keys
+from crosscut.scores.records import FORMAT, Damage
 from crosscut.scores.sources import Matrix, Scores, Source
+from crosscut.storage import make_folder, write_json, writing
 from crosscut.types import Positions
 
-Texts = Sequence[str] | Keys
+Texts = Contents
 
 
 class Pairs(NamedTuple):
@@ -87,7 +88,8 @@ class ScoreStore:
         self._catalogue = Catalogue(self.folder, scorer_fingerprint)
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"{str(self.path)!r} is a file; a score store is a folder")
-        self._check_format()
+        if (self.folder / "store.json").exists():
+            scorer_of(self.folder / "store.json")
         self.refresh()
 
     @classmethod
@@ -164,13 +166,10 @@ class ScoreStore:
 
     def _prepare(self) -> None:
         if not (self.folder / "store.json").exists():
-            text = json.dumps({"format": FORMAT, "scorer": self.scorer_fingerprint}, indent=1)
-            write_atomically(self.folder / "store.json", [text.encode()])
-        try:
+            write_json(self.folder / "store.json", {"format": FORMAT, "scorer": self.scorer_fingerprint})
+        with writing(self.folder):
             for name in ("items", "blocks", "matrices"):
-                (self.folder / name).mkdir(exist_ok=True)
-        except OSError as error:
-            raise explained(error, self.folder) from error
+                make_folder(self.folder / name)
 
     @property
     def damaged(self) -> list[Damage]:
@@ -293,22 +292,13 @@ class ScoreStore:
             consolidate(self._catalogue, queries, items)
         return self.matrix(queries, items)
 
-    def _check_format(self) -> None:
-        path = self.folder / "store.json"
-        try:
-            facts = json.loads(path.read_text("utf-8"))
-            if facts["format"] != FORMAT:
-                raise StoreError(
-                    f"the score store {str(self.path)!r} has format {facts['format']}, this version reads {FORMAT}; "
-                    "update crosscut"
-                )
-        except FileNotFoundError:
-            return
-        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-            raise StoreError(
-                f"{str(path)!r} cannot be read ({error}); if the store is whole otherwise, write "
-                f'{{"format": {FORMAT}, "scorer": {json.dumps(self.scorer_fingerprint)}}} there'
-            ) from error
+    def forget(self, items: Texts) -> None:
+        """Delete every score of these items, their names (hashes) and what was set aside as damaged.
+
+        Files that know one of them are written anew without it. Nobody else should write to the store meanwhile.
+        """
+        if self.folder.exists():
+            forget(self._catalogue, Keys.of(items))
 
     def __repr__(self) -> str:
         return f"ScoreStore({str(self.path)!r}, scorer_fingerprint={self.scorer_fingerprint!r})"
@@ -327,13 +317,21 @@ def scorers(path: str | Path) -> list[str]:
     """The fingerprints of the scorers that a folder has scores of."""
     if not Path(path).is_dir():
         raise StoreError(f"there is no score store at {str(path)!r}; `crosscut score` makes one")
-    found = []
-    for facts in sorted(Path(path).glob("*/store.json")):
-        try:
-            found.append(str(json.loads(facts.read_text("utf-8"))["scorer"]))
-        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-            raise StoreError(f"{str(facts)!r} cannot be read ({error}); restore it from a copy") from error
-    return found
+    return [scorer_of(facts) for facts in sorted(Path(path).glob("*/store.json"))]
+
+
+def scorer_of(path: Path) -> str:
+    """The scorer that a store.json names, which its folder is named after."""
+    try:
+        facts = json.loads(path.read_bytes())
+        scorer, version = str(facts["scorer"]), facts["format"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(f"{str(path)!r} cannot be read ({error}); restore it from a copy") from error
+    if version != FORMAT:
+        raise StoreError(f"{str(path)!r} has format {version}, this version reads {FORMAT}; update crosscut")
+    if not scorer or folder_name(scorer) != path.parent.name:
+        raise StoreError(f"{str(path)!r} names the scorer {scorer!r}, whose folder this is not; restore it from a copy")
+    return scorer
 
 
 def checked(scores: npt.ArrayLike) -> Scores:

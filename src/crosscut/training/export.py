@@ -11,9 +11,6 @@ A cross-encoder and a dual encoder that share their frozen lower layers may shar
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ import numpy.typing as npt
 from crosscut.encoders.folder import FORMAT
 from crosscut.encoders.graph import FLOAT, FLOAT16, Precision, cross_graph, dual_graph, lower_graph
 from crosscut.errors import InputError, MissingDependency
+from crosscut.storage import write_file, write_json
 from crosscut.training.models import CrossModel, DualModel, Split
 
 
@@ -84,10 +82,8 @@ def export(
         "precision": {"lower": lower_precision, "upper": upper_precision},
     }
     for name, content in parts.items():
-        temporary = folder / f"{name}.part"
-        temporary.write_bytes(content)
-        os.replace(temporary, folder / name)
+        write_file(folder / name, [content])
     if Path(tokenizer).resolve() != (folder / "tokenizer.json").resolve():
-        shutil.copyfile(tokenizer, folder / "tokenizer.json")
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+        write_file(folder / "tokenizer.json", [Path(tokenizer).read_bytes()])
+    write_json(folder / "config.json", config)
     return folder

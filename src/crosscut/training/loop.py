@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional
 
 from crosscut.errors import InputError
+from crosscut.storage import write_file, write_json
 from crosscut.training.examples import Batch, Example, Examples, batches, collate
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
@@ -247,11 +248,9 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: Settings) -> torc
     )
 
 
-def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
+def write_tensors(path: Path, tensors: dict[str, Any], notes: dict[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
-    os.replace(temporary, path)
+    write_file(path, [save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, notes)])
 
 
 def keep(
@@ -269,7 +268,6 @@ def keep(
     for name, parameter in trained.items():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer/{key}/{name}"] = torch.as_tensor(value)
-    write_tensors(folder / "checkpoint.safetensors", tensors)
     state = {
         "step": step,
         "best": best,
@@ -277,16 +275,18 @@ def keep(
         "history": history,
         "settings": asdict(settings),
     }
-    temporary = folder / "state.json.part"
-    temporary.write_text(json.dumps(state, indent=1), "utf-8")
-    os.replace(temporary, folder / "state.json")
+    # one file, so that weights and step always fit; state.json is for people
+    write_tensors(folder / "checkpoint.safetensors", tensors, {"state": json.dumps(state)})
+    write_json(folder / "state.json", state)
 
 
 def resume(
     folder: Path, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, settings: Settings
 ) -> tuple[int, float, int, list[dict[str, Any]]]:
     """Load the last checkpoint of a folder; it must come from the same settings."""
-    state = json.loads((folder / "state.json").read_text("utf-8"))
+    with safe_open(folder / "checkpoint.safetensors", "pt") as file:
+        notes = file.metadata()
+    state = json.loads(notes["state"] if notes else (folder / "state.json").read_text("utf-8"))
     if state["settings"] != asdict(settings):
         changed = {
             k: (v, asdict(settings).get(k)) for k, v in state["settings"].items() if asdict(settings).get(k) != v

@@ -12,9 +12,6 @@ solver keeps the factors of its lowest held-out loss and reports what they took.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,9 +23,10 @@ import numpy.typing as npt
 from crosscut.errors import DivergedError, InputError
 from crosscut.spaces.base import Slot, Space, Vectors, as_space
 from crosscut.spaces.sparse import Normalisation, SparseScores, check_vectors, normalisation
-from crosscut.types import Array
+from crosscut.storage import Files, Folder, Kind, Saved
+from crosscut.types import Array, Positions
 
-FORMAT = 1
+KIND = Kind("factors", "factors.json", 2, "factorise again")
 Matrix = npt.NDArray[np.float32]
 
 
@@ -78,78 +76,59 @@ class Factors(Vectors):
 
     def extended(self, vectors: Array) -> Factors:
         """With more items at the end, by their encoder vectors (m × d): that is where transductive factors start."""
-        return Factors(self._with(vectors), self.query_factors, self.normalisation, self.fitting)
+        return self._of(self._with(vectors))
+
+    def taken(self, positions: Positions) -> Factors:
+        """Of some of the items."""
+        return self._of(self.array[positions])
+
+    def _of(self, items: Array) -> Factors:
+        return Factors(items, self.query_factors, self.normalisation, self.fitting)
 
     def _with(self, rows: Array) -> Array:
         return np.concatenate([self.array, rows.astype(self.array.dtype)])
 
     def save(self, path: str | Path) -> Path:
-        """Write a folder: factors.json, items.npy and queries.npy (float32), mlp.npz of an inductive model."""
-        target = Path(path)
-        if target.exists() and not (target / "factors.json").is_file():
-            raise InputError(f"{str(target)!r} exists and holds no factors: choose another folder")
-        beside = target.with_name(f"{target.name}.{os.getpid()}.partial")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        try:
-            for name, array in (("items", self.array), ("queries", self.query_factors)):
-                np.save(beside / f"{name}.npy", np.ascontiguousarray(array, dtype=np.float32))
-            self._save_more(beside)
-            told = {
-                "format": FORMAT,
-                "kind": self.kind,
-                "normalisation": asdict(self.normalisation),
-                "fitting": asdict(self.fitting),
-            }
-            (beside / "factors.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-            for file in beside.iterdir():
-                _sync(file)
-            if target.exists():  # a folder cannot be replaced in one step: the old one stays until the new one is whole
-                old = target.with_name(f"{target.name}.{os.getpid()}.old")
-                target.rename(old)
-                beside.rename(target)
-                shutil.rmtree(old)
-            else:
-                beside.rename(target)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-        return target
+        """Write a folder (`crosscut.storage.folders`): factors.json, factors-items.npy and more, in float32."""
+        Folder(path, KIND).save({}, self.write)
+        return Path(path)
 
-    def _save_more(self, folder: Path) -> None:
-        """What a kind of factors has beyond its arrays."""
+    def write(self, files: Files) -> None:
+        """These factors, as files of a generation."""
+        told = {"kind": self.kind, "normalisation": asdict(self.normalisation), "fitting": asdict(self.fitting)}
+        files.json("factors", told)
+        for name, array in self._arrays().items():
+            files.array(f"factors-{name}", np.asarray(array, dtype=np.float32))
+
+    def _arrays(self) -> dict[str, Array]:
+        return {"items": self.array, "queries": self.query_factors}
 
     @classmethod
     def load(cls, path: str | Path) -> Factors:
         """Factors from a folder that `save` wrote; item factors are memory-mapped."""
-        folder = Path(path)
+
+        def read(saved: Saved) -> Factors:
+            made = cls.read(saved)
+            saved.unread.check()
+            return made
+
+        return Folder(path, KIND).load(read)
+
+    @staticmethod
+    def read(saved: Saved, n: int | None = None) -> Factors:
+        """What `write` wrote, of n items."""
+        told = saved.json("factors")
         try:
-            told = json.loads((folder / "factors.json").read_text("utf-8"))
-            if told["format"] != FORMAT:
-                raise InputError(
-                    f"the factors in {str(folder)!r} have format {told['format']}, this version reads {FORMAT}: "
-                    "update crosscut, or factorise again"
-                )
-            items = np.load(folder / "items.npy", mmap_mode="r", allow_pickle=False)
-            queries = np.load(folder / "queries.npy", allow_pickle=False)
             normal, fitting = Normalisation(**told["normalisation"]), Fitting(**told["fitting"])
-            if told["kind"] == "inductive":
-                from crosscut.spaces.factorization.inductive import InductiveFactors, read_mlps
+        except (KeyError, TypeError) as error:
+            raise saved.damaged("factors.json", f"cannot be read ({error!r})") from error
+        items = saved.array("factors-items", "<f4", (n, None), mapped="r")
+        queries = saved.array("factors-queries", "<f4", (None, items.shape[1]))
+        if told["kind"] == "inductive":
+            from crosscut.spaces.factorization.inductive import InductiveFactors, read_mlps
 
-                return InductiveFactors(items, queries, normal, fitting, *read_mlps(folder / "mlp.npz"))
-        except FileNotFoundError as error:
-            raise InputError(
-                f"there are no factors in {str(folder)!r}: {Path(error.filename).name} is missing"
-            ) from error
-        except InputError:
-            raise
-        except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
-            raise InputError(f"the factors in {str(folder)!r} cannot be read ({error!r}): factorise again") from error
+            return InductiveFactors(items, queries, normal, fitting, *read_mlps(saved, items.shape[1]))
         return Factors(items, queries, normal, fitting)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import Factors, Fitting, Matrix, Progress, problem
 from crosscut.spaces.factorization.transductive import check_training, import_torch
 from crosscut.spaces.sparse import Normalisation, SparseScores
+from crosscut.storage import Saved
 from crosscut.types import Array
 
 GATE = -5.0
@@ -82,27 +82,29 @@ class InductiveFactors(Factors):
         """The encoder's vectors of any queries (m × d), in this space."""
         return self.query_mlp(vectors)
 
-    def extended(self, vectors: Array) -> InductiveFactors:
+    def extended(self, vectors: Array) -> Factors:
         """With more items at the end: the network embeds them."""
-        items = self._with(self.embed_items(vectors))
+        return self._of(self._with(self.embed_items(vectors)))
+
+    def _of(self, items: Array) -> InductiveFactors:
         return InductiveFactors(
             items, self.query_factors, self.normalisation, self.fitting, self.query_mlp, self.item_mlp
         )
 
-    def _save_more(self, folder: Path) -> None:
-        arrays = {
-            f"{side}.{part.name}": getattr(mlp, part.name)
-            for side, mlp in (("query", self.query_mlp), ("item", self.item_mlp))
-            for part in fields(Mlp)
-        }
-        np.savez(folder / "mlp.npz", **arrays)
+    def _arrays(self) -> dict[str, Array]:
+        sides = (("query", self.query_mlp), ("item", self.item_mlp))
+        parts = {f"{side}-{part.name}": getattr(mlp, part.name) for side, mlp in sides for part in fields(Mlp)}
+        return super()._arrays() | parts
 
 
-def read_mlps(path: Path) -> tuple[Mlp, Mlp]:
-    """The query and the item network of a saved model."""
-    with np.load(path, allow_pickle=False) as saved:
-        query, item = ({part.name: saved[f"{side}.{part.name}"] for part in fields(Mlp)} for side in ("query", "item"))
-    return Mlp(**query), Mlp(**item)
+def read_mlps(saved: Saved, d: int) -> tuple[Mlp, Mlp]:
+    """The query and the item network of a saved model, of d dimensions."""
+    shapes = {"w1": (d, 2 * d), "b1": (2 * d,), "w2": (2 * d, d), "b2": (d,), "gate": ()}
+    query, item = (
+        Mlp(**{name: saved.array(f"factors-{side}-{name}", "<f4", shape) for name, shape in shapes.items()})
+        for side in ("query", "item")
+    )
+    return query, item
 
 
 def inductive(

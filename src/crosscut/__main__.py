@@ -1,0 +1,5 @@
+"""`python -m crosscut`: the same as the command `crosscut`."""
+
+from crosscut.cli import main
+
+main()

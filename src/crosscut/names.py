@@ -1,0 +1,169 @@
+"""Values with names: the repr of a method or a stopping rule is what it is called in Python, shell, JSON and HTTP.
+
+    AXN(rounds=10, mix=0.8)  ⇄  "axn@rounds=10,mix=0.8"
+
+A `Named` is a frozen dataclass with a `name`; only settings that are not as usual are told. A `Registry` knows the
+classes of one kind: those that join by its decorator, that an installed package names as an entry point, or that a
+module of `CROSSCUT_PLUGINS` defines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import os
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from math import isfinite
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+
+from crosscut.errors import InputError
+
+N = TypeVar("N", bound="Named")
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, repr=False)
+class Named:
+    """A value whose repr is its name. Settings are checked against their types."""
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        kinds = kinds_of(type(self))
+        for setting in dataclasses.fields(self):
+            _check(self.name, setting.name, getattr(self, setting.name), kinds[setting.name])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that are not as usual."""
+        values = {s.name: (getattr(self, s.name), s.default) for s in dataclasses.fields(self)}
+        return {name: value for name, (value, usual) in values.items() if value != usual}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """The same with some settings changed."""
+        known = [setting.name for setting in dataclasses.fields(self)]
+        unknown = [name for name in settings if name not in known]
+        if unknown:
+            told = ", ".join(map(repr, unknown))
+            raise InputError(f"{self.name} has no setting {told}: it takes {', '.join(known) or 'none'}")
+        return dataclasses.replace(self, **settings)
+
+    def __repr__(self) -> str:
+        told = ",".join(f"{name}={_text(value)}" for name, value in self.settings.items())
+        return f"{self.name}@{told}" if told else self.name
+
+
+class Registry(Generic[N]):
+    """The classes of one kind, by name."""
+
+    def __init__(self, kind: str, example: str) -> None:
+        self.kind, self.example = kind, example
+        self._known: dict[str, type[N]] = {}
+
+    def register(self, made: type[C]) -> type[C]:
+        """Add a class; a decorator."""
+        if not (isinstance(made, type) and issubclass(made, Named) and made.__dict__.get("name")):
+            raise InputError(f"{made.__name__} is not a frozen dataclass with a `name`, which a {self.kind} must be")
+        self._known[made.name] = made  # type: ignore[assignment]
+        return made
+
+    def known(self) -> dict[str, type[N]]:
+        """Every class by name, those of plugins included."""
+        self._plugins()
+        return dict(sorted(self._known.items()))
+
+    @functools.cache  # noqa: B019  (registries live as long as the process)
+    def _plugins(self) -> None:
+        for entry in entry_points(group=f"crosscut.{self.kind}s".replace(" ", "_")):
+            self.register(entry.load())
+        for module in filter(None, os.environ.get("CROSSCUT_PLUGINS", "").split(",")):
+            importlib.import_module(module.strip())
+
+    def parse(self, text: str | N) -> N:
+        """The value of a name; a value is itself."""
+        if isinstance(text, Named):
+            return text
+        if not isinstance(text, str):
+            raise InputError(f"a {self.kind} is a name such as {self.example!r}, or a value; got {text!r}")
+        name, _, rest = text.partition("@")
+        known = self.known()
+        if name not in known:
+            raise InputError(f"unknown {self.kind} {name!r}: choose one of {', '.join(known)}")
+        kinds = kinds_of(known[name])
+        settings: dict[str, Any] = {}
+        for part in filter(None, rest.split(",")):
+            setting, equals, value = part.partition("=")
+            if not equals:
+                raise InputError(f"{text!r}: settings are written name=value, and {part!r} has no '='")
+            settings[setting] = _value(value, kinds.get(setting, ()))
+        return known[name]().with_settings(settings)
+
+    def parse_all(self, text: str) -> list[N]:
+        """Several, separated by commas; a part `setting=value` belongs to the one before it."""
+        labels: list[str] = []
+        for part in filter(None, text.replace(" ", ",").split(",")):
+            if labels and "=" in part and "@" not in part:
+                labels[-1] += f"{',' if '@' in labels[-1] else '@'}{part}"
+            else:
+                labels.append(part)
+        return [self.parse(label) for label in labels]
+
+
+_KINDS: dict[Any, dict[str, tuple[Any, ...]]] = {}
+
+
+def kinds_of(named: Any) -> dict[str, tuple[Any, ...]]:
+    """The types that each setting may have; of a Literal, its values."""
+
+    def parts(hint: Any) -> Iterator[Any]:
+        if typing.get_origin(hint) in (types.UnionType, typing.Union, Literal):
+            for one in typing.get_args(hint):
+                yield from parts(one)
+        else:
+            yield hint
+
+    if named not in _KINDS:
+        hints = typing.get_type_hints(named)
+        _KINDS[named] = {setting.name: tuple(parts(hints[setting.name])) for setting in dataclasses.fields(named)}
+    return _KINDS[named]
+
+
+def _check(owner: str, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    """Refuse a value that a setting cannot have."""
+    names = [kind for kind in kinds if isinstance(kind, str)]
+    if value in names or (value is None and type(None) in kinds):
+        return
+    classes = tuple(kind for kind in kinds if isinstance(kind, type) and kind is not type(None))
+    if float in classes:
+        classes += (int,)
+    real = not isinstance(value, float) or isfinite(value)
+    if isinstance(value, classes) and real and (bool in classes or not isinstance(value, bool)):
+        return
+    wanted = f"one of {', '.join(names)}" if names else "a number" if float in classes else "a whole number"
+    raise InputError(f"{name} of {owner} is {wanted}; got {value!r}")
+
+
+def _value(text: str, kinds: tuple[Any, ...]) -> Any:
+    """A setting as it was written."""
+    if text == "none" and type(None) in kinds:
+        return None
+    if text in ("true", "false") and bool in kinds:
+        return text == "true"
+    for kind in (int, float):
+        if kind in kinds or kind is int:
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    return text
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

@@ -1,0 +1,21 @@
+"""What is on disk is whole: the one atomic file, the one lock, the one folder that is replaced as a whole."""
+
+from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_file, write_json, writing
+from crosscut.storage.folders import Folder, Kind
+from crosscut.storage.generations import Files, Saved, Unread, npy_header
+
+__all__ = [
+    "TEMPORARY",
+    "Files",
+    "Folder",
+    "Kind",
+    "Lock",
+    "Saved",
+    "Unread",
+    "make_folder",
+    "npy_header",
+    "sync",
+    "write_file",
+    "write_json",
+    "writing",
+]

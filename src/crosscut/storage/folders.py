@@ -1,0 +1,209 @@
+"""A folder that is replaced as a whole.
+
+    <folder>/
+      <record>.json          format, version, generation, `folder`, facts, and of every file its size and checksums;
+                             a checksum of the record itself
+      lock                   held by the process that is changing the folder
+      000007-1f0c9e5a/       the generation that the record names
+        .crosscut            says that this folder is ours to delete
+        …                    its files, never changed once they are written
+
+Replacing the record is the one step that counts. Before it the old generation is what is there, after it the new one,
+and nothing is ever deleted but marked generations that the record on disk does not name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from crosscut.errors import CrosscutError, InputError
+from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_synced, writing
+from crosscut.storage.generations import BLOCK, Files, Saved, digest
+
+T = TypeVar("T")
+MARK = ".crosscut"
+_HOME = re.compile(r"\d{6,}-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a folder holds: what it is called, the file of its record, its version, and the way out of damage."""
+
+    noun: str
+    record: str
+    version: int
+    remedy: str = "build it again"
+
+    @property
+    def format(self) -> str:
+        return f"crosscut {self.noun}"
+
+
+class Folder:
+    """A folder that is replaced as a whole. `known` are the generations that this object has read or written."""
+
+    def __init__(self, path: str | Path, kind: Kind) -> None:
+        self.path = Path(path)
+        self.kind = kind
+        self.known: set[str] = set()
+
+    def lock(self) -> Lock:
+        return Lock(self.path, self.kind.noun)
+
+    def record(self) -> dict[str, Any]:
+        """What the folder says of itself, checked."""
+        noun, path = self.kind.noun, self.path / self.kind.record
+        if not self.path.is_dir():
+            raise InputError(f"there is no {noun} at {str(self.path)!r}")
+        try:
+            record = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise InputError(f"{str(self.path)!r} is no crosscut {noun}: it has no {path.name}") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"{str(path)!r} cannot be read ({error}); restore the {noun} or {self.kind.remedy}"
+            ) from error
+        old = isinstance(record, dict) and isinstance(record.get("format"), int)  # before folders had a kind
+        if not isinstance(record, dict) or (record.get("format") != self.kind.format and not old):
+            raise InputError(f"{str(self.path)!r} is no crosscut {noun}: its {path.name} belongs to something else")
+        version = record["format"] if old else record.get("version")
+        if version != self.kind.version:
+            raise InputError(
+                f"the {noun} at {str(self.path)!r} has version {version}, this crosscut reads {self.kind.version}; "
+                f"update crosscut or {self.kind.remedy}"
+            )
+        told = record.pop("checksum", None)
+        if told != _checksum(record) or not _HOME.fullmatch(str(record.get("folder"))):
+            raise InputError(
+                f"the {noun} at {str(self.path)!r} is damaged: {path.name} does not match its checksum; "
+                f"restore it or {self.kind.remedy}"
+            )
+        return record
+
+    def load(self, read: Callable[[Saved], T], *, verify: bool = True) -> T:
+        """What `read` makes of the generation that is there; once more when somebody saved meanwhile."""
+        while True:
+            record = self.record()
+            try:
+                made = read(Saved(self.path, self.kind.noun, self.kind.remedy, record, verify))
+            except (CrosscutError, OSError):
+                if self.record()["folder"] == record["folder"]:
+                    raise
+                continue
+            self.known = {record["folder"]}
+            return made
+
+    def unchanged(self) -> None:
+        """Refuse a folder that holds another generation than was read or written here."""
+        record = self.record()
+        if record["folder"] not in self.known:
+            raise InputError(
+                f"the {self.kind.noun} at {str(self.path)!r} was changed since it was loaded (it is generation "
+                f"{record['generation']} now); load it again, or save to another folder"
+            )
+
+    def verify(self) -> list[str]:
+        """Read every file, compare every checksum; a sentence for each that does not fit."""
+
+        def read(saved: Saved) -> list[str]:
+            found = []
+            for name in saved.names:
+                try:
+                    saved.bytes(name)
+                except InputError as error:
+                    found.append(str(error))
+            if found and self.record()["folder"] != saved.facts["folder"]:
+                raise InputError(found[0])  # somebody saved meanwhile: look at that
+            return found
+
+        return self.load(read)
+
+    def save(self, facts: Mapping[str, Any], fill: Callable[[Files], None]) -> None:
+        """`write`, under the lock."""
+        with self.lock():
+            self.write(facts, fill)
+
+    def write(self, facts: Mapping[str, Any], fill: Callable[[Files], None]) -> None:
+        """Make the folder hold a new generation, whose files `fill` writes. The caller holds the lock."""
+        with writing(self.path):
+            make_folder(self.path)
+            number = self._next()
+            there = f"the new {self.kind.noun} is there, and may be gone after a power failure"
+            home = self.path / f"{number:06d}-{uuid4().hex[:8]}"
+            try:
+                home.mkdir()
+                write_synced(home / MARK, [self.kind.format.encode()])
+                files = Files(home)
+                fill(files)
+                told = {"format": self.kind.format, "version": self.kind.version, "generation": number}
+                record = {**told, "folder": home.name, **facts, "block": BLOCK, "files": files.told}
+                record = json.loads(json.dumps(record))  # as a reader will see it
+                text = json.dumps({**record, "checksum": _checksum(record)}, indent=1)
+                write_synced(home / (self.kind.record + TEMPORARY), [text.encode(), b"\n"])
+                sync(home)
+                sync(self.path)
+                self.known.add(home.name)
+                os.replace(home / (self.kind.record + TEMPORARY), self.path / self.kind.record)
+            except BaseException as error:
+                self._sweep()
+                if isinstance(error, OSError) and home.exists():  # it was replaced all the same
+                    with writing(self.path, there):
+                        raise
+                raise
+        with writing(self.path, there):
+            sync(self.path)
+        self._sweep()
+
+    def _next(self) -> int:
+        """The number of the next generation; a folder that holds something else is refused."""
+        there = [path.name for path in self.path.iterdir()]
+        ours = {path.name for path in self._generations()}
+        foreign = sorted(name for name in there if name not in ours and name != "lock")
+        number = max((int(name.partition("-")[0]) for name in ours), default=0)
+        if self.kind.record in there:
+            try:
+                number = max(number, self.record()["generation"])
+            except InputError as error:
+                if not ours:  # damaged, or of another version, or somebody else's
+                    raise InputError(f"{error}, and save to an empty folder") from error
+        elif foreign:
+            raise InputError(
+                f"{str(self.path)!r} holds something else ({', '.join(foreign[:3])} …); save to an empty folder"
+            )
+        return number + 1
+
+    def _generations(self) -> list[Path]:
+        """The folders of generations that are ours: marked, or made and not marked yet."""
+        try:
+            named = [path for path in self.path.iterdir() if _HOME.fullmatch(path.name) and path.is_dir()]
+            return [path for path in named if (path / MARK).is_file() or not any(path.iterdir())]
+        except OSError:
+            return []
+
+    def _sweep(self) -> None:
+        """Delete our generations that the record on disk does not name; none if it cannot be read."""
+        named = None
+        if (self.path / self.kind.record).exists():
+            try:
+                named = self.record()["folder"]
+            except InputError:
+                return
+        for home in self._generations():
+            if home.name != named:
+                with contextlib.suppress(OSError):
+                    for path in sorted(home.iterdir(), key=lambda path: path.name == MARK):  # the mark goes last
+                        path.unlink()
+                    home.rmdir()
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    """Of a JSON object: of its compact text with sorted keys, so that two texts of one meaning have the same."""
+    return str(digest(json.dumps(record, sort_keys=True, separators=(",", ":")).encode()).hexdigest())

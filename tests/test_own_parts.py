@@ -1,0 +1,114 @@
+"""The examples of CONTRIBUTING.md: a method, a stopping rule and a back end of one's own, wherever there are names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crosscut
+from crosscut.methods import base
+from crosscut.search import stopping
+from tests.test_index import Planted as PlantedTexts
+from tests.test_index import build
+from tests.worlds import Planted
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NAMES = ["kernel-ridge", "crosscut-8bit"]
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The examples, imported; forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    methods, stops = dict(base._METHODS._known), dict(stopping._STOPS._known)
+    for name in ("own_method", "own_stop", "own_backend"):
+        sys.modules.pop(name, None)
+        __import__(name)
+    yield
+    base._METHODS._known, stopping._STOPS._known = methods, stops
+
+
+@pytest.mark.parametrize("name", ["own_method", "own_stop", "own_backend"])
+def test_examples_are_short(name: str) -> None:
+    code = [line for line in (EXAMPLES / f"{name}.py").read_text().splitlines() if line.strip()]
+    assert len(code) < 45
+    assert len([line for line in code if not line.startswith(("from", "import", '"""'))]) < 40
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_a_searcher_and_a_replay(world: Planted, name: str) -> None:
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=f"{name}@rounds=8")
+    hits = searcher.search_many(range(6), 5, 60, query_vectors=world.query_vectors)
+    assert all((found.calls, found.rounds) == (60, 8) for found in hits)
+    report = crosscut.replay(
+        world.test,
+        vectors=world.vectors,
+        query_vectors=world.query_vectors,
+        methods=["crosscut", f"{name}@rounds=8"],
+        budgets=[60],
+        k=[5],
+    )
+    assert report.get(f"{name}@rounds=8", 5, 60).recall > 0.5
+
+
+def test_eight_bits_find_what_float_finds(world: Planted) -> None:
+    plain = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors)
+    small = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method="crosscut-8bit")
+    for query in range(6):
+        mine, theirs = (s.search(query, 10, 80, query_vector=world.query_vectors[query]) for s in (small, plain))
+        assert len({*mine.ids} & {*theirs.ids}) >= 8
+
+
+def test_a_rule_by_name_stops_a_search(world: Planted) -> None:
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors)
+    level = float(np.sort(world.test[0])[-12])
+    hits = searcher.search(0, 3, 150, query_vector=world.query_vectors[0], stop=f"above@level={level}")
+    assert hits.stop_reason == "above the level"
+    assert hits.calls < 150
+    assert hits.scores.min() >= level
+    with pytest.raises(crosscut.InputError, match="unknown stop 'below': choose one of above, patience"):
+        searcher.search(0, 3, 150, stop="below")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_an_index(name: str) -> None:
+    index = build(PlantedTexts(), queries=20)
+    assert index.search("query 50", 5, 60, method=name, stop="above@level=1e9").calls == 60
+    report = index.tune(k=5, budget=40, methods=[name, "rnr"])
+    assert report.trials[0].method.name == name
+
+
+def test_on_the_command_line(world: Planted, tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", test=world.test, vectors=world.vectors, query_vectors=world.query_vectors)
+    options = [
+        "--data",
+        "w.npz",
+        "--methods",
+        "rnr,kernel-ridge@rounds=3",
+        "--budgets",
+        "40",
+        "-k",
+        "5",
+        "--seeds",
+        "1",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "crosscut", "replay", *options, "--json", "out.json"],
+        cwd=tmp_path,
+        env={**os.environ, "CROSSCUT_PLUGINS": "own_method", "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert {record["method"] for record in json.loads((tmp_path / "out.json").read_text())} == {
+        "rnr",
+        "kernel-ridge@rounds=3",
+    }
