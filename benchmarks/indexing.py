@@ -31,7 +31,7 @@ from crosscut.evaluation.report import machine
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.factorization.inductive import InductiveFactors
-from crosscut.spaces.sparse import Pairs, items_per_query, queries_per_item, score_pairs
+from crosscut.spaces.sparse import Pairs, SparseScores, items_per_query, queries_per_item
 from crosscut.storage import write_json
 
 CELLS = ((1, 100), (10, 100), (100, 300))
@@ -115,7 +115,7 @@ def run(task: Task) -> list[dict[str, Any]]:
     elif task.kind != "none":
         queries = data["anchor_query_vectors"][order]
         pairs = chosen_pairs(task, vectors, queries, n)
-        scores = score_pairs(crosscut.MatrixScorer(data["train"][order]), range(len(order)), pairs)
+        scores = SparseScores.buy(crosscut.MatrixScorer(data["train"][order]), range(len(order)), pairs)
         solver: Any = task.kind
         started = time.process_time()  # not the wall clock: the machine may have other work
         space = factorize(scores, vectors, queries, solver=solver, seed=task.seed)

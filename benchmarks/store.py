@@ -2,7 +2,7 @@
 
     python benchmarks/store.py [--json benchmarks/results/store.json]
 
-**Overhead.** The cross-encoder in the box scores queries of the bundled world with all its items through `score_dense`.
+**Overhead.** The cross-encoder in the box scores queries of the bundled world with all its items through `buy_matrix`.
 Everything that is not inside the scorer (hashing the texts, planning, checking, writing, syncing, consolidating) is the
 store's. Loading the model and tokenising the corpus are the scorer's own and counted for neither.
 
@@ -28,12 +28,13 @@ from typing import Any
 import numpy as np
 
 from crosscut.datasets.bundled import load_world
+from crosscut.datasets.records import Item, ItemList, Items
 from crosscut.evaluation.report import machine
-from crosscut.scorers.base import BoundScorer, Request
+from crosscut.scorers.base import Answer, BoundScorer, Request
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import Keys, ScoreStore
-from crosscut.scores.engines import score_dense
-from crosscut.types import Floats, Positions
+from crosscut.scores.buy import buy_matrix
+from crosscut.types import Floats
 
 
 class Timed:
@@ -44,24 +45,21 @@ class Timed:
         self.fingerprint = self.model.fingerprint
         self.scoring = self.binding = 0.0
 
-    def score(self, query: str, items: Sequence[str]) -> Floats:
-        return self.bind(items).score(query, np.arange(len(items)))
+    def score(self, query: str, items: Sequence[Item | str]) -> Floats:
+        return self.bind(ItemList(items)).score(query, np.arange(len(items)))
 
-    def bind(self, items: Sequence[str]) -> BoundScorer:
+    def bind(self, items: Items) -> BoundScorer:
         started = time.perf_counter()
         bound = self.model.bind(items)
         self.binding += time.perf_counter() - started
         return TimedBound(self, bound)
 
 
-class TimedBound:
+class TimedBound(BoundScorer):
     def __init__(self, owner: Timed, bound: BoundScorer) -> None:
         self.owner, self.bound = owner, bound
 
-    def score(self, query: Any, positions: Positions) -> Floats:
-        return self.score_many([(query, positions)])[0]
-
-    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         started = time.perf_counter()
         try:
             return self.bound.score_many(requests)
@@ -71,11 +69,11 @@ class TimedBound:
 
 def overhead(queries: int, block_pairs: int | None) -> dict[str, Any]:
     world = load_world()
-    texts = [query.text for query in world.queries[:queries]], [item.full_text for item in world.items]
+    texts = [query.text for query in world.queries[:queries]], world.items
     scorer = Timed()
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        outcome = score_dense(folder, scorer, *texts, block_pairs=block_pairs)
+        outcome = buy_matrix(scorer, *texts, store=folder, block_pairs=block_pairs)
         total = time.perf_counter() - started - scorer.binding
         coverage = ScoreStore.open(folder).coverage()
     return {

@@ -23,13 +23,14 @@ from default_mix import unmarked
 from train_default import RECIPE, embed_all, encoder_folder, start
 
 from crosscut.datasets.wordnet import WordNet
-from crosscut.encoders.tokens import Tokenizer
+from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.evaluation.plots import COLOURS, _figure
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.loop import Settings, train
 from crosscut.training.models import CrossModel, DualModel, pack_texts, pair_up
-from crosscut.training.negatives import TfIdf, draw, rank_dense
+from crosscut.training.negatives import draw, rank_dense
 
 NEGATIVES = 5  # mined ones a query; two more come from the rest of its batch, with random ones all seven
 
@@ -47,7 +48,7 @@ class Study:
         kept = right | set(rng.sample(rest, max(0, pool - len(right))))
         items = [synset for synset in members if synset.id in kept]
         place = {synset.id: number for number, synset in enumerate(items)}
-        self.texts = [synset.item.full_text for synset in items]
+        self.texts = [marked_text(synset.item) for synset in items]
         self.right = [place[next(iter(gold[query.id]))] for query in self.queries]
         self.tokenizer = tokenizer
         self.pool = tokenizer.items(self.texts)
@@ -171,7 +172,7 @@ def main() -> None:
         for world in worlds:
             tests = random.Random(0).sample(world.queries, min(arguments.queries, len(world.queries)))
             gold = np.asarray([world.positions[world.gold(query.id)[0]] for query in tests])
-            scores = matrix(model, tokenizer, [q.text for q in tests], [i.full_text for i in world.items])
+            scores = matrix(model, tokenizer, [q.text for q in tests], [marked_text(i) for i in world.items])
             told = describe(scores, gold)
             rows.append({"negatives": negatives, "head": head, "world": world.name, **told, "seconds": seconds})
             print(json.dumps({k: v for k, v in rows[-1].items() if k != "singular values"}), flush=True)

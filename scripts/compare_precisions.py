@@ -19,6 +19,7 @@ from export_default import trained
 from train_default import RECIPE, encoder_folder
 
 from crosscut.datasets.wordnet import WordNet
+from crosscut.encoders.tokens import marked_text
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.training.bert import read_encoder
 from crosscut.training.export import export
@@ -37,7 +38,7 @@ def main() -> None:
     cross = trained(CrossModel(shape, recipe["independent_layers"], "emb"), weights, arguments.work / "ce")
     assert isinstance(cross, CrossModel)
     world = WordNet().world(arguments.world)
-    items = [item.full_text for item in world.items]
+    items = [marked_text(item) for item in world.items]
     queries = [query.text for query in random.Random(0).sample(world.queries, arguments.queries)]
     every = np.arange(len(items))
     limits = {"query_tokens": recipe["query_tokens"], "item_tokens": recipe["item_tokens"]}

@@ -18,9 +18,10 @@ import numpy as np
 from crosscut.datasets.beir import is_test, read_beir, read_judgements, read_queries
 from crosscut.datasets.files import find, records
 from crosscut.datasets.wordnet import WordNet
-from crosscut.encoders.tokens import Tokenizer
+from crosscut.encoders.tokens import Tokenizer, marked_text
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.examples import Example, Examples
-from crosscut.training.negatives import TfIdf, draw, rank_dense
+from crosscut.training.negatives import draw, rank_dense
 
 Embed = Callable[[str, list[str], list[str]], tuple[np.ndarray, np.ndarray]]
 VALIDATION_CANDIDATES = 12
@@ -59,7 +60,7 @@ class Mix:
         worlds = self.recipe["worlds"]
         hidden = {*worlds["held_out"], *worlds["validation"]}
         tokenizer = self._tokenizer(settings)
-        base = self.examples.add_items(tokenizer.items([s.item.full_text for s in wordnet.synsets]))
+        base = self.examples.add_items(tokenizer.items([marked_text(s.item) for s in wordnet.synsets]))
         place = {s.id: base + n for n, s in enumerate(wordnet.synsets)}
 
         def hard(id: str, allowed: Callable[[str], bool], siblings: int, neighbours: int) -> list[str]:
@@ -79,7 +80,7 @@ class Mix:
             queries += [query for query in queries if "-v." in query.id]
         chosen = rng.sample(queries, min(settings["examples"], len(queries)))
         lexical = settings.get("lexical", 0)
-        alike = TfIdf([s.item.full_text for s in members]).rank([unmarked(q.text) for q in chosen], 40)
+        alike = TfIdf([marked_text(s.item) for s in members]).rank([unmarked(q.text) for q in chosen], 40)
         for number, query in enumerate(chosen):
             (right,) = gold[query.id]
             wrong = hard(right, lambda other: wordnet.by_id[other].world not in hidden, 3, 2)
@@ -125,7 +126,7 @@ class Mix:
 
     def add_scifact_cloze(self, source: str, settings: dict[str, Any], rng: random.Random) -> None:
         collection = read_beir(self.data / "scifact")
-        texts = [item.full_text for item in collection.items]
+        texts = [marked_text(item) for item in collection.items]
         tokenizer = self._tokenizer(settings)
         base = self.examples.add_items(tokenizer.items(texts))
         if self.recipe.get("stage") == 4:
@@ -137,10 +138,10 @@ class Mix:
             if len(sentences) < 4:
                 continue
             if rng.random() < settings.get("titles", 0.0):
-                taken.append((position, item.title, item._replace(title="").full_text))
+                taken.append((position, item.title, item.text))
                 continue
             out = rng.randrange(len(sentences))
-            rest = item._replace(text=" ".join(sentences[:out] + sentences[out + 1 :])).full_text
+            rest = marked_text(item._replace(text=" ".join(sentences[:out] + sentences[out + 1 :])))
             taken.append((position, sentences[out], rest))
         lexical = TfIdf(texts).rank([query for _, query, _ in taken], 60)
         encoded = None
@@ -157,7 +158,7 @@ class Mix:
             self.examples.train.append(Example(source, tokenizer.query(query), items, judged))
 
     def _add(self, source, settings, rng, collection, queries, judgements, *, dense, window=0, split=True):  # type: ignore[no-untyped-def]
-        texts = [item.full_text for item in collection.items]
+        texts = [marked_text(item) for item in collection.items]
         tokenizer = self._tokenizer(settings)
         base = self.examples.add_items(tokenizer.items(texts))
         positions = collection.positions

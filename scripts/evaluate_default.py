@@ -23,6 +23,7 @@ from crosscut.datasets.files import find, records
 from crosscut.datasets.records import Collection
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.tokens import marked_text
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 from crosscut.training.negatives import top
 
@@ -93,7 +94,7 @@ def world(path: Path, wordnet: WordNet) -> dict[str, object]:
     gold = np.asarray([positions[collection.gold(id)[0]] for id in ids])
     encoder = OnnxDualEncoder.load()
     dual = encoder.encode_queries([texts[id] for id in ids]) @ vectors.T
-    bm25 = Bm25([item.full_text for item in collection.items])
+    bm25 = Bm25([marked_text(item) for item in collection.items])
     lexical = np.stack([bm25.scores(texts[id]) for id in ids])
     doubled = np.stack([bm25.scores(texts[id], twice=True) for id in ids])
     hits = {
@@ -116,12 +117,11 @@ def world(path: Path, wordnet: WordNet) -> dict[str, object]:
 
 def embed_states(encoder: OnnxDualEncoder, bound: BoundOnnxCrossEncoder) -> np.ndarray:
     """Vectors from the states that the cross-encoder keeps: the two models share their lower layers."""
-    items = bound.items
-    vectors = np.empty((len(bound), encoder.dimension), np.float32)
-    for start in range(0, len(bound), 1024):
-        some = np.arange(start, min(start + 1024, len(bound)))
-        passing = items.fill(some)
-        vectors[some] = encoder._encode([items.tokens[p] for p in some], [items.of(p, passing) for p in some])
+    n = bound.n_items or 0
+    vectors = np.empty((n, encoder.dimension), np.float32)
+    for start in range(0, n, 1024):
+        read = bound.items.read(np.arange(start, min(start + 1024, n)))
+        vectors[list(read)] = encoder._encode([r.tokens for r in read.values()], [r.states for r in read.values()])
     return vectors
 
 
@@ -130,7 +130,7 @@ def scifact(folder: Path, queries: int, depth: int) -> dict[str, object]:
     collection: Collection = read_beir(folder)
     tests = [query for query in collection.queries if split[query.id] != "train"][:queries]
     positions = collection.positions
-    items = [item.full_text for item in collection.items]
+    items = [marked_text(item) for item in collection.items]
     encoder, cross = OnnxDualEncoder.load(), OnnxCrossEncoder.load()
     bound = cross.bind(items)
     vectors = embed_states(encoder, bound)

@@ -18,7 +18,7 @@ from train_default import RECIPE, encoder_folder, start
 
 from crosscut.datasets.bundled import load_world
 from crosscut.encoders.folder import default_folder
-from crosscut.encoders.tokens import Tokenizer
+from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.training.bert import read_encoder
 from crosscut.training.export import export
 from crosscut.training.loop import load_into
@@ -41,7 +41,7 @@ def centre(model: CrossModel) -> None:
     tokenizer = Tokenizer(encoder_folder() / "tokenizer.json", query_tokens=64, item_tokens=128)
     rng = random.Random(0)
     queries = [tokenizer.query(query.text) for query in rng.sample(world.queries, 32)]
-    items = tokenizer.items([item.full_text for item in rng.sample(world.items, 32)])
+    items = tokenizer.items([marked_text(item) for item in rng.sample(world.items, 32)])
     pairs = [(q, i) for q in range(32) for i in range(32, 64)]
     texts = pack_texts([*queries, *items])
     model.offset.fill_(model(texts, [q for q, _ in pairs], [i for _, i in pairs]).mean().round())

@@ -21,6 +21,7 @@ from evaluate_default import Bm25, embed_states
 from crosscut.datasets.beir import read_beir
 from crosscut.datasets.files import find, records
 from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.tokens import marked_text
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.training.negatives import top
 
@@ -42,7 +43,7 @@ def main() -> None:
     split = {record["_id"]: record["split"] for _, record in records(find(folder, "queries.jsonl"))}
     collection = read_beir(folder)
     claims = [q for q in collection.queries if split[q.id] == "train" and collection.judgements.get(q.id)]
-    texts = [item.full_text for item in collection.items]
+    texts = [marked_text(item) for item in collection.items]
     bound = OnnxCrossEncoder.load().bind(texts)
     encoder, bm25 = OnnxDualEncoder.load(), Bm25(texts)
     dual = encoder.encode_queries([claim.text for claim in claims]) @ embed_states(encoder, bound).T

@@ -28,6 +28,7 @@ from crosscut.datasets.files import find, records
 from crosscut.datasets.records import Collection, Item, Query
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.tokens import marked_text
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 
 _bound: BoundOnnxCrossEncoder
@@ -71,7 +72,7 @@ def start(items: list[str], model: str) -> None:
 
 
 def row(query: str) -> np.ndarray:
-    return _bound.score(query, np.arange(len(_bound))).astype(np.float16)
+    return _bound.score(query, np.arange(_bound.n_items)).astype(np.float16)
 
 
 def main() -> None:
@@ -91,7 +92,7 @@ def main() -> None:
     chosen = collection.items
     if arguments.items is not None:
         chosen = some_items(collection, [*anchors, *tests], arguments.items, arguments.seed)
-    items = [item.full_text for item in chosen]
+    items = [marked_text(item) for item in chosen]
     encoder = OnnxDualEncoder.load(arguments.model)
     arrays: dict[str, np.ndarray] = {
         "train_ids": np.asarray([query.id for query in anchors]),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import crosscut
-from crosscut.scorers.segments import Segments
+from crosscut.scorers import as_bound
 from crosscut.server import Settings, make_app
 
 WORDS = [
@@ -33,7 +33,7 @@ def small_index(scorer: Any = None, n: int = 400, **settings: Any) -> crosscut.I
     if scorer is not None:
         state = index._state
         index.scorer = crosscut.TextScorer(scorer) if not hasattr(scorer, "bind") else scorer
-        index._state = state.changed(scorer=Segments(index.scorer, [item.full_text for item in state.items]))
+        index._state = state.changed(scorer=as_bound(index.scorer.bind(state.items.growing)))
     return index
 
 
@@ -45,15 +45,16 @@ def score_words(query: str, texts: Any) -> list[float]:
 
 @contextmanager
 def running(app: Any) -> Iterator[str]:
-    """The application behind uvicorn, in a thread; yields its address."""
+    """The application behind uvicorn, as `crosscut serve` runs it, in a thread; yields its address."""
     import uvicorn
+
+    from crosscut.server.lines import configuration
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    config = uvicorn.Config(
-        app, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=10, timeout_keep_alive=300
-    )
+    config = configuration(app, app.state.service.settings, port=port)
+    config.timeout_graceful_shutdown = 10
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -40,10 +40,10 @@ def test_scores_belong_to_world_and_model() -> None:
     assert model.fingerprint == scores.fingerprint
     texts = {query.id: query.text for query in world.queries}
     some = np.asarray([5, 100, 2000, 2963])
-    bound = model.bind([item.full_text for item in world.items])
+    bound = model.bind(world.items)
     again = bound.score(texts[scores.anchor_ids[0]], some)
     np.testing.assert_allclose(again, scores.anchor_scores[0, some], rtol=2e-3)
-    vectors = OnnxDualEncoder.load().encode_items([world.items[5].full_text])
+    vectors = OnnxDualEncoder.load().encode_items([world.items[5]])
     np.testing.assert_allclose(vectors[0], scores.vectors[5], atol=2e-3)
 
 
@@ -53,7 +53,7 @@ def test_models_fit_in_forty_megabytes() -> None:
 
 def test_the_default_model_is_blind_to_batch_mates() -> None:
     world = load_world()
-    items = [item.full_text for item in world.items[:60]]
+    items = world.items[:60]
     query = world.queries[0].text
     together = OnnxCrossEncoder.load().bind(items).score(query, np.arange(60))
     bound = OnnxCrossEncoder.load(threads=1).bind(items)

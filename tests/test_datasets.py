@@ -19,7 +19,9 @@ from crosscut.datasets import (
     read_queries,
     read_world,
 )
+from crosscut.datasets.records import plain_text
 from crosscut.datasets.wordnet import inflections, mark, parse
+from crosscut.encoders.tokens import marked_text
 from crosscut.errors import InputError
 
 
@@ -43,8 +45,8 @@ def write_beir(folder: Path, *, packed: bool = False) -> Path:
 def test_beir(tmp_path: Path, packed: bool) -> None:
     collection = read_beir(write_beir(tmp_path / "set", packed=packed))
     assert [item.id for item in collection.items] == ["a", "b", "c"]
-    assert collection.items[0].full_text == "T [ENT] one"
-    assert collection.items[2].full_text == "🙂 שלום"
+    assert plain_text(collection.items[0]) == "T\none"
+    assert plain_text(collection.items[2]) == "🙂 שלום"
     assert collection.empty_items == ["b"]
     assert collection.empty_queries == ["2"]
     assert collection.gold("1") == ["a", "c"]
@@ -126,7 +128,8 @@ def test_zeshel(tmp_path: Path) -> None:
     other = {**mention, "mention_id": "m2", "corpus": "lego"}
     (tmp_path / "mentions" / "test.json").write_text("\n".join(map(json.dumps, [mention, other])))
     world = read_world(tmp_path, "yugioh", context_words=2)
-    assert world.items[0].full_text == "Blue Eyes [ENT] is a card played by Kaiba ."
+    assert world.items[0][1:3] == ("Blue Eyes", "is a card played by Kaiba .")
+    assert marked_text(world.items[0]) == "Blue Eyes [ENT] is a card played by Kaiba ."
     assert [query.text for query in world.queries] == ["played by [START] Kaiba [END] ."]
     assert world.gold("m1") == ["d2"]
     (tmp_path / "mentions" / "test.json").write_text(json.dumps({**mention, "end_index": 99}))
@@ -148,7 +151,7 @@ def test_wordnet_line() -> None:
     assert synset.id == "05611302-n"
     assert synset.world == "noun.cognition"
     assert synset.lemmas == ("mind", "brain")
-    assert synset.item.full_text == "mind, brain [ENT] that which is responsible for thought"
+    assert plain_text(synset.item) == "mind, brain\nthat which is responsible for thought"
     assert synset.examples == ("his mind wandered", "I couldn't get his words out of my head")
     assert synset.hypernyms == ("05611100-n",)
 

@@ -73,7 +73,7 @@ def test_a_search_through_an_endpoint(endpoint: Endpoint) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(len(TEXTS), 4))
     with scorer_of(endpoint) as scorer:
-        searcher = crosscut.Searcher(scorer.bind(TEXTS), vectors=vectors, texts=TEXTS, method="axn", rounds=3)
+        searcher = crosscut.Searcher(scorer.bind(TEXTS), vectors=vectors, texts=TEXTS, method="axn@rounds=3")
         hits = searcher.search_many([QUERY, "a"], k=3, budget=9, query_vectors=rng.normal(size=(2, 4)))
     assert [found.calls for found in hits] == [9, 9]
     for found in hits:
@@ -84,7 +84,7 @@ def test_batches_are_in_flight_together_and_no_more_than_allowed(endpoint: Endpo
     endpoint.delay = 0.05
     with scorer_of(endpoint, batch_size=1, concurrency=3) as scorer:
         answers = scorer.bind(TEXTS).score_many([(QUERY, np.arange(6)), ("b", np.arange(3))])
-    assert [len(answer) for answer in answers] == [6, 3]
+    assert [len(answer.scores) for answer in answers] == [6, 3]
     assert endpoint.peak == 3
 
 
@@ -257,7 +257,7 @@ def test_a_failure_keeps_what_was_paid_for_and_calls_off_the_rest(endpoint: Endp
         with pytest.raises(ScorerRefused):
             meter.buy(accounts, [np.arange(11), np.arange(11)])
     assert accounts[0].positions.tolist() == [0, 1, 2, 3, 4]
-    assert [account.calls for account in accounts] == [11, 0]
+    assert [account.calls for account in accounts] == [6, 0]
     assert len(endpoint.bodies) == 6
 
 
@@ -359,5 +359,5 @@ def test_addresses_that_do_not_tell(url: str, message: str) -> None:
 
 
 def test_positions_outside_the_corpus_are_refused(endpoint: Endpoint) -> None:
-    with scorer_of(endpoint) as scorer, pytest.raises(InputError, match="do not fit a corpus of 11"):
+    with scorer_of(endpoint) as scorer, pytest.raises(ScorerError, match="do not fit a corpus of 11"):
         scorer.bind(TEXTS).score(QUERY, np.array([11]))

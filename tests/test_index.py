@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crosscut
-from crosscut.datasets import Item
+from crosscut.datasets import Item, ItemList
+from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError, LockedError, ScorerError, WriteError
 from crosscut.index import Index
 from crosscut.index.items import as_items, passing
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.named import load_scorer
-from crosscut.scorers.segments import MOST, Segments
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
 
@@ -48,9 +48,9 @@ class Planted:
         return np.array([self.queries[_number(text)] + 0.7 for text in texts], np.float32)
 
     def encode_items(
-        self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
+        self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None
     ) -> npt.NDArray[np.float32]:
-        return np.array([self.items[_number(text)] for text in texts], np.float32).reshape(len(texts), 8)
+        return np.array([self.items[_number(plain_text(item))] for item in items], np.float32).reshape(len(items), 8)
 
     def score(self, query: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         q, places = _number(query), [_number(text) for text in texts]
@@ -95,7 +95,8 @@ def test_a_search_finds_what_the_scorer_would(world: Planted) -> None:
     hits = index.search("query 50", k=5, budget=60)
     assert hits.calls == 60
     assert hits.ids == best(world, 50, range(200), 5)
-    assert hits[0].text == index[hits[0].id].full_text
+    assert hits[0].item == index[hits[0].id]
+    assert hits[0].text == index[hits[0].id].text
     assert index.search("query 50", k=5, budget=None, method="exact").ids == hits.ids
 
 
@@ -357,16 +358,15 @@ def test_a_scorer_that_fails_gives_its_hits(world: Planted) -> None:
     assert len(caught.value.hits[0]) == 5
 
 
-def test_segments_answer_as_one(world: Planted) -> None:
+def test_a_scorer_is_bound_once_to_items_that_grow(world: Planted) -> None:
     texts = [f"item {j}" for j in range(60)]
-    scorer = TextScorer(world.score)
-    grown = Segments(scorer, texts[:10])
+    items = ItemList(texts[:10])
+    bound = TextScorer(world.score).bind(items.growing)
     for start in range(10, 60, 2):
-        grown = grown.extended(texts[start : start + 2])
-    assert grown.n_items == 60
-    assert len(grown._parts) <= MOST + 1
+        items = items.grown(texts[start : start + 2])
+    assert len(items) == 60
     places = np.random.default_rng(0).permutation(60)[:25]
-    np.testing.assert_allclose(grown.score("query 3", places), world.score("query 3", [texts[j] for j in places]))
+    np.testing.assert_allclose(bound.score("query 3", places), world.score("query 3", [texts[j] for j in places]))
 
 
 def test_scorers_by_name() -> None:
@@ -503,3 +503,127 @@ def test_a_store_makes_what_was_scored_free(world: Planted, tmp_path: Path) -> N
     once_more = loaded.search("query 9", 5, 70)
     assert once_more.cached == 70
     assert once_more.ids == hits.ids
+
+
+TITLED = [{"id": f"i{j}", "title": f"title {j}", "text": f"item {j}", "year": 1900 + j} for j in range(30)]
+
+
+def test_hits_have_their_items_and_scorers_see_no_marks() -> None:
+    seen: list[str] = []
+
+    def score(query: str, texts: Sequence[str]) -> list[float]:
+        seen.extend(texts)
+        return [float(text.split()[-1]) for text in texts]
+
+    index = Index.build(TITLED, scorer=score, encoder=None, method="hybrid")
+    index.add([{"id": "new", "title": "title 99", "text": "item 99", "year": 1}])
+    hit = index.search("item", 3, 31)[0]
+    assert hit.item == Item("new", "title 99", "item 99", {"year": 1})
+    assert (hit.id, hit.text) == ("new", "item 99")
+    assert "title 99\nitem 99" in seen
+    assert not any("[ENT]" in text for text in seen)
+    assert index.search("99", 1, 31)[0].item is not None  # a word of the title, found by BM25
+
+
+def test_loading_an_index_tokenises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crosscut.encoders.tokens import Tokenizer
+
+    Index.build(TITLED[:12], encoder=None, method="hybrid").save(tmp_path / "a.index")
+    tokenised: list[Any] = []
+    items = Tokenizer.items
+
+    def noted(self: Tokenizer, some: Sequence[Item | str]) -> Any:
+        tokenised.extend(some)
+        return items(self, some)
+
+    monkeypatch.setattr(Tokenizer, "items", noted)
+    index = Index.load(tmp_path / "a.index")
+    index.add([{"id": "new", "text": "item 99"}])
+    assert tokenised == []
+    index.search("item", 3, 5)
+    assert len(tokenised) == 5
+    index.search("item", 3, 5)
+    assert len(tokenised) == 5  # kept
+
+
+def test_a_grown_index_keeps_and_counts_what_was_scored_before_a_failure() -> None:
+    """Issue 14.9: with one bound scorer a segment, the refund was of the whole batch."""
+    seen: list[str] = []
+    spoilt = ["item 35"]
+
+    def score(query: str, texts: Sequence[str]) -> list[float]:
+        seen.extend(texts)
+        return [np.nan if text in spoilt else float(text.split()[1]) for text in texts]
+
+    index = Index.build(
+        [{"id": f"i{j}", "text": f"item {j}"} for j in range(30)], scorer=score, encoder=None, method="hybrid"
+    )
+    for start in (30, 33, 36):
+        index.add([{"id": f"i{j}", "text": f"item {j}"} for j in range(start, start + 3)])
+    with pytest.raises(ScorerError, match="item 35") as caught:
+        index.search("query", 50, method="exact", budget=None)
+    (hits,) = caught.value.hits
+    assert hits.calls == len(seen) == 39
+    assert sorted(hit.text or "" for hit in hits) == sorted(set(seen) - {"item 35"})
+    assert caught.value.hits[0][0].id == "i38"
+
+
+def test_a_list_of_items_grows_once() -> None:
+    items = ItemList(["a", "b"])
+    longer = items.grown(["c"])
+    assert (len(items), len(longer), longer[-1].text, [item.text for item in items]) == (2, 3, "c", ["a", "b"])
+    assert [item.text for item in longer[1:]] == ["b", "c"]
+    assert items.growing.get(np.array([2]))[0].text == "c"
+    with pytest.raises(InputError, match="do not fit a corpus of 2 items"):
+        items.get(np.array([2]))
+    with pytest.raises(IndexError):
+        items[2]
+    with pytest.raises(InputError, match="a list of 2 items cannot grow"):
+        items.grown(["d"])
+    assert [item.text for item in longer] == ["a", "b", "c"]
+
+
+ADDRESS = "cohere+https://rerank.example#model=m"
+
+
+def saved_with(address: str, path: Path) -> Path:
+    """An index whose folder names an address; building it asks nobody."""
+    return Index.build(["a", "b"], scorer=address, encoder=None, method="hybrid").save(path)
+
+
+def test_a_folder_does_not_choose_where_queries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crosscut.scorers.remote import RemoteScorer
+
+    path = saved_with(ADDRESS, tmp_path / "their.index")
+    with pytest.raises(InputError, match=r"send queries and items to the scorer at .*rerank\.example.*trust_remote"):
+        Index.load(path)
+    for how in ({"trust_remote": True}, {"scorer": ADDRESS}):
+        scorer = Index.load(path, **how).scorer
+        assert isinstance(scorer, RemoteScorer)
+        assert scorer.transport.key_env is None
+    monkeypatch.setenv("AWS_SECRET", "hunter2")
+    for number, chosen in enumerate(("key_env=AWS_SECRET", "allow_plain_http=1", "key_\tenv=AWS_SECRET")):
+        # the tab is dropped when the address is read
+        path = saved_with(f"{ADDRESS}&{chosen}", tmp_path / f"{number}.index")
+        for trust in (False, True):
+            with pytest.raises(InputError, match="for you to say, not for a folder"):
+                Index.load(path, trust_remote=trust)
+    mine = Index.load(path, scorer=f"{ADDRESS}&key_env=AWS_SECRET").scorer  # one's own word
+    assert isinstance(mine, RemoteScorer)
+    assert mine.transport.key_env == "AWS_SECRET"
+
+
+def test_the_commands_ask_for_the_word_too(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from crosscut.cli import app
+
+    path = str(saved_with(ADDRESS, tmp_path / "their.index"))
+    for command in (["search", path, "q"], ["index", "remove", path, "0"], ["evaluate", path, "q.txt"]):
+        if command[0] == "evaluate":
+            (tmp_path / "q.txt").write_text("a query\n")
+            command[2] = str(tmp_path / "q.txt")
+        refused = CliRunner().invoke(app, command)
+        assert refused.exit_code != 0
+        assert "rerank.example" in str(refused.exception) + refused.output
+    assert CliRunner().invoke(app, ["index", "remove", path, "0", "--trust-remote"]).exit_code == 0

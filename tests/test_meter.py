@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,9 @@ def test_a_batch_with_the_wrong_number_of_answers() -> None:
 def test_known_scores_are_free() -> None:
     world = planted()
     cache = MemoryCache()
-    first = world.searcher("crosscut", cache=cache).search(0, 5, 40, query_vector=world.query_vectors[0])
-    again = world.searcher("crosscut", cache=cache).search(0, 5, 40, query_vector=world.query_vectors[0])
+    searcher = world.searcher("crosscut")
+    searcher.cache = cache
+    first, again = (searcher.search(0, 5, 40, query_vector=world.query_vectors[0]) for _ in range(2))
     assert (first.calls, first.cached) == (40, 0)
     assert again.cached == 40
     assert again.calls <= 40
@@ -186,7 +188,7 @@ def test_text_scorers_bind_to_a_corpus() -> None:
     with pytest.raises(InputError, match=r"scorer\.bind\(items\)"):
         as_bound(scorer)  # type: ignore[arg-type]
 
-    async def later(query: str, items: list[str]) -> list[int]:
+    async def later(query: str, items: Sequence[str]) -> list[int]:
         return [len(item) for item in items]
 
     assert TextScorer(later).score("q", texts).tolist() == [1.0, 3.0, 2.0]
@@ -198,7 +200,7 @@ def test_bad_scorers_and_matrices_are_refused() -> None:
         CallableScorer(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="two dimensions"):
         MatrixScorer(np.zeros(3))
-    with pytest.raises(InputError, match="query 7 is not a row"):
+    with pytest.raises(ScorerError, match="query 7 is not a row"):
         MatrixScorer(np.zeros((2, 3))).score(7, np.arange(2))
 
 

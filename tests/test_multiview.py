@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
 import crosscut
+from crosscut.datasets import Item
+from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError
 from crosscut.methods import AXN, RNR
 from crosscut.retrievers.multiview import MultiView, sentences, views, windows
@@ -45,21 +50,21 @@ def test_texts_are_cut_under_their_title() -> None:
     assert windows(3, 2)("a b c d e f") == ["a b c", "c d e", "d e f"]
     assert windows(3, 2)("a b") == ["a b"]
     assert windows(3, 2)("") == []
-    assert views("bank [ENT] Of a river. Of money.", sentences) == [
-        "bank [ENT] Of a river. Of money.",
-        "bank [ENT] Of a river.",
-        "bank [ENT] Of money.",
+    assert views(Item("7", "bank", "Of a river. Of money."), sentences) == [
+        Item("7", "bank", "Of a river. Of money."),
+        Item("7", "bank", "Of a river."),
+        Item("7", "bank", "Of money."),
     ]
-    assert views("no title. but two", sentences, most=2) == ["no title. but two", "no title."]
-    assert views("one", sentences) == ["one"]
+    assert [view.text for view in views("no title. but two", sentences, most=2)] == ["no title. but two", "no title."]
+    assert [view.text for view in views("one", sentences)] == ["one"]
 
 
 def test_encoded_views_find_what_one_vector_blurs() -> None:
     letters = "abcdefgh"
 
     class Counts:
-        def encode_items(self, texts: list[str]) -> np.ndarray:
-            table = np.array([[text.count(letter) for letter in letters] for text in texts], np.float32)
+        def encode_items(self, items: Sequence[Item | str]) -> np.ndarray:
+            table = np.array([[plain_text(item).count(letter) for letter in letters] for item in items], np.float32)
             return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
 
     texts = ["aab bbc. ggg. dde", "gg d. d", "abc"]
@@ -97,7 +102,7 @@ def test_refusals() -> None:
 @pytest.mark.parametrize("method", ["adacur", "axn", "tour", "crosscut"])
 def test_a_shortlist_bounds_every_round(method: str) -> None:
     world = planted()
-    settings = {"first": "dense"} if method != "tour" else {}
+    settings: dict[str, Any] = {"first": "dense"} if method != "tour" else {}
     searcher = world.searcher(method, shortlist=60, **settings)
     vectors = world.query_vectors
     top = np.argsort(-(vectors @ world.vectors.T), axis=1)[:, :60]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import REMEMBERED_QUERIES
+from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.tokens import matched
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.onnx import TOKENS_PER_CALL, OnnxCrossEncoder, alike
+from crosscut.scorers.onnx import OnnxCrossEncoder, alike
+from crosscut.types import NO_HANDLES
 from tests.tiny_models import sentences, write_encoder
 
 torch = pytest.importorskip("torch")
@@ -23,7 +26,7 @@ QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", ""]
 ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
 
 
-def make(folder: Path, head: str, independent: int, precision: str = "float32"):  # type: ignore[no-untyped-def]
+def make(folder: Path, head: Any, independent: int, precision: Any = "float32") -> tuple[Any, Any]:
     from crosscut.training.bert import read_encoder
     from crosscut.training.export import export
     from crosscut.training.models import CrossModel, DualModel
@@ -103,8 +106,8 @@ def test_score_many_equals_score_and_protocols_hold(folder: Path) -> None:
     assert isinstance(scorer, Scorer)
     assert isinstance(bound, BoundScorer)
     requests = [(query, np.asarray([3, 1, 40, 2])) for query in QUERIES]
-    for (query, positions), scores in zip(requests, bound.score_many(requests), strict=True):
-        np.testing.assert_allclose(scores, scorer.bind(ITEMS).score(query, positions), atol=1e-4)
+    for (query, positions), answer in zip(requests, bound.score_many(requests), strict=True):
+        np.testing.assert_allclose(answer.scores, scorer.bind(ITEMS).score(query, positions), atol=1e-4)
     assert bound.score(QUERIES[0], np.asarray([], np.int64)).shape == (0,)
 
 
@@ -113,7 +116,7 @@ def test_a_full_cache_changes_no_score(folder: Path) -> None:
     everything = np.arange(len(ITEMS))
     for cache_bytes in (0, 2000):
         bound = scorer.bind(ITEMS, cache_bytes=cache_bytes)
-        assert bound.items.kept < len(ITEMS)
+        assert len(bound.items.states) < len(ITEMS)
         for _ in range(2):
             np.testing.assert_allclose(bound.score(QUERIES[0], everything), scorer.score(QUERIES[0], ITEMS), atol=1e-4)
 
@@ -167,7 +170,7 @@ def test_errors_are_sentences(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a crosscut model configuration"):
         OnnxCrossEncoder.load(tmp_path)
     bound = OnnxCrossEncoder.load(folder).bind(ITEMS)
-    with pytest.raises(InputError, match="do not fit a corpus of 43 items"):
+    with pytest.raises(ScorerError, match="do not fit a corpus of 43 items"):
         bound.score("river", np.asarray([43]))
 
 
@@ -220,10 +223,10 @@ def test_pairs_of_many_queries_share_calls_and_keep_their_scores(
         (QUERIES[number % 3], rng.choice(len(ITEMS), size, replace=False)) for number, size in enumerate((5, 0, 43, 1))
     ]
     alone = OnnxCrossEncoder.load(folder, threads=1).bind(ITEMS)
-    for (query, positions), scores in zip(requests, bound.score_many(requests), strict=True):
+    for (query, positions), answer in zip(requests, bound.score_many(requests), strict=True):
         expected = [alone.score(query, np.array([position]))[0] for position in positions]
-        np.testing.assert_allclose(scores, expected, atol=1e-5)
-    assert [len(scores) for scores in bound.score_many([("a", []), ("b", [])])] == [0, 0]
+        np.testing.assert_allclose(answer.scores, expected, atol=1e-5)
+    assert [len(answer.scores) for answer in bound.score_many([("a", NO_HANDLES), ("b", NO_HANDLES)])] == [0, 0]
 
 
 def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:

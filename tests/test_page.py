@@ -126,9 +126,19 @@ def test_methods_examples_and_shared_addresses(page: Any, address: str) -> None:
     page.click("#examples button")
     page.wait_for_selector("#hits .hit")
     with page.expect_response("**/search") as caught:
-        page.select_option("#method", "rnr")
-    assert caught.value.json()["method"] == "rnr"
+        page.fill("#method", "hybrid")
+        page.press("#method", "Tab")
+    assert caught.value.json()["method"] == "hybrid"
     page.wait_for_selector("#other", state="hidden")
+    with page.expect_response("**/search") as caught:
+        page.fill("#method", "crosscut@rounds=4")
+        page.press("#method", "Tab")
+    assert (caught.value.json()["method"], caught.value.json()["rounds"]) == ("crosscut@rounds=4", 4)
+    page.wait_for_selector("#other")
+    page.fill("#method", "magic")
+    page.press("#method", "Tab")
+    page.wait_for_selector("#status.error")
+    assert "unknown method" in page.locator("#status").inner_text()
     page.goto("about:blank")
     page.goto(f"{address}/#q=red+cat&b=50&k=3")
     page.wait_for_selector("#hits .hit")
@@ -140,7 +150,9 @@ def test_texts_are_shown_and_never_run(browser: Any) -> None:
     import crosscut
 
     texts = [f"<img src=x onerror=alert({j})> text {j}" for j in range(20)]
-    index = crosscut.Index.build(texts, scorer=lambda query, items: [len(t) for t in items], encoder=None)
+    index = crosscut.Index.build(
+        texts, scorer=lambda query, items: [len(t) for t in items], encoder=None, method="hybrid"
+    )
     with running(make_app(index)) as url:
         made = browser.new_page()
         made.on("dialog", lambda dialog: pytest.fail("a text was run"))
@@ -182,5 +194,5 @@ def test_errors_and_the_token_are_asked_for(browser: Any, monkeypatch: pytest.Mo
         made.fill("#query", "red")
         made.press("#query", "Enter")
         made.wait_for_selector("#status.error")
-        assert "the line is down" in made.locator("#status").inner_text()
+        assert "the scorer failed" in made.locator("#status").inner_text()
         made.close()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from crosscut import cli
 from crosscut.errors import InputError, StoreError
-from crosscut.scores import ScoreStore, engines
+from crosscut.scores import ScoreStore, buy, engines
 from tests import hash_scorer
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -25,7 +25,7 @@ TRUTH = hash_scorer.expected(QUERIES, ITEMS)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A BEIR folder, and a scorer that needs no model under the name "default"."""
-    for target in (engines, pytest.importorskip("crosscut.scorers.named")):
+    for target in (buy, pytest.importorskip("crosscut.scorers.named")):
         monkeypatch.setattr(target, "load_scorer", lambda name: hash_scorer.make())
     for name, texts in (("corpus", ITEMS), ("queries", QUERIES)):
         lines = [json.dumps({"_id": f"{name[0]}{place}", "text": text}) for place, text in enumerate(texts)]

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crosscut.datasets import Item
 from crosscut.errors import InputError, StoreError
 from crosscut.scorers import Meter
 from crosscut.scorers.meter import Account
 from crosscut.scores import Keys, ScoreStore, scorers
-from crosscut.scores import records as records_module
 from crosscut.scores.consolidate import STALE_SECONDS
 from crosscut.storage import TEMPORARY
 from tests import hash_scorer
@@ -133,9 +133,9 @@ def test_any_sequence_of_writes_reads_back(tmp_path_factory: pytest.TempPathFact
             known[np.ix_(rows, chosen[start:stop])] = block
         elif kind == "pairs":
             pairs = data.draw(st.lists(st.tuples(st.integers(0, 11), st.integers(0, len(texts) - 1)), min_size=1))
-            rows, places = (np.array(part) for part in zip(*pairs, strict=True))
-            store.put_pairs(QUERIES, texts, rows, places, TRUTH[rows, chosen[places]])
-            known[rows, chosen[places]] = TRUTH[rows, chosen[places]]
+            asked, places = (np.array(part) for part in zip(*pairs, strict=True))
+            store.put_pairs(QUERIES, texts, asked, places, TRUTH[asked, chosen[places]])
+            known[asked, chosen[places]] = TRUTH[asked, chosen[places]]
         elif kind == "consolidate":
             store.consolidate()
         else:
@@ -329,7 +329,7 @@ def test_a_failing_disk_is_a_sentence_and_leaves_the_store_as_it_was(
 ) -> None:
     store.put_block(QUERIES[:4], ITEMS, TRUTH[:4])
     with monkeypatch.context() as patch:
-        patch.setattr(records_module.os, call, _refusing(code, call))
+        patch.setattr(os, call, _refusing(code, call))
         words = {errno.ENOSPC: "no room to write", errno.EROFS: "cannot be written to", errno.EIO: "failed"}[code]
         for attempt in (
             lambda: store.put_block(QUERIES[4:], ITEMS, TRUTH[4:]),
@@ -533,7 +533,7 @@ def test_folders_that_are_no_stores(tmp_path: Path, store: ScoreStore) -> None:
 def test_a_full_disk_does_not_stop_a_search(store: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = store.cache(ITEMS, flush_pairs=1)
     with monkeypatch.context() as patch:
-        patch.setattr(records_module.os, "fsync", _refusing(errno.ENOSPC, "fsync"))
+        patch.setattr("os.fsync", _refusing(errno.ENOSPC, "fsync"))
         cache.put(QUERIES[0], np.array([1]), np.array([TRUTH[0, 1]]))
         np.testing.assert_array_equal(cache.get(QUERIES[0], np.array([1])), TRUTH[0, 1])
         with pytest.raises(StoreError, match="no room"):
@@ -567,3 +567,32 @@ def test_the_cache_of_a_search(store: ScoreStore) -> None:
     eager.put(QUERIES[3], np.array([4, 5]), TRUTH[3, 4:6].astype(float))
     np.testing.assert_array_equal(reopened(store).get(QUERIES[3], ITEMS, [4, 5]), TRUTH[3, 4:6])
     np.testing.assert_array_equal(eager.get(QUERIES[3], np.array([5, 6])), [TRUTH[3, 5], np.nan])
+
+
+def test_titles_are_part_of_the_key_and_texts_keep_theirs() -> None:
+    titled, text = Item("1", "bank", "of a river"), "bank [ENT] of a river"
+    near: list[Item | str] = [
+        titled,
+        text,
+        "bank\nof a river",
+        Item("2", "", text),
+        Item("3", "bank of", "a river"),
+        Item("4", "a", ""),
+    ]
+    names = Keys.of(near).names
+    assert names[1] == names[3]  # a text is an item without a title
+    assert len(set(names)) == len(near) - 1
+    assert Keys.of([titled]).digest != Keys.of([text]).digest
+    mixed: list[Item | str] = [Item("9", "", "a"), "b"]
+    assert Keys.of(mixed).digest == Keys.of(["a", "b"]).digest
+    assert Keys.of([Item("9", "bank", "of a river", {"year": 1})]).names == names[:1]  # what is scored, and no more
+    # as they were when items were kept as texts: scores of then are still found
+    assert Keys.of(["of a river"]).names[0].hex() == "d338cf2f710919a17890dbf5057501a5"
+    assert Keys.of(["a", "bc"]).digest == "ccf0e993a4b2c54ac6a63aae701f56fa"
+
+
+def test_scores_of_items_without_titles_are_found_again(store: ScoreStore) -> None:
+    store.put_block(QUERIES[:2], ["a", "b"], np.arange(4.0).reshape(2, 2))
+    again = store.get(QUERIES[1], [Item("1", "", "b"), Item("2", "a title", "b"), Item("3", "", "a")])
+    assert again.tolist()[::2] == [3.0, 2.0]
+    assert np.isnan(again[1])

@@ -24,7 +24,8 @@ from crosscut.errors import InputError
 
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     folder = tmp_path / "my.index"
-    crosscut.Index.build([f"a text about {word}" for word in ("rivers", "banks", "cats")], encoder=None).save(folder)
+    texts = [f"a text about {word}" for word in ("rivers", "banks", "cats")]
+    crosscut.Index.build(texts, encoder=None, method="hybrid").save(folder)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

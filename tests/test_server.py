@@ -20,6 +20,7 @@ pytest.importorskip("prometheus_client")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError
 from crosscut.server import Settings, make_app
 from crosscut.server.logs import JsonFormatter
@@ -59,8 +60,12 @@ def test_options_reach_the_search(client: httpx.Client) -> None:
     assert all(100 <= hit["metadata"]["number"] < 200 for hit in body["hits"])
     assert body["stop_reason"] in ("patience", "budget")
     assert client.post("/search", json={**asked, "filter": {"number": [7, 9]}}).json()["calls"] == 2
-    body = client.post("/search", json={"query": "red", "method": "rnr", "budget": 20, "deadline": 5.0}).json()
-    assert (body["method"], body["rounds"], body["calls"]) == ("rnr", 1, 20)
+    body = client.post("/search", json={"query": "red", "method": "hybrid", "budget": 20, "deadline": 5.0}).json()
+    assert (body["method"], body["rounds"], body["calls"]) == ("hybrid", 1, 20)
+    asked = {"query": "red cat", "method": "crosscut@rounds=5,first=lexical", "budget": 20, "first_ids": ["i399", "i7"]}
+    body = client.post("/search", json={**asked, "trace": True}).json()
+    assert (body["method"], body["rounds"], body["calls"]) == ("crosscut@rounds=5,first=lexical", 5, 20)
+    assert [body["trace"]["scored"][place]["id"] for place in body["trace"]["rounds"][0]["picks"]][:2] == ["i399", "i7"]
 
 
 def test_trace_and_comparison(client: httpx.Client) -> None:
@@ -84,7 +89,7 @@ def test_trace_and_comparison(client: httpx.Client) -> None:
 
 
 def _texts() -> list[str]:
-    return [item.full_text for item in INDEX.items]
+    return [plain_text(item) for item in INDEX.items]
 
 
 def test_rerank_speaks_like_cohere(client: httpx.Client) -> None:
@@ -118,7 +123,20 @@ def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
         ("/search", {"query": "a", "colour": 1}, 422, "colour"),
         ("/search", {"query": "a" * 5000}, 422, "4000"),
         ("/search", {"query": "a", "method": "magic"}, 422, "method"),
-        ("/search", {"query": "a", "method": "tour"}, 422, "can search with"),
+        ("/search", {"query": "a", "method": "crosscut@rounds=many"}, 422, "whole number"),
+        ("/search", {"query": "a", "method": "crosscut@ridge=big"}, 422, "a number"),
+        ("/search", {"query": "a", "method": "crosscut@rounds"}, 422, "no '='"),
+        ("/search", {"query": "a", "method": "crosscut@colour=3"}, 422, "no setting"),
+        ("/search", {"query": "a", "method": "crosscut@ridge=nan"}, 422, "a number"),
+        ("/search", {"query": "a", "method": "crosscut@first=nowhere"}, 422, "first"),
+        ("/search", {"query": "a", "first": "dense"}, 422, "first"),
+        ("/search", {"query": "a", "first_ids": ["i1", "nobody"]}, 422, "nobody"),
+        ("/search", {"query": "a", "first_ids": ["i1"] * 301}, 422, "300"),
+        ("/search", {"query": "a", "patience": 2, "target_recall": 0.9}, 422, "two stopping rules"),
+        ("/search", {"query": "a", "filter": {"number": [[]]}}, 422, "condition on 'number'"),
+        ("/search", {"query": "a", "filter": {"number": None}}, 422, "condition on 'number'"),
+        ("/search", {"query": "a", "filter": {str(j): 1 for j in range(65)}}, 422, "64 conditions"),
+        ("/search", {"query": "a", "method": "tour"}, 422, "build the index with an encoder"),
         ("/search", {"query": "a", "target_recall": 0.9}, 422, "tune"),
         ("/search", {"query": "a", "target_recall": 1.5}, 422, "less than 1"),
         ("/search", {"query": "a", "filter": {"number": {"above": 3}}}, 422, "filter"),
@@ -146,7 +164,8 @@ def test_what_cannot_be_done_is_said(client: httpx.Client, path: str, body: Any,
         (b'{"query": "a", "deadline": NaN}', 422),
         (b'{"query": "a", "k": ' + b"9" * 5000 + b"}", 400),
         (b'{"query": "a", "filter": {"b": 1e999}}', 422),
-        (b"[" * 100_000, 400),
+        (b"[" * 900, 400),
+        (b"[" * 100_000, 413),
     ],
 )
 def test_bodies_that_are_no_requests(client: httpx.Client, content: bytes, code: int) -> None:
@@ -184,7 +203,7 @@ def test_a_body_that_never_comes_is_given_up() -> None:
     with running(small_app(body_seconds=0.2)) as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=5) as line:
-            line.sendall(b"POST /search HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+            line.sendall(b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
             assert b" 408 " in line.recv(1000)
 
 
@@ -211,7 +230,9 @@ def test_metrics_and_the_page(client: httpx.Client) -> None:
     page = client.get("/")
     assert "default-src 'self'" in page.headers["content-security-policy"]
     assert "http" not in page.text.replace("http://www.w3.org/2000/svg", "")  # nothing from elsewhere
-    assert client.get("/info").json()["methods"] == ["crosscut", "rnr", "anncur", "adacur"]
+    told = client.get("/info").json()
+    assert set(told["methods"]) == {"crosscut", "rnr", "hybrid", "anncur", "adacur", "axn", "exact"}
+    assert (told["method"], told["rival"]) == ("crosscut", "hybrid")
 
 
 def _metric(client: httpx.Client, name: str) -> float:
@@ -232,7 +253,7 @@ def test_concurrent_searches_share_batches_and_answers_are_the_same() -> None:
     index.search_many = counting  # type: ignore[method-assign]
     queries = [f"{a} {b}" for a in WORDS[:8] for b in WORDS[8:12]]
     app = make_app(index, Settings(batch=8))
-    with running(app) as url, httpx.Client(base_url=url) as client, ThreadPoolExecutor(16) as pool:
+    with running(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda q: client.post("/search", json={"query": q, "k": 5}).json(), queries))
     for query, answer in zip(queries, answers, strict=True):
         assert [hit["id"] for hit in answer["hits"]] == index.search(query, k=5).ids
@@ -387,7 +408,7 @@ def test_logs_are_json_and_hold_no_texts(caplog: pytest.LogCaptureFixture, clien
 def test_settings_are_checked() -> None:
     for wrong in ({"max_budget": 0}, {"default_budget": 2000}, {"queue": 0}, {"max_deadline": 0}):
         with pytest.raises(InputError):
-            Settings(**wrong)
+            Settings(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_schema_states_the_limits(client: httpx.Client) -> None:
@@ -405,7 +426,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
-FIELDS = ("query", "k", "budget", "method", "filter", "deadline", "patience", "trace", "compare", "first", "documents")
+FIELDS = (
+    *("query", "k", "budget", "method", "first_ids", "filter", "deadline", "patience", "target_recall", "trace"),
+    *("compare", "documents"),
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

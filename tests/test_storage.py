@@ -550,9 +550,9 @@ def test_content_is_converted_or_refused_when_it_is_given(tmp_path: Path) -> Non
         ({"text": "a", "circle": circle}, "nested more than 50 deep"),
     ]:
         with pytest.raises(InputError, match=said):
-            Index.build([wrong], scorer=paid, encoder=None)
+            Index.build([wrong], scorer=paid, encoder=None)  # type: ignore[list-item]
         with pytest.raises(InputError, match=said):
-            index.add([{"id": "0", **wrong}])
+            index.add([{"id": "0", **wrong}])  # type: ignore[dict-item]
     with pytest.raises(InputError, match="a train query is no valid Unicode"):
         Index.build(["a"], scorer=paid, encoder=None, queries=["\ud800"])
     assert calls == 0
@@ -613,7 +613,7 @@ def test_an_index_without_what_it_removed_is_one_that_never_had_it(tmp_path: Pat
 def test_forgetting_reaches_the_score_store(tmp_path: Path) -> None:
     index = build(WORLD, stop=30, queries=4, store=tmp_path / "scores")
     store = ScoreStore(tmp_path / "scores", scorer_fingerprint="planted")
-    texts = [item.full_text for item in index.items]
+    texts = [item.text for item in index.items]
     asked = index.anchor_queries
     store.consolidate(asked[:2], texts)
     store.put_pairs(["another"], texts, [0, 0], [4, 5], [0.5, 0.25])

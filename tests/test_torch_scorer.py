@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
 from tests.tiny_models import sentences, write_tokenizer
 
@@ -20,11 +21,15 @@ ITEMS = sentences(12)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+    return write_cross_encoder(tmp_path_factory.mktemp("hub"))
 
-    path = tmp_path_factory.mktemp("hub")
-    tokenizer = PreTrainedTokenizerFast(
+
+def write_cross_encoder(path: Path) -> Path:
+    import torch
+    import transformers
+
+    library: Any = transformers  # not typed
+    tokenizer = library.PreTrainedTokenizerFast(
         tokenizer_file=str(write_tokenizer(path / "tokenizer.json")),
         unk_token="[UNK]",
         cls_token="[CLS]",
@@ -34,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     tokenizer.save_pretrained(path)
     torch.manual_seed(0)
-    config = BertConfig(
+    config = library.BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
         num_hidden_layers=2,
@@ -43,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=64,
         num_labels=1,
     )
-    BertForSequenceClassification(config).save_pretrained(path)
+    library.BertForSequenceClassification(config).save_pretrained(path)
     return path
 
 
@@ -72,11 +77,11 @@ def test_bound_form(folder: Path) -> None:
     bound = scorer.bind(ITEMS)
     assert isinstance(bound, BoundScorer)
     requests = [("river", np.asarray([2, 0])), ("dog", np.asarray([], np.int64)), ("cat", np.asarray([5]))]
-    first, empty, last = bound.score_many(requests)
+    first, empty, last = (answer.scores for answer in bound.score_many(requests))
     np.testing.assert_allclose(first, scorer.score("river", [ITEMS[2], ITEMS[0]]), atol=1e-5)
     assert empty.shape == (0,)
     np.testing.assert_allclose(last, bound.score("cat", np.asarray([5])), atol=1e-5)
-    with pytest.raises(InputError, match="do not fit a corpus of 12 items"):
+    with pytest.raises(ScorerError, match="do not fit a corpus of 12 items"):
         bound.score("cat", np.asarray([12]))
     assert TorchCrossEncoder.load(folder, device="cpu").fingerprint == scorer.fingerprint
 
@@ -85,4 +90,4 @@ def test_an_unknown_path_is_a_sentence(tmp_path: Path) -> None:
     from crosscut.scorers.torch import TorchCrossEncoder
 
     with pytest.raises(InputError, match="no cross-encoder can be loaded"):
-        TorchCrossEncoder.load(tmp_path / "nothing", device="cpu", local_files_only=True)
+        TorchCrossEncoder.load(tmp_path / "nothing", device="cpu", options={"local_files_only": True})

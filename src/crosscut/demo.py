@@ -157,23 +157,24 @@ def _load(progress: Progress) -> Stage:
             f"the bundled scores come from model {scores.fingerprint}, the model in the box is {model.fingerprint}; "
             "rebuild them with scripts/score_world.py"
         )
-    texts = [item.full_text for item in world.items]
-    scorer = model.bind(texts)
+    scorer = model.bind(world.items)
+    texts = [item.text for item in world.items]
     progress.update(task, description="encoding the items, once", total=len(texts))
     for start in range(0, len(texts), 256):
         part = np.arange(start, min(start + 256, len(texts)))
-        scorer.items.fill(part)
+        scorer.preload(part)
         progress.advance(task, len(part))
     return Stage(world, scores, scorer, OnnxDualEncoder.load(), texts)
 
 
 def _exhaustive(scorer: BoundOnnxCrossEncoder, asked: list[str], progress: Progress) -> npt.NDArray[np.float64]:
     """Every item scored for every query: what a search would cost without crosscut."""
-    task = progress.add_task("scoring every item, as truth", total=len(asked) * len(scorer))
-    truth = np.empty((len(asked), len(scorer)))
+    n = scorer.n_items or 0
+    task = progress.add_task("scoring every item, as truth", total=len(asked) * n)
+    truth = np.empty((len(asked), n))
     for row, text in enumerate(asked):
-        for start in range(0, len(scorer), 512):
-            part = np.arange(start, min(start + 512, len(scorer)))
+        for start in range(0, n, 512):
+            part = np.arange(start, min(start + 512, n))
             truth[row, part] = scorer.score(text, part)
             progress.advance(task, len(part))
     return truth

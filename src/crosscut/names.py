@@ -18,6 +18,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from math import isfinite
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from crosscut.errors import InputError
@@ -140,7 +141,8 @@ def _check(owner: str, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
     classes = tuple(kind for kind in kinds if isinstance(kind, type) and kind is not type(None))
     if float in classes:
         classes += (int,)
-    if isinstance(value, classes) and (bool in classes or not isinstance(value, bool)):
+    real = not isinstance(value, float) or isfinite(value)
+    if isinstance(value, classes) and real and (bool in classes or not isinstance(value, bool)):
         return
     wanted = f"one of {', '.join(names)}" if names else "a number" if float in classes else "a whole number"
     raise InputError(f"{name} of {owner} is {wanted}; got {value!r}")

@@ -15,9 +15,8 @@ from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError
 from crosscut.methods.base import Method, Parts, parse
 from crosscut.retrievers.first import Dense, Retriever
-from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import Account, Meter, ScoreCache
+from crosscut.scorers.callable import AnyBound, as_bound
+from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
 from crosscut.search.query import QueryState, generator
@@ -65,7 +64,7 @@ class Searcher:
 
     def __init__(
         self,
-        scorer: BoundScorer | Callable[[Any, Positions], Any],
+        scorer: AnyBound,
         *,
         vectors: npt.ArrayLike | Space | TopK | None = None,
         space: Space | npt.ArrayLike | Sequence[Space] | None = None,
@@ -85,7 +84,7 @@ class Searcher:
         self.cache = cache
         self.texts = texts
         self.ids = None if ids is None else list(ids)
-        sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": getattr(self.scorer, "n_items", None)}
+        sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": self.scorer.n_items}
         self.parts = parts or _parts(vectors, space, words, sizes, int(seed))
         self._place = None if self.ids is None else {name: j for j, name in enumerate(self.ids)}
         if self._place is not None and len(self._place) != self.parts.n:
@@ -170,29 +169,33 @@ class Searcher:
         stop: str | Stop | None = None,
         deadline: float | None = None,
         trace: bool = False,
+        halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """What `search` returns, for every query; each round of all queries is one batch of calls.
 
         A query that stands twice in the list is searched, and paid for, twice; a `cache` makes the second free.
+        `halts` has one function a query, asked before every batch of its calls: a reason ends that search, and is its
+        `stop_reason`.
         """
         within = None if allow is None else self._allowed(allow)
         budget = self._budget(budget, k, self.parts.pool.count(within))
         vectors = _one_each("query vectors", query_vectors, queries)
         given = _one_each("lists of first ids", first_ids, queries)
-        if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
-            raise InputError(f"a deadline is a number of seconds above 0; got {deadline!r}")
+        halting = _one_each("halts", halts, queries)
+        checked_deadline(deadline)
         rule = None if stop is None else parse_stop(stop)
         states = [
             QueryState(
-                Account(query, budget),
+                Account(query, budget, halt=halt),
                 generator(self.parts.seed, query),
                 vector=self._vector(vector),
                 given=self._given(first, within),
+                known=self.scorer.known(query) if self.plan.corrects and self.scorer.knows else None,
                 within=within,
                 watch=None if rule is None else rule.watch(k),
                 reason="" if rule is None else rule.reason,
             )
-            for query, vector, first in zip(queries, vectors, given, strict=True)
+            for query, vector, first, halt in zip(queries, vectors, given, halting, strict=True)
         ]
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
@@ -306,6 +309,13 @@ def _count(sources: dict[str, int | None], open_ended: bool) -> int | None:
         told = ", ".join(f"{name}: {size}" for name, size in known.items())
         raise InputError(f"the number of items is not the same everywhere ({told})")
     return next(iter(known.values()))
+
+
+def checked_deadline(deadline: float | None) -> None:
+    """Refuse what is no number of seconds above 0."""
+    number = isinstance(deadline, int | float | np.number) and not isinstance(deadline, bool)
+    if deadline is not None and not (number and deadline > 0):
+        raise InputError(f"a deadline is a number of seconds above 0, or None; got {deadline!r}")
 
 
 def _one_each(what: str, values: Any, queries: Sequence[Any]) -> Sequence[Any]:

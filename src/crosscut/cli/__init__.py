@@ -6,10 +6,9 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from crosscut.cli import bench, demo, evaluate, index, replay, score, search, serve, train
+from crosscut.cli.common import say
 from crosscut.errors import CrosscutError
 
 app = typer.Typer(
@@ -59,5 +58,5 @@ def main() -> None:
     except CrosscutError as error:
         if state["debug"]:
             raise
-        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
+        say(f"error: {error}", "red")
         sys.exit(2)

@@ -1,38 +1,123 @@
-"""What several commands share: progress bars, filters, lists of numbers, queries from files and pipes."""
+"""What several commands share: lines, progress bars, tables; filters, lists of numbers, queries from files and pipes.
+
+Nothing that is printed here is read as markup: a hint such as `pip install 'crosscut[torch]'` comes out as it is.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
 
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
-    from crosscut.types import Progress as Told
+    from crosscut.types import Progress
 
+TrustRemote = Annotated[
+    bool, typer.Option("--trust-remote", help="Send queries and items to the address that the index names.")
+]
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
+SECONDS_BETWEEN_LINES = 10.0
+WRAPPED = 30
+"""Cells wider than this are wrapped rather than moved to a part of the table that stands below."""
+
+EngineName = Annotated[
+    str, typer.Option(help="Where scores are computed: local, or ray (pip install 'crosscut[ray]').")
+]
+
+console = partial(Console, highlight=False, markup=False, emoji=False)
+"""A console that prints what it is given."""
+
+
+def say(text: str, style: str | None = None) -> None:
+    """A line for people, on stderr; never wrapped, never read as markup."""
+    console(stderr=True).print(text, style=style, soft_wrap=True)
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[Told]:
-    """A bar per thing that is done; gone when all is."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        tasks: dict[str, Any] = {}
+def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
+    """One bar a thing that is done, gone when all is; where stderr is no terminal, a plain line now and then."""
+    screen = console(stderr=True)
+    lines: dict[str, float] = {}
+    bars: dict[str, Any] = {}
 
-        def told(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
+    def line(what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not quiet and (done >= total or now - lines.setdefault(what, now) >= SECONDS_BETWEEN_LINES):
+            lines[what] = now
+            say(f"{what}: {done:,} of {total:,}")
 
-        yield told
+    if quiet or not screen.is_terminal:
+        yield line
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(None), MofNCompleteColumn())
+    with Bars(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as shown:
+
+        def draw(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = shown.add_task(what, total=total)
+            shown.update(bars[what], completed=done, total=total)
+
+        yield draw
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    keys: int = 1,
+    bold: Container[tuple[int, int]] = (),
+    note: str = "",
+) -> None:
+    """Print a table on stdout that stays readable at 80 columns and in pipes.
+
+    In a pipe it is as wide as it needs to be. On a terminal that is too narrow, the columns that do not fit stand below
+    in a part of their own, which begins with the first `keys` columns again. `bold` holds cells (row, column).
+    """
+    cells = [[" ".join(str(cell).split()) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    out = console()
+    if not out.is_terminal:
+        out = console(width=sum(widths) + 2 * len(widths))
+    out.print(title, style="bold", soft_wrap=True)
+    for part in _parts([min(one, WRAPPED) if out.is_terminal else one for one in widths], out.width, keys):
+        made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="underline")
+        for place in part:
+            numeric = all(row[place][:1] in "0123456789.+-−±–" for row in cells)
+            made.add_column(columns[place], justify="right" if numeric else "left", overflow="fold")
+        for number, row in enumerate(cells):
+            made.add_row(*(Text(row[place], "bold" if (number, place) in bold else "") for place in part))
+        out.print(made)
+    if note:
+        out.print(note, style="dim", soft_wrap=True)
+
+
+def _parts(widths: Sequence[int], width: int, keys: int) -> list[list[int]]:
+    """The columns of each part of a table; each has the keys, and as many others as fit."""
+    parts: list[list[int]] = []
+    room = 0
+    for place in range(keys, len(widths)):
+        room -= widths[place] + 2
+        if not parts or room < 0:
+            parts.append(list(range(keys)))
+            room = width - sum(widths[:keys]) - 2 * keys - widths[place]
+        parts[-1].append(place)
+    return parts or [list(range(len(widths)))]
 
 
 def numbers(option: str, text: str) -> list[int]:

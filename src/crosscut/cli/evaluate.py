@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from crosscut.cli.common import numbers, progress_bar
+from crosscut.cli.common import EngineName, TrustRemote, console, numbers, progress_bar, say, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +31,8 @@ def evaluate(
         int, typer.Option(help="Queries scored with every item for k-NN recall; 0 leaves it out.", min=0)
     ] = 20,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
+    engine: EngineName = "local",
+    trust_remote: TrustRemote = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the records here.")] = None,
     plots: Annotated[Path | None, typer.Option(help="Write plots (PNG) into this folder.")] = None,
 ) -> None:
@@ -53,7 +53,6 @@ def evaluate(
     from crosscut.methods import parse_all
     from crosscut.storage import write_json
 
-    errors = Console(stderr=True, highlight=False)
     judgements: dict[str, dict[str, float]] = {}
     if queries.is_dir():
         collection = read_beir(queries, split=split)
@@ -65,32 +64,32 @@ def evaluate(
     if not asked:
         raise InputError(f"{str(queries)!r} has no queries to evaluate on")
     names, sizes, ks = parse_all(methods), numbers("--budgets", budgets), numbers("-k", k)
-    with errors.status("loading the index"):
-        loaded = Index.load(index, scorer=scorer)
+    with console(stderr=True).status("loading the index"):
+        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     records: list[Judged] = []
-    with progress_bar(errors) as told:
+    with progress_bar() as progress:
         known = dict(list(asked.items())[:truth])
         if known:
-            errors.print(
+            say(
                 f"the truth of {len(known)} queries × {len(loaded):,} items: {len(known) * len(loaded):,} calls; "
                 "--truth 0 leaves it out"
             )
-            scores, _ = truth_of(loaded, list(known.values()), told)
-            records += measure(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=told)
+            scores, _ = truth_of(loaded, list(known.values()), progress, engine=engine)  # type: ignore[arg-type]
+            records += measure(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=progress)
         if judgements:
-            records += measure(loaded, asked, judgements, methods=names, budgets=sizes, k=ks, progress=told)
+            records += measure(loaded, asked, judgements, methods=names, budgets=sizes, k=ks, progress=progress)
     if not records:
         raise InputError("there is nothing to measure: no judgements, and --truth 0")
     _show(records)
     if json_path is not None:
         write_json(json_path, [record.json() for record in records])
-        errors.print(f"wrote {json_path}")
+        say(f"wrote {json_path}")
     if plots is not None:
         from crosscut.evaluation.plots import measures_against_calls
 
         plots.mkdir(parents=True, exist_ok=True)
         measures_against_calls(records, plots / "evaluation.png")
-        errors.print(f"wrote {plots / 'evaluation.png'}")
+        say(f"wrote {plots / 'evaluation.png'}")
 
 
 def _show(records: list[Judged]) -> None:
@@ -98,14 +97,11 @@ def _show(records: list[Judged]) -> None:
     rows: dict[tuple[str, Any], dict[str, Judged]] = {}
     for record in records:
         rows.setdefault((record.method, record.budget), {})[record.measure] = record
-    table = Table("method", "calls", *measures, title="mean over queries, ± half of the 95 % interval")
+    cells = []
     for (method, _), found in rows.items():
-        cells = []
-        for measure in measures:
-            one = found.get(measure)
-            cells.append("–" if one is None else f"{one.value:.3f} ±{(one.high - one.low) / 2:.3f}")
-        calls = next(iter(found.values())).calls
-        table.add_row(method, f"{calls:.0f}", *cells)
-    Console(highlight=False).print(table)
+        values = [found.get(measure) for measure in measures]
+        shown = ["–" if one is None else f"{one.value:.3f} ±{(one.high - one.low) / 2:.3f}" for one in values]
+        cells.append((method, f"{next(iter(found.values())).calls:.0f}", *shown))
+    table("mean over queries, ± half of the 95 % interval", ("method", "calls", *measures), cells, keys=2)
     queries = {measure: next(r.queries for r in records if r.measure == measure) for measure in measures}
-    Console(stderr=True, highlight=False).print(f"queries: {json.dumps(queries)}")
+    say(f"queries: {json.dumps(queries)}")

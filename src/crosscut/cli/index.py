@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from crosscut.cli.common import progress_bar, read_texts
+from crosscut.cli.common import EngineName, TrustRemote, progress_bar, read_texts, say, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +45,7 @@ def build(
     ] = None,
     method: Annotated[str, typer.Option(help="What searches use unless told otherwise.")] = "crosscut",
     no_words: Annotated[bool, typer.Option("--no-words", help="No BM25 in round one.")] = False,
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Build an index: items are embedded, their words counted; with --queries, train queries are scored with all.
@@ -62,19 +61,18 @@ def build(
     from crosscut.index import Index
     from crosscut.index.items import as_items
 
-    errors = Console(stderr=True, highlight=False)
     if (folder / "index.json").exists():
         raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
     items = as_items(corpus)
     dense = space in ("auto", "cur")
     asked = read_texts(queries)[: anchors if dense else None] if queries is not None else None
-    empty = [item.id for item in items if not item.full_text.strip()]
+    empty = [item.id for item in items if not (item.title + item.text).strip()]
     if empty:
-        errors.print(f"{len(empty)} of {len(items)} items have no text, the first is {empty[0]!r}")
+        say(f"{len(empty)} of {len(items)} items have no text, the first is {empty[0]!r}")
     if asked:
         each = len(items) if dense else min(per_query, len(items))
-        errors.print(f"{len(asked):,} train queries × {each:,} items: {len(asked) * each:,} calls to make at most")
-    with progress_bar(errors) as told:
+        say(f"{len(asked):,} train queries × {each:,} items: {len(asked) * each:,} calls to make at most")
+    with progress_bar() as progress:
         index = Index.build(
             items,
             scorer=scorer,
@@ -86,14 +84,17 @@ def build(
             store=store,
             bm25=not no_words,
             method=method,
-            progress=told,
+            engine=engine,  # type: ignore[arg-type]
+            progress=progress,
         )
         index.save(folder)
-    _told(f"{len(index):,} items in {folder}", {"items": len(index), "calls": index.build_calls}, as_json)
+    _result(f"{len(index):,} items in {folder}", {"items": len(index), "calls": index.build_calls}, as_json)
 
 
 @app.command()
-def add(folder: Folder, corpus: Corpus, scorer: ScorerName = None, as_json: Json = False) -> None:
+def add(
+    folder: Folder, corpus: Corpus, scorer: ScorerName = None, trust_remote: TrustRemote = False, as_json: Json = False
+) -> None:
     """Add items: they are embedded, not scored, and can be found at once.
 
     Example:
@@ -102,16 +103,20 @@ def add(folder: Folder, corpus: Corpus, scorer: ScorerName = None, as_json: Json
     """
     from crosscut.index import Index
 
-    with progress_bar(Console(stderr=True)) as told:
-        index = Index.load(folder, scorer=scorer)
-        count = index.add(corpus, progress=told)
+    with progress_bar() as progress:
+        index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
+        count = index.add(corpus, progress=progress)
         index.save()
-    _told(f"{count:,} items added; {len(index):,} in {folder}", {"added": count, "items": len(index)}, as_json)
+    _result(f"{count:,} items added; {len(index):,} in {folder}", {"added": count, "items": len(index)}, as_json)
 
 
 @app.command()
 def remove(
-    folder: Folder, ids: Annotated[list[str], typer.Argument(help="Ids of items.")], as_json: Json = False
+    folder: Folder,
+    ids: Annotated[list[str], typer.Argument(help="Ids of items.")],
+    scorer: ScorerName = None,
+    trust_remote: TrustRemote = False,
+    as_json: Json = False,
 ) -> None:
     """Remove items.
 
@@ -121,10 +126,10 @@ def remove(
     """
     from crosscut.index import Index
 
-    index = Index.load(folder)
+    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     count = index.remove(ids)
     index.save()
-    _told(f"{count:,} items removed; {len(index):,} in {folder}", {"removed": count, "items": len(index)}, as_json)
+    _result(f"{count:,} items removed; {len(index):,} in {folder}", {"removed": count, "items": len(index)}, as_json)
 
 
 @app.command()
@@ -137,6 +142,8 @@ def tune(
     budget: Annotated[int, typer.Option(help="Calls per query.")] = 100,
     max_calls: Annotated[int | None, typer.Option(help="Refuse to spend more than this.")] = None,
     scorer: ScorerName = None,
+    engine: EngineName = "local",
+    trust_remote: TrustRemote = False,
     as_json: Json = False,
 ) -> None:
     """Choose method, settings and stopping rules on train queries; calibrate --target-recall.
@@ -147,12 +154,11 @@ def tune(
     """
     from crosscut.index import Index
 
-    errors = Console(stderr=True, highlight=False)
-    index = Index.load(folder, scorer=scorer)
+    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     asked = None if queries is None else read_texts(queries)
-    errors.print(f"the truth of the train queries takes {index.tuning_calls(asked):,} calls")
-    with progress_bar(errors) as told:
-        report = index.tune(asked, k, budget, max_calls=max_calls, progress=told)
+    say(f"the truth of the train queries takes {index.tuning_calls(asked):,} calls")
+    with progress_bar() as progress:
+        report = index.tune(asked, k, budget, max_calls=max_calls, engine=engine, progress=progress)  # type: ignore[arg-type]
         index.save()
     if as_json:
         typer.echo(json.dumps(report.json(), indent=1))
@@ -161,25 +167,26 @@ def tune(
 
 
 def _tuning(report: Tuning) -> None:
-    out = Console(highlight=False)
-    table = Table("tried", "recall", "95 %", title=f"k = {report.k}, {report.budget} calls, {report.queries} queries")
-    for trial in report.trials:
-        style = "bold green" if trial == report.chosen else None
-        table.add_row(str(trial.method), f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}", style=style)
-    out.print(table)
-    out.print(f"chosen: [bold]{report.chosen.method}[/bold]")
-    for note in report.notes:
-        out.print(note)
+    rows = [(trial.method, f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}") for trial in report.trials]
+    title = f"k = {report.k}, {report.budget} calls, {report.queries} queries"
+    best = report.trials.index(report.chosen)
+    table(title, ("tried", "recall", "95 %"), rows, bold={(best, column) for column in range(3)})
+    for line in (f"chosen: {report.chosen.method}", *report.notes):
+        typer.echo(line)
     if report.patience is not None:
-        out.print(
+        typer.echo(
             f"patience {report.patience}: recall {report.patience_recall:.3f} with {report.patience_calls:.0f} calls"
         )
     if report.targets:
-        table = Table("target recall", "reached", "calls", "fixed budget for as much", title="on the train queries")
-        for row in report.targets:
-            fixed = "–" if row.fixed_calls is None else f"{row.fixed_calls:.0f}"
-            table.add_row(f"{row.target:g}", f"{row.recall:.3f}", f"{row.calls:.0f}", fixed)
-        out.print(table)
+        reached = [
+            (f"{one.target:g}", f"{one.recall:.3f}", f"{one.calls:.0f}", _or_dash(one.fixed_calls))
+            for one in report.targets
+        ]
+        table("on the train queries", ("target recall", "reached", "calls", "fixed budget for as much"), reached)
+
+
+def _or_dash(number: float | None) -> str:
+    return "–" if number is None else f"{number:.0f}"
 
 
 @app.command()
@@ -196,15 +203,13 @@ def show(folder: Folder, as_json: Json = False) -> None:
     manifest = Saved(folder, KIND).record()
     size = sum(file["bytes"] for file in manifest["files"].values())
     hidden = ("files", "tuned", "format", "folder", "block")
-    told: dict[str, Any] = {name: value for name, value in manifest.items() if name not in hidden}
-    told |= {"bytes": size, "tuned": manifest["tuned"] is not None}
+    facts: dict[str, Any] = {name: value for name, value in manifest.items() if name not in hidden}
+    facts |= {"bytes": size, "tuned": manifest["tuned"] is not None}
     if as_json:
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(facts, indent=1))
         return
-    table = Table(show_header=False, title=str(folder))
-    for name, value in told.items():
-        table.add_row(name, f"{value:,}" if type(value) is int else str(value))
-    Console(highlight=False).print(table)
+    rows = [(name, f"{value:,}" if type(value) is int else value) for name, value in facts.items()]
+    table(str(folder), ("what", "value"), rows)
 
 
 @app.command()
@@ -218,10 +223,10 @@ def verify(folder: Folder, as_json: Json = False) -> None:
     from crosscut.index.folder import verify as read_all
 
     damaged = read_all(folder)
-    _told("\n".join(damaged) or f"every file of {folder} is whole", {"damaged": damaged}, as_json)
+    _result("\n".join(damaged) or f"every file of {folder} is whole", {"damaged": damaged}, as_json)
     if damaged:
         raise typer.Exit(1)
 
 
-def _told(sentence: str, record: dict[str, Any], as_json: bool) -> None:
+def _result(sentence: str, record: dict[str, Any], as_json: bool) -> None:
     typer.echo(json.dumps(record) if as_json else sentence)

@@ -86,7 +86,7 @@ def replay(
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     reports: dict[int | None, Report] = {}
     for each in numbers("--rounds", rounds) if rounds else [None]:
-        with progress_bar(errors) as bar:
+        with progress_bar() as bar:
             reports[each] = run_replay(
                 **arrays,
                 methods=chosen,

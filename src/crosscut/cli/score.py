@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
+from crosscut.cli.common import EngineName, progress_bar, say
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.datasets import Item, Query
-    from crosscut.scores import Coverage
-    from crosscut.scores.engines import Outcome, Plan, Progress
+    from crosscut.scores import Coverage, Purchase
+    from crosscut.scores.engines.pace import Estimate
 
 INTERRUPTED = 130
 
@@ -34,7 +33,7 @@ def score(
         Path | None,
         typer.Option(help="Score these pairs only: query id and item id between tabs, one pair a line."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray (pip install 'crosscut[ray]').")] = "local",
+    engine: EngineName = "local",
     workers: Annotated[
         int | None, typer.Option(help="Threads for an API, processes for a model, actors for Ray.", show_default="1; 2")
     ] = None,
@@ -63,62 +62,55 @@ def score(
 
         crosscut score scifact/ --store scores/ --engine ray --address auto --workers 16
     """  # noqa: E501
-    console = Console(stderr=True, highlight=False)
     items, asked = _texts(corpus, queries, max_queries)
     if status:
-        _status(console, store, scorer, items, asked, pairs, price_per_thousand, as_json)
+        _status(store, scorer, items, asked, pairs, price_per_thousand, as_json)
         return
-    from crosscut.scores.engines import RayEngine, make_engine, score_dense, score_pairs
+    from crosscut.scores.buy import Terms, buy_matrix, buy_pairs
+    from crosscut.scores.engines import RayEngine, make_engine
 
     if shared and engine != "ray":
         raise InputError("--shared is about Ray workers; use it with --engine ray")
-    chosen = (
-        RayEngine(workers or 2, address, shared=shared)
-        if shared
-        else make_engine(engine, workers=workers, address=address)
-    )
-    texts = [query.text for query in asked], [item.full_text for item in items]
-    columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
-    with Bar(*columns, TimeRemainingColumn(), console=console, disable=as_json, transient=True) as bar:
-        task = bar.add_task("scoring", total=None, pace="")
-
-        def plan(one: Plan) -> None:
-            console.print(said(one))
-            for damage in one.damaged:
-                console.print(f"damaged, scored again: {damage}", markup=False)
-            bar.update(task, total=one.calls)
-
-        def progress(one: Progress) -> None:
-            bar.update(task, completed=one.done, pace=f"{one.pairs_per_second:,.0f} pairs/s")
-
-        options: dict[str, Any] = {
-            "engine": chosen,
-            "limit": limit,
-            "price_per_thousand": price_per_thousand,
-            "plan": plan,
-            "progress": progress,
-        }
+    chosen = make_engine(engine, workers=workers, address=address)
+    if isinstance(chosen, RayEngine):
+        chosen = replace(chosen, shared=shared)
+    texts = [query.text for query in asked], items
+    with progress_bar(quiet=as_json) as progress:
+        terms = Terms(
+            store=store,
+            engine=chosen,
+            limit=limit,
+            price_per_thousand=price_per_thousand,
+            estimate=_announce,
+            progress=progress,
+        )
         try:
             if pairs is None:
-                outcome = score_dense(store, scorer, *texts, **options)
+                bought = buy_matrix(scorer, *texts, **terms)
             else:
-                outcome = score_pairs(store, scorer, *texts, *_pairs(pairs, asked, items), **options)
+                bought = buy_pairs(scorer, *texts, *_pairs(pairs, asked, items), **terms)
         except KeyboardInterrupt:
-            bar.stop()
-            console.print("stopped; every block that was finished is in the store, and the same command goes on")
+            say("stopped; every block that was finished is in the store, and the same command goes on")
             raise typer.Exit(INTERRUPTED) from None
-    _report(console, outcome, store, price_per_thousand, as_json)
+    _report(bought, store, price_per_thousand, as_json)
 
 
-def said(plan: Plan) -> str:
-    """A plan as a sentence."""
-    if not plan.calls:
-        return f"nothing to score: all {plan.pairs:,} scores are in the store"
-    words = [f"{plan.known:,} of {plan.pairs:,} scores are in the store; {plan.calls:,} calls to make"]
-    if plan.seconds is not None and plan.pairs_per_second is not None:
-        words.append(f"about {duration(plan.seconds)} at {plan.pairs_per_second:,.0f} pairs/s")
-    if plan.cost is not None:
-        words.append(f"costing about {plan.cost:,.2f}")
+def _announce(estimate: Estimate) -> None:
+    say(said(estimate))
+    for damage in estimate.damaged:
+        say(f"damaged, scored again: {damage}")
+
+
+def said(estimate: Estimate) -> str:
+    """An estimate as a sentence."""
+    known, pairs, calls, rate = estimate.known, estimate.pairs, estimate.calls, estimate.pairs_per_second
+    if not calls:
+        return f"nothing to score: all {pairs:,} scores are in the store"
+    words = [f"{known:,} of {pairs:,} scores are in the store; {calls:,} calls to make"]
+    if estimate.seconds is not None and rate is not None:
+        words.append(f"about {duration(estimate.seconds)} at {rate:,.0f} pairs/s")
+    if estimate.cost is not None:
+        words.append(f"costing about {estimate.cost:,.2f}")
     return ", ".join(words)
 
 
@@ -181,7 +173,6 @@ def _pairs(path: Path, queries: list[Query], items: list[Item]) -> tuple[list[in
 
 
 def _status(
-    console: Console,
     path: Path,
     name: str,
     items: list[Item],
@@ -190,15 +181,13 @@ def _status(
     price: float | None,
     as_json: bool,
 ) -> None:
-    from dataclasses import replace
-
     import numpy as np
 
     from crosscut.scorers.named import load_scorer
     from crosscut.scores import Keys, ScoreStore
 
     held = ScoreStore(path, scorer_fingerprint=load_scorer(name).fingerprint)
-    query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of([item.full_text for item in items])
+    query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of(items)
     if pairs is None:
         coverage = held.coverage(query_keys, item_keys)
     else:
@@ -213,17 +202,17 @@ def _status(
         typer.echo(json.dumps(_facts(coverage, cost)))
         return
     share = 100 * (coverage.known or 0) / max(coverage.pairs or 0, 1)
-    console.print(f"{coverage.known:,} of {coverage.pairs:,} scores are in the store ({share:.1f} %)")
+    say(f"{coverage.known:,} of {coverage.pairs:,} scores are in the store ({share:.1f} %)")
     if coverage.missing:
         left = coverage.seconds_left
         pace = "at a pace not yet known" if left is None else f"about {duration(left)} at the latest pace"
-        console.print(f"{coverage.missing:,} calls to make, {pace}" + ("" if cost is None else f", about {cost:,.2f}"))
-    console.print(
+        say(f"{coverage.missing:,} calls to make, {pace}" + ("" if cost is None else f", about {cost:,.2f}"))
+    say(
         f"in all {coverage.scores:,} scores of {coverage.queries:,} queries by scorer {coverage.scorer}: "
         f"{coverage.matrices} matrices, {coverage.blocks} blocks, {coverage.bytes / 1e6:,.1f} MB"
     )
     for damage in coverage.damaged:
-        console.print(f"damaged, will be scored again: {damage}", markup=False)
+        say(f"damaged, will be scored again: {damage}")
 
 
 def _facts(coverage: Coverage, cost: float | None) -> dict[str, Any]:
@@ -244,18 +233,20 @@ def _facts(coverage: Coverage, cost: float | None) -> dict[str, Any]:
     }
 
 
-def _report(console: Console, outcome: Outcome, store: Path, price: float | None, as_json: bool) -> None:
+def _report(bought: Purchase, store: Path, price: float | None, as_json: bool) -> None:
     if as_json:
         facts = {
             "store": str(store),
-            "calls": outcome.calls,
-            "known": outcome.known,
-            "missing": outcome.missing,
-            "seconds": outcome.seconds,
-            "cost": None if price is None else outcome.calls * price / 1000,
-            "damaged": [str(damage) for damage in outcome.damaged],
+            "calls": bought.calls,
+            "known": bought.known,
+            "missing": bought.missing,
+            "lost": bought.lost,
+            "seconds": bought.seconds,
+            "cost": None if price is None else bought.calls * price / 1000,
+            "damaged": [str(damage) for damage in bought.damaged],
         }
         typer.echo(json.dumps(facts))
         return
-    left = f"; {outcome.missing:,} are left for the next run" if outcome.missing else ""
-    console.print(f"made {outcome.calls:,} calls in {duration(outcome.seconds)}{left}")
+    left = f"; {bought.missing:,} are left for the next run" if bought.missing else ""
+    lost = f", {bought.lost:,} of them with workers that died" if bought.lost else ""
+    say(f"made {bought.calls:,} calls in {duration(bought.seconds)}{lost}{left}")

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from crosscut.cli.common import conditions, piped
+from crosscut.cli.common import TrustRemote, conditions, console, piped, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +33,7 @@ def search(
     target_recall: Annotated[float | None, typer.Option(help="Stop at this expected recall (after a tune).")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which no more calls are made.")] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
+    trust_remote: TrustRemote = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
 ) -> None:
     """Search an index: the best items by exact score, with at most --budget calls a query.
@@ -52,9 +50,9 @@ def search(
     if not asked:
         raise InputError("there is no query: give one, or pipe queries in, one a line")
     chosen = conditions(filter)
-    errors = Console(stderr=True, highlight=False)
+    errors = console(stderr=True)
     with errors.status("loading the index"):
-        loaded = Index.load(index, scorer=scorer)
+        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     with errors.status(f"searching {len(loaded):,} items"):
         found = loaded.search_many(
             asked,
@@ -95,16 +93,16 @@ def _record(hits: Hits, index: Index) -> dict[str, Any]:
 
 
 def _show(hits: Hits, index: Index) -> None:
-    out = Console(highlight=False)
-    table = Table("", "score", "round", "id", "text", title=escape(hits.query), title_justify="left")
+    rows = []
     for place, hit in enumerate(hits, 1):
         item = index[hit.id]
-        text = f"[bold]{escape(item.title)}[/bold] " if item.title else ""
         snippet = item.text if len(item.text) <= 160 else item.text[:157] + "…"
-        table.add_row(str(place), f"{hit.score:.2f}", str(hit.round), escape(hit.id), text + escape(snippet))
-    out.print(table)
+        rows.append(
+            (place, f"{hit.score:.2f}", hit.round, hit.id, f"{item.title} · {snippet}" if item.title else snippet)
+        )
+    table(hits.query, ("", "score", "round", "id", "text"), rows)
     seconds = hits.seconds
-    out.print(
+    typer.echo(
         f"{hits.calls} calls in {hits.rounds} rounds, {seconds.total:.2f} s ({seconds.scorer:.2f} s of them in the "
         f"scorer); stopped by {hits.stop_reason}\n"
     )

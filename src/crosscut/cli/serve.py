@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from crosscut.cli.common import TrustRemote
 from crosscut.server.settings import TOKEN_ENV
 
 
@@ -17,16 +18,24 @@ def serve(
     scorer: Annotated[
         str | None, typer.Option(help="Another scorer than the index names: a folder, a hub id, an address.")
     ] = None,
+    trust_remote: TrustRemote = False,
     max_budget: Annotated[int, typer.Option(help="Most calls one request may ask for.")] = 1000,
     budget: Annotated[int, typer.Option(help="Calls of requests that do not say.")] = 100,
     max_deadline: Annotated[float, typer.Option(help="Longest deadline a request may ask for, in seconds.")] = 60.0,
-    deadline: Annotated[float | None, typer.Option(help="Deadline of requests that do not say, in seconds.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="Deadline of requests that do not say, in seconds; the longest by default.")
+    ] = None,
     max_body: Annotated[int, typer.Option(help="Largest body of a request, in bytes.")] = 4 << 20,
+    connections: Annotated[int, typer.Option(help="Open connections, at most.")] = 500,
     queue: Annotated[int, typer.Option(help="Requests that may wait; one more is answered 429.")] = 128,
     batch: Annotated[int, typer.Option(help="Searches that share their scorer calls, at most.")] = 16,
     token_env: Annotated[
         str, typer.Option(help="Environment variable with the bearer token that requests must carry.")
     ] = TOKEN_ENV,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name by which a server without a token may be asked, beside localhost; may be repeated."),
+    ] = None,
     preload: Annotated[
         bool, typer.Option("--preload", help="Encode every item before listening, not when it is first scored.")
     ] = False,
@@ -50,9 +59,12 @@ def serve(
 
     try:
         import uvicorn
+
+        from crosscut.server.lines import configuration
     except ImportError as error:
         raise MissingDependency("the server needs uvicorn: pip install 'crosscut[serve]'") from error
     from crosscut.server.logs import LOGGER, configure
+    from crosscut.server.settings import LOCAL
 
     if log_level.lower() not in ("debug", "info", "warning", "error"):
         raise InputError(f"--log-level is debug, info, warning or error; got {log_level!r}")
@@ -62,29 +74,20 @@ def serve(
         max_deadline=max_deadline,
         default_deadline=deadline,
         max_body=max_body,
+        max_connections=connections,
         queue=queue,
         batch=batch,
+        hosts=(*LOCAL, *(allow_host or ())) if host in LOCAL or allow_host else (),
         token_env=token_env,
         page=not no_page,
         examples=tuple(example or ()),
     )
     configure(log_level)
-    options: dict[str, Any] = {} if scorer is None else {"scorer": scorer}
-    loaded = Index.load(index, **options)
+    loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     if preload:
         loaded.preload()
     app = make_app(loaded, settings)
-    if settings.token() is None and host not in ("127.0.0.1", "localhost", "::1"):
+    if settings.token() is None and host not in LOCAL:
         told = f"anyone who reaches {host} may search; set {token_env} to ask for a token"
         LOGGER.warning("open", extra={"fields": {"message": told}})
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(max_deadline) + 5,
-    )
-    uvicorn.Server(config).run()
+    uvicorn.Server(configuration(app, settings, host=host, port=port)).run()

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from crosscut.errors import InputError, MissingDependency
+from crosscut.cli.common import EngineName, progress_bar, say, table
+from crosscut.errors import MissingDependency
 
 if TYPE_CHECKING:
     from crosscut.training.jobs import Job
-    from crosscut.training.loop import Outcome
+    from crosscut.training.loop import Outcome, Report
+    from crosscut.types import Progress
 
 app = typer.Typer(
     no_args_is_help=True, help="Train a cross-encoder or a dual encoder on judged queries, or distil a scorer."
@@ -64,7 +63,7 @@ def cross_encoder(
     """
     values = locals()
 
-    def run(job: Job, report: Callable[[dict[str, Any]], None]) -> Outcome:
+    def run(job: Job, report: Report, _: Progress) -> Outcome:
         from crosscut.datasets import read_beir
         from crosscut.training.jobs import train_cross_encoder
 
@@ -96,7 +95,7 @@ def dual_encoder(
     """
     values = locals()
 
-    def run(job: Job, report: Callable[[dict[str, Any]], None]) -> Outcome:
+    def run(job: Job, report: Report, _: Progress) -> Outcome:
         from crosscut.datasets import read_beir
         from crosscut.training.jobs import train_dual_encoder
 
@@ -124,6 +123,7 @@ def distill(
     candidates: Annotated[int, typer.Option(help="Of the scored items, the scorer's best that are trained on")] = 64,
     max_tokens: Tokens = 128,
     seed: Seed = 0,
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Distil a scorer into a dual encoder (DE_DSTL): it learns the scorer's ranking of this collection.
@@ -135,16 +135,15 @@ def distill(
     values = {**locals(), "negatives": "dual"}
     bought: dict[str, Any] = {}
 
-    def run(job: Job, report: Callable[[dict[str, Any]], None]) -> Outcome:
+    def run(job: Job, report: Report, progress: Progress) -> Outcome:
         from crosscut.datasets.beir import read_items, read_queries
         from crosscut.datasets.files import find
-        from crosscut.scorers.named import load_scorer
         from crosscut.training.distill import bought_scores
         from crosscut.training.distill import distill as train_distilled
 
-        items = [item.full_text for item in read_items(find(data, "corpus.jsonl"))]
+        items = list(read_items(find(data, "corpus.jsonl")))
         texts = [query.text for query in read_queries(find(data, "queries.jsonl"))][:queries]
-        scores = bought_scores(items, texts, load_scorer(scorer), job, k_d)
+        scores = bought_scores(items, texts, scorer, job, k_d, engine=engine, progress=progress)  # type: ignore[arg-type]
         bought.update(calls=scores.calls, scoring_seconds=scores.seconds)
         return train_distilled(items, texts, scores, job, loss=loss, report=report)  # type: ignore[arg-type]
 
@@ -153,40 +152,20 @@ def distill(
 
 def _train(
     values: dict[str, Any],
-    run: Callable[[Job, Callable[[dict[str, Any]], None]], Outcome],
+    run: Callable[[Job, Report, Progress], Outcome],
     more: dict[str, Any] | None = None,
 ) -> None:
-    """Make the job, show progress, print the outcome; wrong input is a sentence and exit code 2."""
-    console = Console(stderr=True)
-    try:
-        job = _job(values)
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.2f}  best {task.fields[best]}"),
-            console=console,
-            disable=values["as_json"],
-        ) as progress:
-            task = progress.add_task("training", total=None, loss=0.0, accuracy=0.0, best="–")
+    """Make the job, show progress, print the outcome."""
+    job = _job(values)
+    with progress_bar(quiet=values["as_json"]) as progress:
 
-            def report(record: dict[str, Any]) -> None:
-                if "validation" in record:
-                    progress.update(task, best=f"{record['validation']['mean']:.3f} at step {record['step']}")
-                else:
-                    progress.update(
-                        task,
-                        total=record["steps"],
-                        completed=record["step"],
-                        loss=record["loss"],
-                        accuracy=record["accuracy"],
-                    )
+        def report(record: dict[str, Any]) -> None:
+            if "validation" not in record:
+                progress("training", record["step"], record["steps"])
+            elif not values["as_json"]:
+                say(f"step {record['step']}: {record['validation']['mean']:.3f} on validation")
 
-            outcome = run(job, report)
-    except (InputError, MissingDependency) as error:
-        console.print(f"[red]{error}[/red]")
-        raise typer.Exit(2) from error
+        outcome = run(job, report, progress)
     model = job.output / "model"
     if values["as_json"]:
         typer.echo(
@@ -203,11 +182,9 @@ def _train(
             )
         )
         return
-    table = Table("step", "accuracy@1 on validation", "seconds")
-    for record in outcome.history:
-        table.add_row(str(record["step"]), f"{record['validation']['mean']:.3f}", f"{record['seconds']:.0f}")
-    console.print(table)
-    console.print(f"the best, of step {outcome.best_step}, is in {model}")
+    rows = [(one["step"], f"{one['validation']['mean']:.3f}", f"{one['seconds']:.0f}") for one in outcome.history]
+    table("validation", ("step", "accuracy@1", "seconds"), rows)
+    say(f"the best, of step {outcome.best_step}, is in {model}")
 
 
 def _job(values: dict[str, Any]) -> Job:

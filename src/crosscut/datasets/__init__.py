@@ -3,7 +3,7 @@
 from crosscut.datasets.beir import is_test, read_beir
 from crosscut.datasets.plain import read_items, read_jsonl, read_queries, read_tsv
 from crosscut.datasets.planted import Planted, planted
-from crosscut.datasets.records import Collection, Item, Judgement, Query
+from crosscut.datasets.records import Collection, Item, ItemList, Items, Judgement, Query
 from crosscut.datasets.wordnet import WORLDS, WordNet
 from crosscut.datasets.zeshel import read_world
 
@@ -11,6 +11,8 @@ __all__ = [
     "WORLDS",
     "Collection",
     "Item",
+    "ItemList",
+    "Items",
     "Judgement",
     "Planted",
     "Query",

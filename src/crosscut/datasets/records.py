@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
+
+import numpy as np
 
 from crosscut.errors import InputError
+from crosscut.types import Handles
 
-TITLE_MARK = "[ENT]"
 MENTION_START = "[START]"
 MENTION_END = "[END]"
 
@@ -21,12 +23,86 @@ class Item(NamedTuple):
     text: str
     metadata: Mapping[str, Any] = {}
 
-    @property
-    def full_text(self) -> str:
-        """Title and text as one string, `title [ENT] text`, the item form of ANNCUR appendix A.1."""
-        if not self.title:
-            return self.text
-        return f"{self.title} {TITLE_MARK} {self.text}" if self.text else self.title
+
+def as_item(item: Item | str) -> Item:
+    """An item; a text alone is an item without a title."""
+    return Item("", "", item) if isinstance(item, str) else item
+
+
+def plain_text(item: Item | str) -> str:
+    """Title, newline, text: what a model is given that knows no other form."""
+    if isinstance(item, str):
+        return item
+    return "\n".join(part for part in (item.title, item.text) if part)
+
+
+@runtime_checkable
+class Items(Protocol):
+    """Items by handle, wherever they lie."""
+
+    def get(self, handles: Handles) -> list[Item]:
+        """The items of these handles, in order."""
+        ...
+
+
+class ItemList(Sequence[Item]):
+    """Items in memory; a handle is a position.
+
+    A list is never changed: `grown` makes a longer one. The two share what they have in common, and `growing` is
+    all of it, for a scorer that is bound once and sees what is added later.
+    """
+
+    def __init__(self, items: Iterable[Item | str] = ()) -> None:
+        self.growing = Growing([as_item(item) for item in items])
+        self._size = len(self.growing.items)
+
+    def grown(self, items: Iterable[Item | str]) -> ItemList:
+        """These items and more behind them."""
+        if len(self.growing.items) != self._size:
+            raise InputError(
+                f"a list of {self._size} items cannot grow: it did before, to {len(self.growing.items)}; "
+                "add to the longer one"
+            )
+        more = [as_item(item) for item in items]
+        made = ItemList.__new__(ItemList)
+        made.growing, made._size = self.growing, self._size + len(more)
+        self.growing.items.extend(more)
+        return made
+
+    def get(self, handles: Handles) -> list[Item]:
+        return self.growing.get(handles, self._size)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.growing.items[: self._size])
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        chosen = range(self._size)[place]
+        return self.growing.items[chosen] if isinstance(chosen, int) else [self.growing.items[j] for j in chosen]
+
+
+class Growing:
+    """Items without a fixed number of them: what an `ItemList` and those that it grew into share."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+
+    def get(self, handles: Handles, size: int | None = None) -> list[Item]:
+        handles, size = np.asarray(handles, np.int64), len(self.items) if size is None else size
+        if handles.size and not (handles.min() >= 0 and handles.max() < size):
+            raise InputError(f"positions {handles.min()} … {handles.max()} do not fit a corpus of {size} items")
+        return [self.items[handle] for handle in handles.tolist()]
+
+
+def items_of(items: Items | Sequence[Item | str]) -> Items:
+    """Items by handle; of a list of items or texts, by position."""
+    return items if isinstance(items, Items) else ItemList(items)
 
 
 class Query(NamedTuple):

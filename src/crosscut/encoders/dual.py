@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item
 from crosscut.encoders.folder import DEFAULT, REMEMBERED_QUERIES, ModelFolder, open_folder
 from crosscut.encoders.states import States, of_one_length
 from crosscut.encoders.tokens import Tokens
@@ -42,11 +43,11 @@ class OnnxDualEncoder:
             vectors[start : start + len(part)] = part
         return vectors
 
-    def encode_items(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Vectors:
+    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Vectors:
         """One vector per item; `progress(n)` is called with the number of items done since the last call."""
-        vectors = np.empty((len(texts), self.dimension), np.float32)
-        for start in range(0, len(texts), 1024):
-            part = texts[start : start + 1024]
+        vectors = np.empty((len(items), self.dimension), np.float32)
+        for start in range(0, len(items), 1024):
+            part = items[start : start + 1024]
             vectors[start : start + len(part)] = self._encode(self.folder.tokenizer.items(part))
             if progress is not None:
                 progress(len(part))

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item, plain_text
 from crosscut.errors import InputError, MissingDependency
 
 Rows = npt.NDArray[np.float32]
@@ -33,9 +34,19 @@ class DualEncoder(Protocol):
         """(q × d)."""
         ...
 
-    def encode_items(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Rows:
-        """(n × d); `progress(m)` is called with the number of items done since the last call."""
+    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
+        """(n × d), of items or texts; `progress(m)` is called with the number of items done since the last call."""
         ...
+
+
+def torch_fingerprint(model: Any) -> str:
+    """SHA-256, shortened, of a model's weights and its length limit: what vectors and scores depend on."""
+    limit = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
+    digest = hashlib.sha256(f"{type(model).__name__} {limit}".encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().float().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 class TorchDualEncoder:
@@ -44,11 +55,7 @@ class TorchDualEncoder:
     def __init__(self, model: Any, *, batch_size: int = 64) -> None:
         self.model = model
         self.batch_size = batch_size
-        digest = hashlib.sha256(f"{type(model).__name__} {getattr(model, 'max_seq_length', None)}".encode())
-        for name, tensor in sorted(model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().float().numpy().tobytes())
-        self.fingerprint = digest.hexdigest()[:16]
+        self.fingerprint = torch_fingerprint(model)
         self.dimension = self._encode(["a"]).shape[1]
 
     @classmethod
@@ -68,10 +75,10 @@ class TorchDualEncoder:
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         return self._encode(texts)
 
-    def encode_items(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Rows:
+    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
         parts = [np.empty((0, self.dimension), np.float32)]
-        for start in range(0, len(texts), 1024):
-            parts.append(self._encode(texts[start : start + 1024]))
+        for start in range(0, len(items), 1024):
+            parts.append(self._encode([plain_text(item) for item in items[start : start + 1024]]))
             if progress is not None:
                 progress(len(parts[-1]))
         return np.concatenate(parts)

@@ -1,22 +1,25 @@
 """Item states at the meeting point: computed once per item, when first asked for, and kept.
 
-The lower layers read an item alone, so their result serves every query. It is kept in float16, tokens of
-all items in one flat array: 2·D bytes a token, 13 kB for a sentence of 17 tokens at D = 384. Past
-`cache_bytes` items are encoded again whenever they are needed; the scores are the same.
+The lower layers read an item alone, so their result serves every query. It is kept in float16: 2·D bytes a token, 13 kB
+for a sentence of 17 tokens at D = 384. Past `cache_bytes` items are encoded again whenever they are needed, and past
+`TOKEN_BYTES` (24 a token) tokenised again; the scores are the same.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Items
 from crosscut.encoders.session import TOKENS_PER_CALL, Session
-from crosscut.encoders.tokens import Tokens
+from crosscut.encoders.tokens import Tokenizer, Tokens
 
 States = npt.NDArray[np.floating]
+TOKEN_BYTES = 256 << 20
 
 
 def of_one_length(texts: Sequence[Tokens], tokens: int = TOKENS_PER_CALL) -> list[list[int]]:
@@ -48,40 +51,51 @@ def encode_alone(lower: Session, texts: Sequence[Tokens]) -> list[States]:
     return states
 
 
-class ItemStates:
-    """The states of a corpus, filled in as they are needed."""
+class ReadItem(NamedTuple):
+    """An item as the lower layers have read it: tokens, and states (length × D)."""
 
-    def __init__(self, lower: Session, tokens: Sequence[Tokens], width: int, cache_bytes: int) -> None:
-        self.lower = lower
-        self.tokens = list(tokens)
-        self.lengths = np.asarray([len(text.ids) for text in tokens], np.int64)  # (n,)
-        self.starts = np.cumsum(self.lengths) - self.lengths
+    tokens: Tokens
+    states: States
+
+
+class Kept(dict[int, Any]):
+    """What fits into so many bytes, first come, first kept."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.full = False
+
+    def keep(self, handle: int, value: Any, size: int) -> None:
+        self.full = self.full or size > self.room
+        if not self.full:
+            self.room -= size
+            self[handle] = value
+
+
+class ItemStates:
+    """Items by handle, read when they are first asked for; states are kept up to `cache_bytes`, tokens for longer."""
+
+    def __init__(self, lower: Session, tokenizer: Tokenizer, items: Items, cache_bytes: int) -> None:
+        self.lower, self.tokenizer, self.items = lower, tokenizer, items
         self.dtype = lower.dtype
-        held = np.cumsum(self.lengths) * width * self.dtype.itemsize <= cache_bytes
-        self.kept = int(held.sum())  # items past this one are never kept
-        self.known = np.zeros(len(self.tokens), np.bool_)
-        rows = int(self.lengths[: self.kept].sum())
-        self.flat: States = np.empty((rows, width), self.dtype)  # pages are touched when written
+        self.tokens, self.states = Kept(TOKEN_BYTES), Kept(cache_bytes)
         self._lock = threading.Lock()
 
-    def fill(self, positions: npt.NDArray[np.int64]) -> dict[int, States]:
-        """Make sure that the kept ones among `positions` are known; return the states of the others."""
+    def read(self, handles: npt.NDArray[np.int64]) -> dict[int, ReadItem]:
+        """The items of these handles, each once, by handle."""
+        wanted = np.unique(handles).tolist()
         with self._lock:
-            missing = np.unique(positions[~self.known[positions]])
-            states = encode_alone(self.lower, [self.tokens[position] for position in missing])
-            passing = {}
-            for position, one in zip(missing.tolist(), states, strict=True):
-                if position < self.kept:
-                    start = self.starts[position]
-                    self.flat[start : start + len(one)] = one
-                    self.known[position] = True
-                else:
-                    passing[position] = one
-        return passing
-
-    def of(self, position: int, passing: dict[int, States]) -> States:
-        """States (length × D) of one item, kept or passing."""
-        if position >= self.kept:
-            return passing[position]
-        start = self.starts[position]
-        return self.flat[start : start + self.lengths[position]]
+            tokens = {handle: self.tokens[handle] for handle in wanted if handle in self.tokens}
+            unread = [handle for handle in wanted if handle not in tokens]
+            if unread:
+                texts = self.items.get(np.asarray(unread, np.int64))
+                tokens.update(zip(unread, self.tokenizer.items(texts), strict=True))
+            states = {handle: self.states[handle] for handle in wanted if handle in self.states}
+            alone = [handle for handle in wanted if handle not in states]
+            states.update(zip(alone, encode_alone(self.lower, [tokens[one] for one in alone]), strict=True))
+            for handle in unread:
+                self.tokens.keep(handle, tokens[handle], sum(part.nbytes for part in tokens[handle]))
+            for handle in alone:  # a copy: no view of a whole call is kept
+                self.states.keep(handle, states[handle].copy(), states[handle].nbytes)
+        return {handle: ReadItem(tokens[handle], states[handle]) for handle in wanted}

@@ -8,9 +8,9 @@ appendix A.1:
     role      4       0       1        0       0                    5      3         2         2
 
 The two [CLS] tokens are the special tokens of the [EMB] head; the mention role stands for [M_s] … [M_e], the title
-role for [ENT]. In texts these are written `[START] … [END]` and `title [ENT] description`. When a pair is scored,
-an item token that also stands in the query, inflected or not, takes another role, and yet another if it stands in the
-mention: what words share is told, not left to be guessed.
+role for [ENT]. In texts these are written `[START] … [END]` and, where an item has no title of its own, `title
+[ENT] description`. When a pair is scored, an item token that also stands in the query, inflected or not, takes another
+role, and yet another if it stands in the mention: what words share is told, not left to be guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK
+from crosscut.datasets.records import MENTION_END, MENTION_START, Item
 from crosscut.encoders.stems import stem_keys
 from crosscut.errors import InputError
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 
+TITLE_MARK = "[ENT]"
 QUERY, MENTION, ITEM, TITLE, QUERY_HEAD, ITEM_HEAD = range(6)
 ROLES = 6
 MATCHED = 4
@@ -96,15 +97,15 @@ class Tokenizer:
         roles[1 + len(left_ids) : 1 + len(left_ids) + len(mention_ids)] = [MENTION] * len(mention_ids)
         return self._tokens(ids, roles)
 
-    def item(self, text: str) -> Tokens:
-        """One item, `title [ENT] description` or plain text, cut at the end."""
-        return self.items([text])[0]
+    def item(self, item: Item | str) -> Tokens:
+        """One item, cut at the end."""
+        return self.items([item])[0]
 
-    def items(self, texts: Sequence[str]) -> list[Tokens]:
+    def items(self, items: Sequence[Item | str]) -> list[Tokens]:
         """Many items at once (the tokenizer works in parallel)."""
-        halves = [text[:LONGEST_TEXT].partition(TITLE_MARK) for text in texts]
-        titles = self._encode([title if mark else "" for title, mark, _ in halves])
-        bodies = self._encode([body if mark else title for title, mark, body in halves])
+        halves = [split_title(item) for item in items]
+        titles = self._encode([title for title, _ in halves])
+        bodies = self._encode([body for _, body in halves])
         room = self.item_tokens - 2
         tokens = []
         for title, body in zip(titles, bodies, strict=True):
@@ -134,6 +135,22 @@ def matched(roles: Ids, keys: Ids, query: Tokens) -> Ids:
     mentioned = np.isin(keys, query.keys[query.roles == MENTION])
     added = np.where(mentioned, MENTIONED, MATCHED * np.isin(keys, query.keys[1:-1]))
     return np.where(text, roles + added, roles)
+
+
+def split_title(item: Item | str) -> tuple[str, str]:
+    """Title and description of an item; a text may have its title inside, `title [ENT] description`."""
+    if not isinstance(item, str):
+        if item.title and item.text:
+            return item.title[:LONGEST_TEXT], item.text[:LONGEST_TEXT]
+        item = item.title or item.text  # a title alone is the text
+    text = item[:LONGEST_TEXT]
+    title, mark, body = text.partition(TITLE_MARK)
+    return (title, body) if mark else ("", text)
+
+
+def marked_text(item: Item) -> str:
+    """An item as one text, `title [ENT] text`, the form of ANNCUR appendix A.1."""
+    return f" {TITLE_MARK} ".join(part for part in (item.title, item.text) if part)
 
 
 def split_mention(text: str) -> tuple[str, str, str]:

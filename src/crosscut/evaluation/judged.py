@@ -6,7 +6,7 @@ queries that a run misses count as zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,10 @@ import numpy as np
 
 from crosscut.errors import InputError, MissingDependency
 from crosscut.index import Index
-from crosscut.index.making import exhaustive
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
-from crosscut.types import Floats
+from crosscut.scores.engines import EngineChoice
+from crosscut.types import Floats, Progress
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
 DEPTH = 100
@@ -41,13 +41,13 @@ class Judged:
 
 
 def truth_of(
-    index: Index, queries: Sequence[str], progress: Callable[[str, int, int], None] | None = None
+    index: Index, queries: Sequence[str], progress: Progress | None = None, *, engine: EngineChoice = "local"
 ) -> tuple[Floats, int]:
     """Scores of queries with every item of the index (q × n; −inf: removed), and the calls they took."""
     state = index._state
     truth = np.full((len(queries), len(state.items)), -np.inf)
     there = np.flatnonzero(state.alive)
-    truth[:, there], calls = exhaustive(state, queries, there, progress)
+    truth[:, there], calls = index._seller(engine, progress).scores(state, queries, there)
     return truth, calls
 
 
@@ -60,7 +60,7 @@ def evaluate(
     budgets: Sequence[int],
     k: Sequence[int] = (10,),
     truth: Floats | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Judged]:
     """Every method at every budget.
 

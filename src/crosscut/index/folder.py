@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
 from crosscut.index.state import State
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.segments import Segments
+from crosscut.scorers.named import check_saved
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.storage import Files, Folder, Kind, Saved
 
@@ -54,7 +55,7 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
 def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) -> tuple[State, list[str]]:
     """What `write_state` wrote; large arrays are memory-mapped."""
     try:
-        items = [Item(**line) for line in saved.lines("items")]
+        items = ItemList(Item(**line) for line in saved.lines("items"))
     except TypeError as error:
         raise saved.damaged("items.jsonl", f"holds something else than items ({error})") from error
     queries = saved.lines("queries")
@@ -73,7 +74,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
     state = State(
         items,
         np.ones(n, np.bool_),
-        scorer=None if scorer is None else Segments(scorer, [item.full_text for item in items]),
+        scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
         bm25=BM25.read(saved, n) if "bm25.json" in saved else None,
         factors=Factors.read(saved, n) if "factors.json" in saved else None,
         cache=cache,
@@ -103,6 +104,7 @@ def same_model(
     load: Callable[[Any], Any],
     path: Path,
     any_fingerprint: bool,
+    trust_remote: bool = False,
 ) -> Any:
     """The scorer or encoder of a saved index, checked against what the index was built with."""
     if saved is None:
@@ -113,6 +115,8 @@ def same_model(
                 f"the index at {str(path)!r} was built with a scorer that has no name: pass it, Index.load(…, scorer=…)"
             )
         return None  # searches go without query vectors, or with the caller's
+    if given is None:
+        check_saved(str(saved["name"]), f"the index at {str(path)!r}", trust_remote)
     model = load(saved["name"] if given is None else given)
     if model.fingerprint != saved["fingerprint"] and not any_fingerprint:
         way = "; pass any_scorer=True to use it all the same" if what == "scorer" else ""

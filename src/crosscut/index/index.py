@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,28 +14,30 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
 from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError
+from crosscut.index.building import Seller, distinct, encoded, factorized
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
-from crosscut.index.items import Filter, Source, as_items, passing
-from crosscut.index.making import distinct, encoded, exhaustive, factorized
+from crosscut.index.items import Filter, Source, as_items
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
-from crosscut.methods import Method, parse
+from crosscut.methods import Method, methods, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.callable import as_bound
+from crosscut.scorers.meter import Halt, ScoreCache
 from crosscut.scorers.named import load_scorer
-from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
+from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.hits import Hits
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Patience, Stop
+from crosscut.searcher import checked_deadline
 from crosscut.storage import Folder, Lock, Saved
 from crosscut.types import Progress
 
@@ -99,6 +102,7 @@ class Index:
         store: str | Path | None = None,
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Index:
         """An index over items.
@@ -127,10 +131,12 @@ class Index:
             store, a build that was stopped goes on where it was.
         dtype
             Of the vectors kept: float16 or float32.
+        engine
+            Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         progress
             Called as `progress(what, done, total)`.
         """
-        items = as_items(source)
+        items = ItemList(as_items(source))
         distinct(items)
         model = load_scorer(scorer)
         dual = None if encoder is None else load_encoder(encoder)
@@ -146,15 +152,14 @@ class Index:
             raise InputError(f"{told} do not go together: give queries for a space that is made of them")
         for query in asked:
             valid_text(query, "a train query")
-        texts = [item.full_text for item in items]
         if store is not None:
-            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts)
+            cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
             items,
             np.ones(len(items), np.bool_),
-            Segments(model, texts),
-            vectors=None if dual is None else encoded(dual, texts, dtype, progress),
-            bm25=BM25(texts) if bm25 else None,
+            as_bound(model.bind(items.growing)),
+            vectors=None if dual is None else encoded(dual, items, dtype, progress),
+            bm25=BM25(items) if bm25 else None,
             cache=cache,
             seed=seed,
         )
@@ -168,10 +173,10 @@ class Index:
             method=method,
         )
         if asked and items and space == "cur":
-            scores, index.build_calls = exhaustive(state, asked, np.arange(len(items)), progress)
+            scores, index.build_calls = index._seller(engine, progress).scores(state, asked, np.arange(len(items)))
             index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
         elif asked and items:
-            factors = factorized(state, dual, asked, per_query, space, progress)
+            factors = factorized(state, dual, asked, per_query, space, index._seller(engine, progress))
             index.build_calls = factors.fitting.calls
             index._state = state.changed(factors=factors)
         else:
@@ -180,6 +185,9 @@ class Index:
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
+        return Seller(self.scorer, self._names["scorer"], engine, progress)
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -217,6 +225,7 @@ class Index:
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
+        halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
 
@@ -239,7 +248,11 @@ class Index:
             Items for round one, from elsewhere.
         trace
             Keep every round's predictions in `hits.trace`, for plots.
+        halts
+            One function a query, asked before every batch of its calls: a reason ends that search.
         """
+        started = time.perf_counter()
+        checked_deadline(deadline)
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
@@ -247,7 +260,7 @@ class Index:
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
-        allow = state.alive if filter is None else state.alive & passing(state.items, filter)
+        allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
         try:
             found = state.searcher(chosen).search_many(
                 queries,
@@ -257,13 +270,14 @@ class Index:
                 first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
                 allow=None if allow.all() else allow,
                 stop=rule,
-                deadline=deadline,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 trace=trace,
+                halts=halts,
             )
         except ScorerError as error:
-            error.hits = [_with_ids(hits, state.items) for hits in error.hits]
+            error.hits = [_with_items(hits, state.items) for hits in error.hits]
             raise
-        return [_with_ids(hits, state.items) for hits in found]
+        return [_with_items(hits, state.items) for hits in found]
 
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         """The encoder's query vectors, if the items have such vectors too."""
@@ -282,6 +296,12 @@ class Index:
             )
         return TargetRecall(self.recall_model, target)
 
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods that this index can be searched with."""
+        parts = self._state.parts
+        return [name for name, method in methods().items() if method().missing(parts) is None]
+
     def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
         """The calls that `tune` would make at most: none for anchor queries, every item for any other."""
         asked = (
@@ -297,6 +317,7 @@ class Index:
         *,
         methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
+        engine: EngineChoice = "local",
         progress: Progress | None = None,
     ) -> Tuning:
         """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
@@ -310,6 +331,8 @@ class Index:
             What is tried; None: every method that can work on this index.
         max_calls
             Refuse to spend more than this.
+        engine
+            Where they are scored: `"local"`, `"ray"`, or an engine.
         """
         state = self._state
         anchors = None if state.anchors is None else self.anchor_queries
@@ -327,7 +350,7 @@ class Index:
         else:
             truth = np.full((len(asked), len(state.items)), -np.inf, np.float32)
             there = np.flatnonzero(state.alive)
-            truth[:, there], spent = exhaustive(state, asked, there, progress)
+            truth[:, there], spent = self._seller(engine, progress).scores(state, asked, there)
         vectors = self._vectors(asked)
 
         def folds(count: int) -> list[Fold]:
@@ -355,7 +378,7 @@ class Index:
     def preload(self) -> None:
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
         if self._state.scorer is not None:
-            self._state.scorer.preload()
+            self._state.scorer.preload(np.flatnonzero(self._state.alive))
 
     # -- items ---------------------------------------------------------------------------------------------------
 
@@ -392,10 +415,9 @@ class Index:
             if items:
                 if self.encoder is None and state.vectors is not None:
                     raise InputError("this index has vectors and no encoder: load it with encoder=… to add items")
-                texts = [item.full_text for item in items]
                 vectors = None
                 if self.encoder is not None and state.vectors is not None:
-                    vectors = encoded(self.encoder, texts, state.vectors.dtype, progress)
+                    vectors = encoded(self.encoder, items, state.vectors.dtype, progress)
                 self._state = state.extended(items, vectors)
             return len(items)
 
@@ -426,14 +448,14 @@ class Index:
         """
         with self._writing:
             chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
-            texts = [self[id].full_text for id in chosen]
+            items = [self[id] for id in chosen]
             count = self.remove(chosen)
             self.compact()
             if isinstance(self._state.cache, StoreCache):
-                self._state.cache.store.forget(texts)
+                self._state.cache.store.forget(items)
             return count
 
-    def complete(self, *, progress: Progress | None = None) -> int:
+    def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
         """Score the anchor queries with items that were added since; returns the calls that took."""
         with self._writing:
             state = self._state
@@ -444,7 +466,7 @@ class Index:
             calls = 0
             if len(missing):
                 anchors = np.array(state.anchors)
-                anchors[:, missing], calls = exhaustive(state, self.anchor_queries, missing, progress)
+                anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
                 self._state = state.changed(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
@@ -496,6 +518,7 @@ class Index:
         scorer: Any = None,
         encoder: Any = None,
         any_scorer: bool = False,
+        trust_remote: bool = False,
         cache: ScoreCache | None = None,
         store: str | Path | None = None,
         verify: bool = True,
@@ -509,6 +532,9 @@ class Index:
             was built with: fingerprints are compared.
         any_scorer
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        trust_remote
+            Let the folder name the address of its scorer, to which queries and items are sent. Without it, an index
+            that was built with an address wants to be told it again (`scorer`).
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify
@@ -517,7 +543,7 @@ class Index:
         folder = Folder(path, KIND)
 
         def read(saved: Saved) -> Index:
-            return cls._read(saved, Path(path), scorer, encoder, any_scorer, cache, store)
+            return cls._read(saved, Path(path), scorer, encoder, any_scorer, trust_remote, cache, store)
 
         index = folder.load(read, verify=verify)
         index._folder = folder
@@ -531,16 +557,16 @@ class Index:
         scorer: Any,
         encoder: Any,
         any_scorer: bool,
+        trust_remote: bool,
         cache: ScoreCache | None,
         store: str | Path | None,
     ) -> Index:
         manifest = saved.facts
-        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer)
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
         state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:
-            texts = [item.full_text for item in state.items]
-            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(texts))
+            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
             state,
             scorer=model,
@@ -605,5 +631,6 @@ def _texts(queries: Sequence[str]) -> list[str]:
     return list(queries)
 
 
-def _with_ids(hits: Hits, items: list[Item]) -> Hits:
-    return replace(hits, items=tuple(replace(hit, id=items[hit.position].id) for hit in hits))
+def _with_items(hits: Hits, items: ItemList) -> Hits:
+    found = [(hit, items[hit.position]) for hit in hits]
+    return replace(hits, items=tuple(replace(hit, id=item.id, text=item.text, item=item) for hit, item in found))

@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
+from crosscut.index.items import Columns
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
-from crosscut.scorers.base import Scorer
+from crosscut.scorers.base import BoundScorer, Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.segments import Segments
 from crosscut.scores.cache import StoreCache
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
@@ -44,26 +45,13 @@ WAYS = {
 """How somebody with an index provides the parts of a method."""
 
 
-class Texts(Sequence[str]):
-    """Full texts of items, made when asked for."""
-
-    def __init__(self, items: list[Item]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, position: Any) -> Any:
-        return self.items[position].full_text
-
-
 @dataclass(frozen=True, eq=False)
 class State:
     """Items and everything that is kept about them, position by position."""
 
-    items: list[Item]
+    items: ItemList
     alive: npt.NDArray[np.bool_]  # (n) False: removed
-    scorer: Segments | None  # None: nothing can be scored yet
+    scorer: BoundScorer | None  # bound to items.growing; None: nothing can be scored yet
     vectors: npt.NDArray[Any] | None = None  # (n × d)
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     home: npt.NDArray[np.int64] | None = None  # (n) the list of each
@@ -91,6 +79,11 @@ class State:
     def given(self, ids: Sequence[str] | None) -> list[int] | None:
         """Positions of items that a caller names for round one."""
         return None if ids is None else [self.place(id) for id in ids]
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The items' metadata, for filters."""
+        return Columns(self.items)
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | None:
@@ -123,7 +116,6 @@ class State:
     def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
         self.unread.check()
-        texts = [item.full_text for item in items]
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
             parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
@@ -138,13 +130,12 @@ class State:
             parts["factors"] = self.factors.extended(vectors)
         if isinstance(self.cache, StoreCache):
             self.cache.flush()
-            parts["cache"] = self.cache.store.cache([*(item.full_text for item in self.items), *texts])
+            parts["cache"] = self.cache.store.cache([*self.items, *items])
         return self.changed(
-            items=self.items + items,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
-            scorer=None if self.scorer is None else self.scorer.extended(texts),
-            bm25=None if self.bm25 is None else self.bm25.extended(texts),
+            bm25=None if self.bm25 is None else self.bm25.extended(items),
             **parts,
+            items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
 
     @cached_property
@@ -177,16 +168,15 @@ class State:
             return self
         self.unread.check()
         there = np.flatnonzero(self.alive)
-        items = [self.items[position] for position in there.tolist()]
-        texts = [item.full_text for item in items]
+        items = ItemList(self.items.get(there))
         cache = self.cache
         if isinstance(cache, StoreCache):
             cache.flush()
-            cache = cache.store.cache(texts)
+            cache = cache.store.cache(items)
         return self.changed(
             items=items,
             alive=np.ones(len(items), np.bool_),
-            scorer=None if scorer is None else Segments(scorer, texts),
+            scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
             vectors=None if self.vectors is None else self.vectors[there],
             home=None if self.home is None else self.home[there],
             anchors=None if self.anchors is None else self.anchors[:, there],
@@ -204,9 +194,7 @@ class State:
         with self._lock:
             known = self._searchers.pop(method, None)
             if known is None:
-                known = Searcher(
-                    self.scorer, method=method, texts=Texts(self.items), cache=self.cache, parts=self.parts
-                )
+                known = Searcher(self.scorer, method=method, cache=self.cache, parts=self.parts)
             self._searchers[method] = known  # the latest stands last
             if len(self._searchers) > SEARCHERS:
                 self._searchers.pop(next(iter(self._searchers)))

@@ -1,4 +1,4 @@
-"""BM25 over item texts (Robertson and Zaragoza 2009, with Lucene's idf): stemmed, without stop words.
+"""BM25 over titles and texts of items (Robertson and Zaragoza 2009, with Lucene's idf): stemmed, without stop words.
 
     score(q, i) = Σ_{t ∈ q}  idf(t) · tf / (tf + k₁ (1 − b + b · |i| / mean |i|))
     idf(t)      = ln(1 + (n − df(t) + ½) / (df(t) + ½))
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK
+from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
+from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.storage import Files, Saved
 from crosscut.types import Mask, Positions
 
@@ -24,48 +25,18 @@ Scores = npt.NDArray[np.float32]
 
 WORD = re.compile(r"\w\w+")
 STOP_WORDS = frozenset(  # Lucene's
-    {
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "for",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "such",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "to",
-        "was",
-        "will",
-        "with",
-    }
+    re.findall(
+        r"\w+",
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with",
+    )
 )
 
 
 class BM25:
-    """A retriever that knows its texts; items are positions 0 … n − 1."""
+    """A retriever that knows its items, which are positions 0 … n − 1."""
 
-    def __init__(self, texts: Sequence[str] = (), *, k1: float = 1.2, b: float = 0.75) -> None:
+    def __init__(self, items: Sequence[Item | str] = (), *, k1: float = 1.2, b: float = 0.75) -> None:
         from Stemmer import Stemmer
 
         self.k1, self.b = k1, b
@@ -74,17 +45,17 @@ class BM25:
         self._counts = sparse.csr_matrix(np.zeros((0, 0), np.float32))  # (n × terms)
         self._alive: Mask = np.ones(0, np.bool_)  # (n) False: an item that counts no more
         self._weights: sparse.csc_matrix | None = None
-        self._add(texts)
+        self._add(items)
 
     @property
     def n(self) -> int:
         return int(self._counts.shape[0])
 
-    def extended(self, texts: Sequence[str]) -> BM25:
+    def extended(self, items: Sequence[Item | str]) -> BM25:
         """A retriever of these items and more, at the end; this one stays as it is."""
         made = BM25(k1=self.k1, b=self.b)
         made._terms, made._counts, made._alive = dict(self._terms), self._counts, self._alive
-        made._add(texts)
+        made._add(items)
         return made
 
     def among(self, alive: Mask) -> BM25:
@@ -103,19 +74,20 @@ class BM25:
         made._counts, made._alive = counts[:, used].tocsr(), self._alive[positions]
         return made
 
-    def _add(self, texts: Sequence[str]) -> None:
+    def _add(self, items: Sequence[Item | str]) -> None:
         columns: list[int] = []
         starts = [0]
-        for text in texts:
-            columns += [self._terms.setdefault(stem, len(self._terms)) for stem in self._stems(_plain(text))]
+        for item in items:
+            stems = self._stems(_unmarked(plain_text(item)))
+            columns += [self._terms.setdefault(stem, len(self._terms)) for stem in stems]
             starts.append(len(columns))
-        shape = (len(texts), len(self._terms))
+        shape = (len(items), len(self._terms))
         new = sparse.csr_matrix((np.ones(len(columns), np.float32), columns, starts), shape=shape)
         new.sum_duplicates()
         old = self._counts
         widened = sparse.csr_matrix((old.data, old.indices, old.indptr), shape=(old.shape[0], len(self._terms)))
         self._counts = sparse.vstack([widened, new], format="csr")
-        self._alive = np.append(self._alive, np.ones(len(texts), np.bool_))
+        self._alive = np.append(self._alive, np.ones(len(items), np.bool_))
         self._weights = None
 
     def scores(self, query: str) -> Scores:
@@ -125,7 +97,7 @@ class BM25:
         out = np.zeros(self.n, np.float32)
         start, end = query.find(MENTION_START), query.find(MENTION_END)
         mention = query[start + len(MENTION_START) : end] if 0 <= start < end else ""
-        for stem in self._stems(f"{_plain(query)} {mention}"):
+        for stem in self._stems(f"{_unmarked(query)} {mention}"):
             term = self._terms.get(stem)
             if term is not None:
                 part = slice(self._weights.indptr[term], self._weights.indptr[term + 1])
@@ -178,7 +150,7 @@ class BM25:
         return made
 
 
-def _plain(text: str) -> str:
+def _unmarked(text: str) -> str:
     """A text without its marks."""
     for mark in (MENTION_START, MENTION_END, TITLE_MARK):
         text = text.replace(mark, " ")

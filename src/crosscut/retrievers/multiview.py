@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.flat import masked
-from crosscut.datasets.records import TITLE_MARK
+from crosscut.datasets.records import Item, as_item
 from crosscut.errors import InputError
 from crosscut.linalg.products import product
 from crosscut.linalg.top import ranked
@@ -31,9 +31,9 @@ BATCH = 1 << 24  # view scores held at a time: 64 MiB of float32
 
 
 class Encoder(Protocol):
-    """What turns texts into vectors: `OnnxDualEncoder`, for one."""
+    """What turns items into vectors: `OnnxDualEncoder`, for one."""
 
-    def encode_items(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
+    def encode_items(self, items: Sequence[Item | str]) -> npt.NDArray[np.float32]: ...
 
 
 def sentences(text: str) -> list[str]:
@@ -55,13 +55,11 @@ def windows(size: int = 48, step: int = 32) -> Callable[[str], list[str]]:
     return split
 
 
-def views(text: str, split: Callable[[str], list[str]], *, most: int = 15) -> list[str]:
+def views(item: Item | str, split: Callable[[str], list[str]], *, most: int = 15) -> list[Item]:
     """The whole item and, if there are several, its parts, each under its title: `most` in all."""
-    title, mark, body = text.rpartition(f" {TITLE_MARK} ")
-    parts = split(body)
-    if len(parts) < 2:
-        return [text]
-    return [text, *(f"{title}{mark}{part}" for part in parts)][:most]
+    whole = as_item(item)
+    parts = split(whole.text)
+    return [whole, *(whole._replace(text=part) for part in parts if len(parts) > 1)][:most]
 
 
 class MultiView(FirstStage):
@@ -90,15 +88,15 @@ class MultiView(FirstStage):
     def encode(
         cls,
         encoder: Encoder,
-        texts: Sequence[str],
+        items: Sequence[Item | str],
         *,
         split: Callable[[str], list[str]] = sentences,
         most: int = 15,
     ) -> MultiView:
-        """Items as texts (`title [ENT] text`), cut into views and encoded."""
+        """Items, cut into views and encoded."""
         if most < 1:
             raise InputError(f"an item has at least 1 view; got most={most}")
-        made = [views(text, split, most=most) for text in texts]
+        made = [views(item, split, most=most) for item in items]
         return cls(encoder.encode_items([view for parts in made for view in parts]), [len(parts) for parts in made])
 
     @property

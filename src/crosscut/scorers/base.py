@@ -2,51 +2,106 @@
 
 A *scorer* f(query, item) is costly and a black box. It comes in two forms:
 
-- **unbound**: `score(query, items)` takes texts. `bind(items)` fixes the corpus (and may tokenise it once);
-- **bound**: `score(query, positions)` takes positions in that corpus, `score_many([(query, positions), …])`
-  a batch of such requests. Searches speak to the bound form only.
+- **unbound**: `score(query, items)` takes items or texts. `bind(items)` fixes where items come from;
+- **bound**: `score(query, handles)` takes handles (positions, in memory), `score_many([(query, handles), …])` a batch
+  of such requests. Searches speak to the bound form only. What it prepares of an item (tokens, states) it prepares
+  when the item is first scored, so that binding is free and items may be added later.
 
 Scores are raw: any real number, higher is better. A fingerprint names what the scores depend on, so that
-stored scores are never reused for another model.
+stored scores are never reused for another model. An item is formatted by the scorer: as title, newline, text
+(`plain_text`) by all that have no form of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from crosscut.types import Floats, Positions
+import numpy as np
 
-Request: TypeAlias = tuple[Any, Positions]
-"""One query and the positions of the items to score it with."""
+from crosscut.datasets.records import Item, ItemList, Items
+from crosscut.errors import ScorerError
+from crosscut.types import Floats, Handles, Mask
+
+Request: TypeAlias = tuple[Any, Handles]
+"""One query and the handles of the items to score it with."""
 
 
-@runtime_checkable
-class BoundScorer(Protocol):
-    """A scorer that knows its corpus: items are positions 0 … n − 1."""
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What came of one request of m items: the scores, what was paid for, and what went wrong."""
 
-    def score(self, query: Any, positions: Positions) -> Floats:
-        """The scores of one query with the items at `positions`, in that order."""
-        ...
+    scores: Floats  # (m) NaN where there is none
+    paid: Mask  # (m) True where the pair was handed to the model: a call, whether it succeeded or not
+    error: ScorerError | None = None
 
-    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        """The scores of every request, in order; what a model would run as one batch."""
-        ...
+    @classmethod
+    def of(cls, scores: Floats) -> Answer:
+        """All that was asked for."""
+        return cls(scores, np.ones(len(scores), np.bool_))
+
+    @classmethod
+    def nothing(cls, size: int, error: ScorerError | None = None, *, paid: bool = False) -> Answer:
+        """No score of `size` items: they were not handed to the model, or it failed on them (`paid`)."""
+        return cls(np.full(size, np.nan), np.full(size, paid), error)
+
+
+class BoundScorer(ABC):
+    """A scorer that knows where its items are. What a class does not say of itself stands here."""
+
+    n_items: int | None = None
+    """The size of the corpus, where it is fixed."""
+    pairs_at_once: int = 32
+    """Pairs that it likes to be handed at a time, when a search has a deadline."""
+
+    knows: bool = False
+    """Whether part of every score is known without a call: f = known + costly, and `known` tells it."""
+
+    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+        """What is known without a call, of these items or of every one (n)."""
+        raise NotImplementedError(f"{type(self).__name__} knows nothing without a call")
+
+    @abstractmethod
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+        """An answer to every request, in order; what a model would run as one batch."""
+
+    def score(self, query: Any, handles: Handles) -> Floats:
+        """The scores of one query with these items, in order."""
+        (answer,) = self.score_many([(query, np.asarray(handles, np.int64))])
+        if answer.error is not None:
+            raise answer.error
+        return answer.scores
+
+    def within(self, seconds: float) -> BoundScorer:
+        """The same for the next `seconds`, if it keeps time itself."""
+        return self
+
+    def preload(self, handles: Handles) -> None:
+        """Prepare items now, where it would do so when they are first scored."""
+        return
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A scorer of texts."""
+    """A scorer of items."""
 
     @property
     def fingerprint(self) -> str:
         """A short name that changes whenever the scores may change."""
         ...
 
-    def score(self, query: str, items: Sequence[str]) -> Floats:
-        """The scores of one query with each item text, in order."""
+    def score(self, query: str, items: Sequence[Item | str]) -> Floats:
+        """The scores of one query with each item, in order; a text is an item without a title."""
+        bound: BoundScorer = self.bind(ItemList(items))
+        return bound.score(query, np.arange(len(items)))
+
+    def bind(self, items: Items) -> Any:
+        """This scorer over items that it asks for by handle: a `BoundScorer`, or what `as_bound` makes one of."""
         ...
 
-    def bind(self, items: Sequence[str]) -> BoundScorer:
-        """This scorer over a fixed corpus, addressed by position."""
-        ...
+
+def count_of(items: Items) -> int | None:
+    """How many there are, if that is known."""
+    return len(items) if isinstance(items, Sized) else None

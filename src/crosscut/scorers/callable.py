@@ -1,4 +1,4 @@
-"""Any Python callable as a scorer, sync or async."""
+"""What a user has as a scorer: any Python callable, sync or async, or an object that scores batches."""
 
 from __future__ import annotations
 
@@ -6,52 +6,67 @@ import asyncio
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
-from crosscut.errors import InputError
-from crosscut.scorers.base import BoundScorer, Request
+from crosscut.datasets.records import Item, Items, items_of, plain_text
+from crosscut.errors import InputError, ScoreCountError
+from crosscut.scorers.answers import checked
+from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.threads import run_async
-from crosscut.types import Floats, Positions
+from crosscut.types import Handles
 
 
-class CallableScorer:
-    """A bound scorer made of `fn(query, positions) -> scores`.
+class ScoresMany(Protocol):
+    """A bound scorer of one's own: numbers for every request, in any form that numpy reads."""
+
+    def score_many(self, requests: Sequence[Request]) -> Sequence[Any]: ...
+
+
+AnyBound: TypeAlias = BoundScorer | ScoresMany | Callable[[Any, Handles], Any]
+"""What `as_bound` takes."""
+
+
+class CallableScorer(BoundScorer):
+    """A bound scorer made of `fn(query, handles) -> scores`, or with `items` of `fn(query, texts) -> scores`.
 
     `fn` may be a plain function, an `async def`, or anything that returns an awaitable; the requests of one
-    round of an async scorer run concurrently.
+    round of an async scorer run concurrently. After a request that failed the others are not made.
     """
 
-    def __init__(self, fn: Callable[[Any, Positions], Any]) -> None:
+    items: Items | None = None
+
+    def __init__(self, fn: Callable[[Any, Any], Any], items: Items | None = None) -> None:
         if not callable(fn):
             raise InputError(f"a scorer must be callable as f(query, positions), and {fn!r} is not")
         self.fn = fn
+        self.items = items
+        self.n_items = None if items is None else count_of(items)
 
-    def score(self, query: Any, positions: Positions) -> Floats:
-        return _as_floats(_resolve(self.fn(query, positions)))
+    def _ask(self, query: Any, given: Any) -> Any:
+        return self.fn(query, given)
 
-    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        """The scores of every request.
-
-        What fails does so in its place: an exception stands where its scores would, None where a request was not
-        made because an earlier one failed. The meter tells them apart, and keeps what was paid for.
-        """
-        answers: list[Any] = []
-        for query, positions in requests:
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+        given: list[Any] = []
+        for query, handles in requests:
             try:
-                answers.append(self.fn(query, positions))
+                texts = handles if self.items is None else [plain_text(item) for item in self.items.get(handles)]
             except Exception as error:
-                answers.append(error)
+                failed = checked(error, query, handles)
+                given.append(Answer.nothing(len(handles), failed.error))
                 break
-        if any(inspect.isawaitable(answer) for answer in answers):
-            answers = run_async(_gather(answers))
-        answers += [None] * (len(requests) - len(answers))
-        return [_converted(answer) for answer in answers]
+            try:
+                given.append(self._ask(query, texts))
+            except Exception as error:
+                given.append(error)
+                break
+        if any(inspect.isawaitable(one) for one in given):
+            given = run_async(_gather(given))
+        answers = [checked(one, *request) for one, request in zip(given, requests, strict=False)]
+        return answers + [Answer.nothing(len(handles)) for _, handles in requests[len(given) :]]
 
 
-class TextScorer:
-    """An unbound scorer made of `fn(query, texts) -> scores`, sync or async.
+class TextScorer(Scorer):
+    """An unbound scorer made of `fn(query, texts) -> scores`, sync or async; a text is title, newline, text of an item.
 
     `fingerprint` names what the scores depend on; by default the function's own name, which is right as long
     as the function does not change behind it.
@@ -66,22 +81,38 @@ class TextScorer:
     def fingerprint(self) -> str:
         return self._fingerprint
 
-    def score(self, query: str, items: Sequence[str]) -> Floats:
-        return _as_floats(_resolve(self.fn(query, items)))
-
-    def bind(self, items: Sequence[str]) -> BoundScorer:
-        texts = list(items)
-
-        def score_positions(query: Any, positions: Positions) -> Any:
-            return self.fn(query, [texts[position] for position in positions])
-
-        return CallableScorer(score_positions)
+    def bind(self, items: Items | Sequence[Item | str]) -> BoundScorer:
+        return CallableScorer(self.fn, items_of(items))
 
 
-def as_bound(scorer: BoundScorer | Callable[[Any, Positions], Any]) -> BoundScorer:
+class UserScorer(BoundScorer):
+    """A user's own object with `score_many`: what it lacks is supplied, what it answers is checked."""
+
+    def __init__(self, scorer: Any) -> None:
+        self.scorer = scorer
+        self.n_items = getattr(scorer, "n_items", None)
+        self.pairs_at_once = int(getattr(scorer, "pairs_at_once", BoundScorer.pairs_at_once))
+
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+        given = list(self.scorer.score_many(requests))
+        if len(given) != len(requests):
+            raise ScoreCountError(f"the scorer answered {len(given)} of {len(requests)} queries in a batch")
+        return [checked(one, *request) for one, request in zip(given, requests, strict=True)]
+
+    def within(self, seconds: float) -> BoundScorer:
+        return as_bound(self.scorer.within(seconds)) if hasattr(self.scorer, "within") else self
+
+    def preload(self, handles: Handles) -> None:
+        if hasattr(self.scorer, "preload"):
+            self.scorer.preload(handles)
+
+
+def as_bound(scorer: AnyBound) -> BoundScorer:
     """A bound scorer from what the user brought: an object with `score_many`, or a callable."""
     if isinstance(scorer, BoundScorer):
         return scorer
+    if hasattr(scorer, "score_many"):
+        return UserScorer(scorer)
     if hasattr(scorer, "bind"):
         raise InputError(
             f"{type(scorer).__name__} scores texts and has not been bound to a corpus: pass scorer.bind(items)"
@@ -89,33 +120,8 @@ def as_bound(scorer: BoundScorer | Callable[[Any, Positions], Any]) -> BoundScor
     return CallableScorer(scorer)
 
 
-def _as_floats(answer: Any) -> Floats:
-    """What a scorer returned as a flat float64 array: a list, an array, a tensor, one number."""
-    if hasattr(answer, "detach"):
-        answer = answer.detach().cpu().numpy()
-    return np.asarray(answer, dtype=np.float64).reshape(-1)
+async def _gather(given: Sequence[Any]) -> list[Any]:
+    async def value(one: Any) -> Any:
+        return await one if inspect.isawaitable(one) else one
 
-
-def _converted(answer: Any) -> Any:
-    if answer is None or isinstance(answer, Exception):
-        return answer
-    try:
-        return _as_floats(answer)
-    except (TypeError, ValueError) as error:
-        return error
-
-
-async def _gather(answers: Sequence[Any]) -> list[Any]:
-    async def value(answer: Any) -> Any:
-        return await answer if inspect.isawaitable(answer) else answer
-
-    return list(await asyncio.gather(*(value(answer) for answer in answers), return_exceptions=True))
-
-
-def _resolve(answer: Any) -> Any:
-    if not inspect.isawaitable(answer):
-        return answer
-    (result,) = run_async(_gather([answer]))
-    if isinstance(result, Exception):
-        raise result
-    return result
+    return list(await asyncio.gather(*(value(one) for one in given), return_exceptions=True))

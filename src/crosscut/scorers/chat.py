@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from crosscut.errors import InputError, ScorerAnswerError
+from crosscut.errors import InputError, ScorerAnswerError, ScorerError
 from crosscut.scorers.remote import RemoteScorer
-from crosscut.scorers.transport import Transport
+from crosscut.scorers.transport import Sending, Transport
 from crosscut.types import Floats
 
 PATH = "/chat/completions"
@@ -67,7 +67,7 @@ class ChatJudge(RemoteScorer):
         key_env: str | None = AUTO,
         options: Mapping[str, Any] | None = None,
         concurrency: int = 8,
-        **transport: Any,
+        **transport: Unpack[Sending],
     ) -> None:
         missing = [name for name in ("{query}", "{item}") if name not in prompt]
         if missing:
@@ -100,7 +100,11 @@ class ChatJudge(RemoteScorer):
             return score
         said = str(_content(first) or "")[:2000]
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": REMINDER}]
-        second = await self._answer(messages, end)
+        try:
+            second = await self._answer(messages, end)
+        except ScorerError as error:
+            error.paid = True  # the pair was judged once
+            raise
         score = self._rating(second)
         if score is None:
             raise ScorerAnswerError(

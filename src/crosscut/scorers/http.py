@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import numpy as np
 
 from crosscut.errors import InputError, ScoreCountError, ScorerAnswerError, ScoreValueError
 from crosscut.scorers.remote import RemoteScorer
-from crosscut.scorers.transport import Transport
+from crosscut.scorers.transport import Sending, Transport
 from crosscut.types import Floats
 
 if TYPE_CHECKING:
@@ -42,46 +42,20 @@ class Shape:
     results: str | None  # the field of the results; None: the answer is the list
     score: str
     batch_size: int
-    count: str | None = None  # the field of the number of results wanted: all
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    count: str | None  # the field of the number of results wanted: all
+    extra: Mapping[str, Any]
     host: str | None = None  # of the service itself, and the variable where its users keep the key
     key_env: str | None = None
 
 
+BARE = {"return_documents": False}
+RAW = {"raw_scores": True, "truncate": True}
+SCORE = "relevance_score"
 SHAPES = {
-    "cohere": Shape(
-        "/v2/rerank",
-        "documents",
-        "results",
-        "relevance_score",
-        100,
-        count="top_n",
-        host="api.cohere.com",
-        key_env="COHERE_API_KEY",
-    ),
-    "jina": Shape(
-        "/v1/rerank",
-        "documents",
-        "results",
-        "relevance_score",
-        64,
-        count="top_n",
-        extra={"return_documents": False},
-        host="api.jina.ai",
-        key_env="JINA_API_KEY",
-    ),
-    "voyage": Shape(
-        "/v1/rerank",
-        "documents",
-        "data",
-        "relevance_score",
-        100,
-        count="top_k",
-        extra={"return_documents": False},
-        host="api.voyageai.com",
-        key_env="VOYAGE_API_KEY",
-    ),
-    "tei": Shape("/rerank", "texts", None, "score", 32, extra={"raw_scores": True, "truncate": True}),
+    "cohere": Shape("/v2/rerank", "documents", "results", SCORE, 100, "top_n", {}, "api.cohere.com", "COHERE_API_KEY"),
+    "jina": Shape("/v1/rerank", "documents", "results", SCORE, 64, "top_n", BARE, "api.jina.ai", "JINA_API_KEY"),
+    "voyage": Shape("/v1/rerank", "documents", "data", SCORE, 100, "top_k", BARE, "api.voyageai.com", "VOYAGE_API_KEY"),
+    "tei": Shape("/rerank", "texts", None, "score", 32, None, RAW),
 }
 
 
@@ -125,7 +99,7 @@ class RerankEndpoint(RemoteScorer):
         options: Mapping[str, Any] | None = None,
         batch_size: int | None = None,
         concurrency: int = 4,
-        **transport: Any,
+        **transport: Unpack[Sending],
     ) -> None:
         if shape not in SHAPES:
             raise InputError(f"a rerank endpoint has the shape {', '.join(SHAPES)}; got {shape!r}")
@@ -208,7 +182,7 @@ class RerankEndpoint(RemoteScorer):
         return np.asarray(np.log(clipped / (1 - clipped)), np.float64)
 
 
-def from_url(url: str, **settings: Any) -> RerankEndpoint | ChatJudge:
+def from_url(url: str) -> RerankEndpoint | ChatJudge:
     """The scorer at an address.
 
     A prefix names the shape: `cohere+https://…`, `jina+…`, `voyage+…`, `tei+http://…`, `chat+http://…`; without one the
@@ -223,7 +197,7 @@ def from_url(url: str, **settings: Any) -> RerankEndpoint | ChatJudge:
         names = ", ".join(f"{name}+" for name in (*SHAPES, "chat"))
         told = f"{named}+ is none of the known" if named else f"{parts.hostname}{parts.path} does not tell its shape"
         raise InputError(f"{told}: put one of {names} before the address")
-    given: dict[str, Any] = {**_settings(parts.fragment), **settings}
+    given = _settings(parts.fragment)
     path = parts.path.rstrip("/")
     if shape == "chat":
         from crosscut.scorers.chat import PATH, ChatJudge

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.scorers.base import Request
-from crosscut.types import Floats, Positions
+from crosscut.scorers.callable import CallableScorer
+from crosscut.types import Floats, Handles
 
 
-class MatrixScorer:
+class MatrixScorer(CallableScorer):
     """f(q, i) = M[q, i]: a bound scorer whose query is a row number.
 
     Parameters
@@ -27,16 +26,10 @@ class MatrixScorer:
         if array.ndim != 2:
             raise InputError(f"a score matrix has two dimensions (queries × items); this one has shape {array.shape}")
         self.matrix = array
+        self.n_items = int(array.shape[1])
 
-    @property
-    def n_items(self) -> int:
-        return int(self.matrix.shape[1])
-
-    def score(self, query: Any, positions: Positions) -> Floats:
+    def _ask(self, query: Any, given: Handles) -> Floats:
         row = int(query)
         if not 0 <= row < len(self.matrix):
             raise InputError(f"query {row} is not a row of this matrix, which has {len(self.matrix)} rows")
-        return np.asarray(self.matrix[row, positions], dtype=np.float64)
-
-    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        return [self.score(query, positions) for query, positions in requests]
+        return np.asarray(self.matrix[row, given], dtype=np.float64)

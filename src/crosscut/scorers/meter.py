@@ -7,22 +7,21 @@ written to the query's `Account` at once, so that a scorer that fails later lose
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from crosscut.errors import (
-    BudgetError,
-    ScoreCountError,
-    ScorerError,
-    ScorerTimeout,
-    ScoreValueError,
-)
-from crosscut.scorers.base import BoundScorer, Request
+from crosscut.errors import BudgetError, ScoreCountError, ScorerError, ScorerTimeout
+from crosscut.scorers.answers import checked
+from crosscut.scorers.base import Answer, Request
+from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.threads import in_thread
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
+
+Halt: TypeAlias = Callable[[], str | None]
+"""Why one query must stop now ("cancelled", say), or None; asked from the thread that searches."""
 
 
 class ScoreCache(Protocol):
@@ -57,7 +56,10 @@ class MemoryCache:
 
 @dataclass(slots=True)
 class Account:
-    """What one query has bought: positions and exact scores, in the order of buying."""
+    """What one query has bought: positions and exact scores, in the order of buying.
+
+    `halt` is asked before every batch of calls: once it gives a reason, nothing more is bought on this account.
+    """
 
     query: Any
     budget: int
@@ -66,6 +68,12 @@ class Account:
     positions: Positions = field(default_factory=lambda: NO_HANDLES)
     scores: Floats = field(default_factory=lambda: NO_SCORES)
     held: set[int] = field(default_factory=set)
+    halt: Halt | None = None
+
+    @property
+    def halted(self) -> str | None:
+        """Why nothing more is bought on this account, if so."""
+        return None if self.halt is None else self.halt()
 
     @property
     def left(self) -> int:
@@ -83,28 +91,28 @@ class Meter:
     Parameters
     ----------
     scorer
-        The bound scorer.
+        The bound scorer, or what `as_bound` makes one of. The handles it is given are a copy that it cannot change.
     cache
         Known scores; a pair found there is free.
     deadline
         Seconds from now at which no further batch is handed out, for all queries of the search. With a deadline, calls
-        go out in batches of `batch_size` pairs from a helper thread; a batch that has not come back after twice the
-        deadline (and one second at least) raises `ScorerTimeout`. A scorer with `within(seconds)` is told how long it
-        has, and `pairs_at_once` says what it can take at a time.
+        go out in batches of `batch_size` pairs, of twice as many after a round of quick ones, from a helper thread; a
+        batch that has not come back after twice the deadline (and one second at least) raises `ScorerTimeout`. A scorer
+        that keeps time is told how long it has (`within`), and `pairs_at_once` says what it can take at a time.
     """
 
     def __init__(
         self,
-        scorer: BoundScorer,
+        scorer: AnyBound,
         *,
         cache: ScoreCache | None = None,
         deadline: float | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.scorer = scorer
+        self.scorer = as_bound(scorer)
         self.cache = cache
         self.deadline = deadline
-        self.batch_size = batch_size or int(getattr(scorer, "pairs_at_once", 32))
+        self.batch_size = batch_size or self.scorer.pairs_at_once
         self.calls = 0
         self.seconds = 0.0
         self._started = time.perf_counter()
@@ -137,16 +145,20 @@ class Meter:
                     f"{len(fresh)} calls were asked for with {account.left} of {account.budget} left; "
                     "raise the budget or ask for fewer"
                 )
-            if len(fresh):
+            if len(fresh) and not account.halted:
                 orders.append((account, fresh))
         if self.deadline is None:
-            if orders:
-                self._call(orders)
+            self._call(orders)
             return
+        slowest = 0.0 if orders else self.deadline
         for batch in _batches(orders, self.batch_size):
             if self.late:
                 return
-            self._call(batch)
+            began = time.perf_counter()
+            self._call([order for order in batch if not order[0].halted])
+            slowest = max(slowest, time.perf_counter() - began)
+        if slowest < self.deadline / 20:
+            self.batch_size *= 2  # in the next round: a scorer works best on many pairs at a time
 
     def _take_cached(self, account: Account, positions: Positions) -> Positions:
         if self.cache is None or not len(positions):
@@ -158,34 +170,40 @@ class Meter:
         return positions[~known]
 
     def _call(self, orders: Sequence[tuple[Account, Positions]]) -> None:
+        if not orders:
+            return
         for account, positions in orders:  # counted before the call: a call that fails was still made
-            account.calls += len(positions)
-            self.calls += len(positions)
-        answers = self._ask([(account.query, positions) for account, positions in orders])
+            self._count(account, len(positions))
+        answers = self._ask([(account.query, _read_only(positions)) for account, positions in orders])
         if len(answers) != len(orders):
             raise ScoreCountError(f"the scorer answered {len(answers)} of {len(orders)} queries in a batch")
-        fault: Exception | None = None
-        for (account, positions), answer in zip(orders, answers, strict=True):
-            if answer is None:  # never handed out, because another request failed first
-                account.calls -= len(positions)
-                self.calls -= len(positions)
-                continue
-            scores, error = _checked(account.query, positions, answer)
-            fault = fault or error  # raised below: the good scores of the same batch are kept
-            good = np.isfinite(scores)
-            account.record(positions[good], scores[good])
-            if self.cache is not None:
-                self.cache.put(account.query, positions[good], scores[good])
-        if fault is not None:
-            raise fault
+        fault: ScorerError | None = None
+        bought: list[tuple[Any, Positions, Floats]] = []
+        for (account, positions), given in zip(orders, answers, strict=True):
+            answer = checked(given, account.query, positions)
+            fault = fault or answer.error  # raised below: the good scores of the same batch are kept
+            self._count(account, -int((~answer.paid).sum()))
+            good = np.isfinite(answer.scores)
+            account.record(positions[good], answer.scores[good])
+            bought.append((account.query, positions[good], answer.scores[good]))
+        for entry in bought:
+            if self.cache is not None and len(entry[1]):
+                self.cache.put(*entry)
+        missing = sum(len(positions) for _, positions in orders) - sum(len(scores) for _, _, scores in bought)
+        if fault is not None or missing:
+            raise fault or ScorerError(f"the scorer left out {missing} pairs of a batch and did not say why")
 
-    def _ask(self, requests: list[Request]) -> list[Floats]:
+    def _count(self, account: Account, pairs: int) -> None:
+        account.calls += pairs
+        self.calls += pairs
+
+    def _ask(self, requests: list[Request]) -> list[Answer]:
         try:
             if self.deadline is None:
                 return list(self.scorer.score_many(requests))
             limit = max(2 * self.deadline, self.deadline + 1.0)
             left = max(self._started + limit - time.perf_counter(), 0.0)
-            told = self.scorer.within(left) if hasattr(self.scorer, "within") else self.scorer
+            told = self.scorer.within(left)
             grace = 0.5 if told is not self.scorer else 0.0  # one that keeps time itself may bring what it has
             try:
                 return in_thread(lambda: list(told.score_many(requests)), left + grace)
@@ -201,39 +219,6 @@ class Meter:
             raise ScorerError(
                 f"the scorer failed on a batch of {pairs} pairs: {type(error).__name__}: {error}"
             ) from error
-
-
-def _checked(query: Any, positions: Positions, answer: Any) -> tuple[Floats, ScorerError | None]:
-    """One score per position (NaN where there is no usable one), and what was wrong with the answer."""
-    nothing = np.full(positions.shape, np.nan)
-    if isinstance(answer, ScorerError):
-        partly = answer.scores is not None and answer.scores.shape == positions.shape
-        return (answer.scores if partly and answer.scores is not None else nothing), answer
-    if not isinstance(answer, Exception):
-        try:
-            scores = np.asarray(answer, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            answer = error
-    if isinstance(answer, Exception):
-        wrapped = ScorerError(
-            f"the scorer failed on {len(positions)} items of query {_brief(query)}: {type(answer).__name__}: {answer}"
-        )
-        wrapped.__cause__ = answer
-        return nothing, wrapped
-    if scores.shape != positions.shape:
-        shape = f"{scores.size} scores" if scores.ndim == 1 else f"an array of shape {scores.shape}"
-        return nothing, ScoreCountError(
-            f"the scorer returned {shape} for {len(positions)} items of query {_brief(query)}; "
-            "it must return one score per item, in order"
-        )
-    bad = ~np.isfinite(scores)
-    if not bad.any():
-        return scores, None
-    where = int(np.flatnonzero(bad)[0])
-    return scores, ScoreValueError(
-        f"the scorer returned {scores[where]} for query {_brief(query)} and item {int(positions[where])} "
-        f"({int(bad.sum())} of {len(scores)} scores are not finite); scores must be real numbers"
-    )
 
 
 def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[list[tuple[Account, Positions]]]:
@@ -255,6 +240,8 @@ def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[lis
     return batches
 
 
-def _brief(query: Any) -> str:
-    text = repr(query)
-    return text if len(text) <= 60 else text[:57] + "…'"
+def _read_only(positions: Positions) -> Positions:
+    """A copy: whatever a scorer does with it, the search goes on with its own."""
+    copy = positions.copy()
+    copy.setflags(write=False)
+    return copy

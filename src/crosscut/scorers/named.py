@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from crosscut.errors import InputError
 from crosscut.scorers.base import Scorer
@@ -38,6 +39,28 @@ def load_scorer(scorer: Any = "default") -> Scorer:
         f"{scorer!r} is no scorer: pass a name, a folder, a hub id, an address, a CrossEncoder, "
         "or a function f(query, texts)"
     )
+
+
+def check_saved(name: str, where: str, trust_remote: bool) -> None:
+    """Refuse a scorer's name out of somebody's folder that sends texts or a key where the user did not say.
+
+    An address needs the user's word; which key goes there, and whether in clear text, is never for a folder to say.
+    """
+    if "://" not in name:
+        return
+    fragment = urlsplit("//host#" + name.partition("#")[2]).fragment  # as `from_url` will read it, whatever the host
+    given = dict(parse_qsl(fragment, keep_blank_values=True))
+    chosen = [f"{setting}={given[setting]}" for setting in ("key_env", "allow_plain_http") if setting in given]
+    if chosen:
+        raise InputError(
+            f"{where} names the scorer {name!r}, and {' and '.join(chosen)} is for you to say, not for a folder: "
+            "pass the address yourself, scorer=… (--scorer), if you trust it"
+        )
+    if not trust_remote:
+        raise InputError(
+            f"{where} would send queries and items to the scorer at {name!r}: if you trust it, pass the address "
+            "yourself, scorer=… (--scorer), or trust_remote=True (--trust-remote)"
+        )
 
 
 def _named(name: str) -> Scorer:

@@ -7,18 +7,21 @@ scaled, together, and padding is masked out of the attention.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from crosscut.datasets.records import Item, Items, items_of
 from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
 from crosscut.encoders.session import TOKENS_PER_CALL
-from crosscut.encoders.states import ItemStates, States
+from crosscut.encoders.states import ItemStates, ReadItem, States
 from crosscut.encoders.tokens import Tokens, matched
-from crosscut.errors import InputError, ScorerError
-from crosscut.scorers.base import Request
-from crosscut.types import Floats, Positions
+from crosscut.errors import ScorerError
+from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
+from crosscut.types import Floats, Handles, Positions
 
 CACHE_BYTES = 2 << 30
 PAIRS_AT_ONCE = 8192
@@ -33,8 +36,8 @@ class Pair(NamedTuple):
     item_roles: Positions
 
 
-class OnnxCrossEncoder:
-    """A cross-encoder on texts; `bind` fixes a corpus.
+class OnnxCrossEncoder(Scorer):
+    """A cross-encoder on items; `bind` says where they are. A text may have its title inside, `title [ENT] text`.
 
     >>> scorer = OnnxCrossEncoder.load()                                   # the model in the box
     >>> scorer.score("he sat on the [START] bank [END] of the river", ["bank [ENT] sloping land", …])
@@ -42,7 +45,7 @@ class OnnxCrossEncoder:
 
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
-        self.fingerprint = folder.fingerprint("lower.onnx", "cross.onnx")
+        self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx")
         self._lower, self._cross = folder.lower, folder.session("cross.onnx")
 
     @classmethod
@@ -50,69 +53,70 @@ class OnnxCrossEncoder:
         """The model in the box, or the one in a folder written by `crosscut train cross-encoder`."""
         return cls(open_folder(path, threads=threads))
 
-    def score(self, query: str, items: Sequence[str]) -> Floats:
-        """Scores of a query with item texts, (len(items),)."""
-        return self.bind(items).score(query, np.arange(len(items)))
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
 
-    def bind(self, items: Sequence[str], *, cache_bytes: int = CACHE_BYTES) -> BoundOnnxCrossEncoder:
-        """This model over a corpus: items are tokenised now, encoded when first scored, and kept."""
-        return BoundOnnxCrossEncoder(self, items, cache_bytes)
+    def bind(self, items: Items | Sequence[Item | str], *, cache_bytes: int = CACHE_BYTES) -> BoundOnnxCrossEncoder:
+        """This model over items: each is tokenised and encoded when first scored, and kept."""
+        return BoundOnnxCrossEncoder(self, items_of(items), cache_bytes)
 
     def __repr__(self) -> str:
         return f"OnnxCrossEncoder({str(self.folder.path)!r}, fingerprint={self.fingerprint!r})"
 
 
-class BoundOnnxCrossEncoder:
-    """A cross-encoder that knows its corpus; items are positions 0 … n − 1."""
+class BoundOnnxCrossEncoder(BoundScorer):
+    """A cross-encoder that knows its items."""
 
-    def __init__(self, model: OnnxCrossEncoder, items: Sequence[str], cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, model: OnnxCrossEncoder, items: Items, cache_bytes: int = CACHE_BYTES) -> None:
         self.model = model
-        self.fingerprint = model.fingerprint
-        tokens: list[Tokens] = []
-        for start in range(0, len(items), 4096):  # keeps the tokenizer's own copies small
-            tokens += model.folder.tokenizer.items(items[start : start + 4096])
-        self.items = ItemStates(model._lower, tokens, model.folder.width, cache_bytes)
+        self.n_items = count_of(items)
+        self.items = ItemStates(model._lower, model.folder.tokenizer, items, cache_bytes)
 
-    def __len__(self) -> int:
-        return len(self.items.tokens)
+    def preload(self, handles: Handles) -> None:
+        """Read items now, as many as can be kept."""
+        for start in range(0, len(handles), 1024):
+            if not self.items.states.full:
+                self.items.read(handles[start : start + 1024])
 
-    @property
-    def n_items(self) -> int:
-        """The size of the corpus, for whoever searches it."""
-        return len(self)
-
-    def preload(self) -> None:
-        """Encode every item that can be kept now, instead of when it is first scored."""
-        for start in range(0, self.items.kept, 1024):
-            self.items.fill(np.arange(start, min(start + 1024, self.items.kept)))
-
-    def score(self, query: Any, positions: Positions) -> Floats:
-        """Scores of one query with the items at `positions`, in that order."""
-        return self.score_many([(query, positions)])[0]
-
-    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        """The scores of every request; pairs of about one length go to the model together, whosever they are."""
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+        """An answer to every request; pairs of about one length go to the model together, whosever they are."""
         if not requests:
             return []
         queries = self.model.folder.read_queries([str(query) for query, _ in requests])
-        wanted = [self._checked(positions) for _, positions in requests]
-        owners, positions = np.repeat(np.arange(len(wanted)), [len(some) for some in wanted]), np.concatenate(wanted)
-        scores = np.empty(len(positions), np.float64)
-        for start in range(0, len(positions), PAIRS_AT_ONCE):
+        sizes = [len(handles) for _, handles in requests]
+        handles = np.concatenate([np.asarray(handles, np.int64) for _, handles in requests])
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        scores, paid = np.full(len(handles), np.nan), np.zeros(len(handles), np.bool_)
+        failed: ScorerError | None = None
+        for start in range(0, len(handles), PAIRS_AT_ONCE):
             part = slice(start, start + PAIRS_AT_ONCE)
-            scores[part] = self._score_pairs(queries, owners[part], positions[part])
-        return np.split(scores, np.cumsum([len(some) for some in wanted])[:-1])
+            try:
+                read = self.items.read(handles[part])
+                paid[part] = True
+                items = [read[handle] for handle in handles[part].tolist()]
+                scores[part] = self._score_pairs(queries, owners[part], items)
+            except Exception as error:  # onnxruntime's exceptions share no base class of their own
+                failed = ScorerError(f"the cross-encoder failed on {len(handles[part])} pairs: {error}")
+                failed.__cause__ = error
+                break
+        ends = np.cumsum(sizes)[:-1]
+        return [
+            Answer(some, called, None if np.isfinite(some).all() else failed)
+            for some, called in zip(np.split(scores, ends), np.split(paid, ends), strict=True)
+        ]
 
-    def _score_pairs(self, queries: Sequence[tuple[States, Tokens]], owners: Positions, positions: Positions) -> Floats:
+    def _score_pairs(
+        self, queries: Sequence[tuple[States, Tokens]], owners: Positions, items: Sequence[ReadItem]
+    ) -> Floats:
         """Scores of pairs (queries[owner], item), the pairs of a query side by side."""
-        passing = self.items.fill(positions)
         pairs: list[Pair] = []
-        for owner in np.unique(owners).tolist():
+        for owner, group in groupby(zip(owners.tolist(), items, strict=True), key=itemgetter(0)):
             states, tokens = queries[owner]
-            some = positions[owners == owner]
+            some = [item for _, item in group]
             pairs += [
-                Pair(states, tokens.roles, self.items.of(position, passing), roles)
-                for position, roles in zip(some.tolist(), self._roles(some, tokens), strict=True)
+                Pair(states, tokens.roles, item.states, roles)
+                for item, roles in zip(some, _roles([item.tokens for item in some], tokens), strict=True)
             ]
         sizes = np.asarray([len(pair.query) + len(pair.item) for pair in pairs])
         limit = min(TOKENS_PER_CALL, -(-int(sizes.sum()) // self.model.folder.threads))  # every thread gets its share
@@ -124,12 +128,6 @@ class BoundOnnxCrossEncoder:
         self.model._cross.map(meet, list(alike(sizes, tokens=limit))[::-1])  # the longest first
         return scores
 
-    def _roles(self, positions: Positions, query: Tokens) -> list[Positions]:
-        """Roles of every item's tokens once the query is known."""
-        items = [self.items.tokens[position] for position in positions.tolist()]
-        roles = matched(np.concatenate([t.roles for t in items]), np.concatenate([t.keys for t in items]), query)
-        return np.split(roles, np.cumsum(self.items.lengths[positions])[:-1])
-
     def _meet(self, pairs: Sequence[Pair]) -> Floats:
         """One call of the model."""
         starts = np.asarray([len(pair.query) for pair in pairs])
@@ -140,18 +138,13 @@ class BoundOnnxCrossEncoder:
         for row, (pair, start, end) in enumerate(zip(pairs, starts.tolist(), lengths.tolist(), strict=True)):
             states[row, :start], states[row, start:end] = pair.query, pair.item
             roles[row, :start], roles[row, start:end] = pair.query_roles, pair.item_roles
-        try:
-            return self.model._cross.run({"states": states, "roles": roles, "items": starts, "lengths": lengths})
-        except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise ScorerError(f"the cross-encoder failed on {len(pairs)} pairs: {error}") from error
+        return self.model._cross.run({"states": states, "roles": roles, "items": starts, "lengths": lengths})
 
-    def _checked(self, positions: Positions) -> Positions:
-        positions = np.asarray(positions, np.int64)
-        if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
-            raise InputError(
-                f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} items"
-            )
-        return positions
+
+def _roles(items: Sequence[Tokens], query: Tokens) -> list[Positions]:
+    """Roles of every item's tokens once the query is known."""
+    roles = matched(np.concatenate([t.roles for t in items]), np.concatenate([t.keys for t in items]), query)
+    return np.split(roles, np.cumsum([len(t.ids) for t in items])[:-1])
 
 
 def alike(sizes: Positions, *, tokens: int = TOKENS_PER_CALL, call: int = 12) -> Iterator[Positions]:

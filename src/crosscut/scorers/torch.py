@@ -6,19 +6,21 @@ otherwise, so the Identity is asked for. Pairs are sorted by length before they 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from crosscut.datasets.records import Item, Items, items_of
+from crosscut.encoders.named import torch_fingerprint
 from crosscut.errors import InputError, MissingDependency, ScorerError
-from crosscut.scorers.base import Request
-from crosscut.types import Floats, Positions
+from crosscut.scorers.base import Answer, BoundScorer, Scorer
+from crosscut.scorers.texts import BoundTexts, TextRequest
+from crosscut.types import Floats
 
 
-class TorchCrossEncoder:
+class TorchCrossEncoder(Scorer):
     """A sentence-transformers `CrossEncoder` as a crosscut scorer.
 
     >>> scorer = TorchCrossEncoder.load("cross-encoder/ms-marco-MiniLM-L6-v2")
@@ -33,7 +35,7 @@ class TorchCrossEncoder:
         self.model = model
         self.batch_size = batch_size
         self.name = name
-        self.fingerprint = fingerprint_of(model)
+        self._fingerprint = torch_fingerprint(model)
 
     @classmethod
     def load(
@@ -43,7 +45,7 @@ class TorchCrossEncoder:
         device: str | None = None,
         max_length: int | None = None,
         batch_size: int = 32,
-        **options: Any,
+        options: Mapping[str, Any] | None = None,
     ) -> TorchCrossEncoder:
         """A hub id or a folder; `options` go to `sentence_transformers.CrossEncoder`."""
         try:
@@ -55,18 +57,19 @@ class TorchCrossEncoder:
         from torch.nn import Identity
 
         try:
-            loaded = CrossEncoder(str(model), device=device, max_length=max_length, activation_fn=Identity(), **options)
+            loaded = CrossEncoder(
+                str(model), device=device, max_length=max_length, activation_fn=Identity(), **(options or {})
+            )
         except (OSError, ValueError) as error:
             raise InputError(
                 f"no cross-encoder can be loaded from {str(model)!r} ({error}); pass a hub id or a folder "
-                f"written by "
-                "CrossEncoder.save_pretrained"
+                "written by CrossEncoder.save_pretrained"
             ) from error
         return cls(loaded, batch_size=batch_size, name=str(model))
 
-    def score(self, query: str, items: Sequence[str]) -> Floats:
-        """Scores of a query with item texts, (len(items),)."""
-        return self.score_pairs([(query, item) for item in items])
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """Scores of (query, item) texts, in order."""
@@ -89,56 +92,14 @@ class TorchCrossEncoder:
         scores[order] = np.asarray(raw, np.float64).reshape(len(pairs))
         return scores
 
-    def bind(self, items: Sequence[str]) -> BoundTorchCrossEncoder:
-        """This model over a corpus, addressed by position."""
-        return BoundTorchCrossEncoder(self, items)
+    def bind(self, items: Items | Sequence[Item | str]) -> BoundScorer:
+        """This model over items, whose texts are title, newline, text."""
+        return BoundTexts(items_of(items), self.answer)
+
+    def answer(self, requests: Sequence[TextRequest]) -> list[Answer]:
+        """All requests, run as one list of pairs."""
+        scores = self.score_pairs([(query, text) for query, texts in requests for text in texts])
+        return [Answer.of(part) for part in np.split(scores, np.cumsum([len(texts) for _, texts in requests])[:-1])]
 
     def __repr__(self) -> str:
         return f"TorchCrossEncoder({self.name!r}, fingerprint={self.fingerprint!r})"
-
-
-class BoundTorchCrossEncoder:
-    """A cross-encoder that knows its corpus; items are positions 0 … n − 1."""
-
-    def __init__(self, model: TorchCrossEncoder, items: Sequence[str]) -> None:
-        self.model = model
-        self.fingerprint = model.fingerprint
-        self.items = list(items)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @property
-    def n_items(self) -> int:
-        """The size of the corpus, for whoever searches it."""
-        return len(self)
-
-    def score(self, query: Any, positions: Positions) -> Floats:
-        """Scores of one query with the items at `positions`, in that order."""
-        return self.score_many([(query, positions)])[0]
-
-    def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        """The scores of every request, run as one list of pairs."""
-        pairs = []
-        sizes = []
-        for query, positions in requests:
-            positions = np.asarray(positions, np.int64)
-            if positions.size and not (positions.min() >= 0 and positions.max() < len(self)):
-                raise InputError(
-                    f"positions {positions.min()} … {positions.max()} do not fit a corpus of {len(self)} items"
-                )
-            pairs += [(str(query), self.items[position]) for position in positions.tolist()]
-            sizes.append(len(positions))
-        scores = self.model.score_pairs(pairs)
-        return np.split(scores, np.cumsum(sizes)[:-1]) if sizes else []
-
-
-def fingerprint_of(model: Any) -> str:
-    """SHA-256, shortened, of the weights and the length limit: what scores depend on."""
-    digest = hashlib.sha256()
-    limit = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
-    digest.update(f"{type(model).__name__} {limit}".encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()[:16]

@@ -18,7 +18,7 @@ import os
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import urlsplit, urlunsplit
 
 from crosscut.errors import (
@@ -63,6 +63,16 @@ class Sent:
     pairs: int = 0
     rate_limited: int = 0
     failures: dict[str, int] = field(default_factory=dict)
+
+
+class Sending(TypedDict, total=False):
+    """Settings of a `Transport` that scorers pass on."""
+
+    timeout: float
+    retries: int
+    first_wait: float
+    longest_wait: float
+    allow_plain_http: bool
 
 
 class Transport:
@@ -135,6 +145,7 @@ class Transport:
             if error is None:
                 line.stock = min(line.stock + 0.1, STOCK)
                 return wait
+            error.paid = error.paid or attempt > 0
             name = type(error).__name__
             self.sent.failures[name] = self.sent.failures.get(name, 0) + 1
             if attempt == self.retries or not self._may_retry(line, error, wait, end):
@@ -151,10 +162,12 @@ class Transport:
 
         await self._take_turn(line)
         try:
-            await self._hold(line, end)
+            held = await self._hold(line, end)
+            if held is not None:
+                return held, float("nan")
             left = self.timeout if end is None else min(self.timeout, end - time.monotonic())
             if left <= 0:
-                return ScorerTimeout(f"no time was left for a request to {self.url}"), float("nan")
+                return ScorerTimeout(f"no time was left for a request to {self.url}", paid=False), float("nan")
             self.sent.requests += 1
             self.sent.pairs += pairs
             key = os.environ.get(self.key_env or "", "")
@@ -239,12 +252,13 @@ class Transport:
             await line.turn.wait_for(lambda: line.running < int(line.allowed))
             line.running += 1
 
-    async def _hold(self, line: _Line, end: float | None) -> None:
-        """Wait until the endpoint wants to be asked again."""
+    async def _hold(self, line: _Line, end: float | None) -> ScorerError | None:
+        """Wait until the endpoint wants to be asked again; the error, if that is too late."""
         wait = line.not_before - time.monotonic()
         if wait > self.longest_wait or (wait > 0 and end is not None and line.not_before >= end):
-            raise ScorerRateLimited(f"{self.url} asks to be left alone for another {wait:.3g} s")
+            return ScorerRateLimited(f"{self.url} asks to be left alone for another {wait:.3g} s", paid=False)
         await asyncio.sleep(max(wait, 0.0))
+        return None
 
     async def _give_turn(self, line: _Line) -> None:
         async with line.turn:

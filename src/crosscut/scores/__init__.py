@@ -1,8 +1,20 @@
-"""Scores that survive: a resumable, crash-safe store of (query × item) scores, and the engines that fill it."""
+"""Scores that survive: a resumable, crash-safe store of (query × item) scores, and the one way to buy them."""
 
+from crosscut.scores.buy import Purchase, buy_matrix, buy_pairs
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.keys import Keys
 from crosscut.scores.records import Damage
 from crosscut.scores.store import Coverage, Pairs, ScoreStore, scorers
 
-__all__ = ["Coverage", "Damage", "Keys", "Pairs", "ScoreStore", "StoreCache", "scorers"]
+__all__ = [
+    "Coverage",
+    "Damage",
+    "Keys",
+    "Pairs",
+    "Purchase",
+    "ScoreStore",
+    "StoreCache",
+    "buy_matrix",
+    "buy_pairs",
+    "scorers",
+]

@@ -1,7 +1,8 @@
-"""What scores are kept under: the content of the texts, never their ids or positions.
+"""What scores are kept under: the content of queries and items, never their ids or positions.
 
-A text is named by 16 bytes of BLAKE2b, so a changed text has no scores. A whole list of texts has a digest of its own,
-which takes milliseconds: it tells whether a stored matrix is the one that is asked for.
+A text, or an item without a title, is named by 16 bytes of BLAKE2b of its text; an item with a title by those of both,
+and no text has the same name. So a changed item has no scores. A whole list has a digest of its own, which takes
+milliseconds: it tells whether a stored matrix is the one that is asked for.
 """
 
 from __future__ import annotations
@@ -9,14 +10,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 
 HASH_BYTES = 16
+TITLED = b"title and text"  # sets the hashes of items with a title apart from those of texts
 Hashes = npt.NDArray[np.uint8]
+
+
+Contents: TypeAlias = "Sequence[Item | str] | Keys"
+"""What has keys: texts, items, or the keys themselves."""
 
 
 def text_hash(text: str) -> bytes:
@@ -26,34 +34,50 @@ def text_hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
+def item_hash(item: Item | str) -> bytes:
+    """16 bytes that name an item: its title, if it has one, and its text."""
+    if isinstance(item, Item) and item.title:
+        return hashlib.blake2b(_joined([item.title, item.text]), digest_size=HASH_BYTES, person=TITLED).digest()
+    return text_hash(item.text if isinstance(item, Item) else item)
+
+
+def _joined(texts: Sequence[str]) -> bytes:
+    """Lengths, then texts: no two lists of texts give the same."""
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    return lengths.tobytes() + "".join(texts).encode("utf-8", "surrogatepass")
+
+
 class Keys:
-    """The keys of a list of texts, in order; repeated texts have the same key.
+    """The keys of a list of texts or items, in order; what has the same content has the same key.
 
     Made once for a corpus, it saves hashing it again: every method of the store takes texts or `Keys`.
     """
 
-    def __init__(self, digest: str, size: int, *, texts: Sequence[str] | None = None, hashes: Hashes | None = None):
+    def __init__(
+        self, digest: str, size: int, *, texts: Sequence[Item | str] | None = None, hashes: Hashes | None = None
+    ) -> None:
         self.digest = digest
         self._size = size
         self._texts = texts
         self._hashes = hashes
 
     @classmethod
-    def of(cls, texts: Sequence[str] | Keys) -> Keys:
-        """Keys of texts; of keys, themselves."""
-        if isinstance(texts, Keys):
-            return texts
-        if isinstance(texts, str):
-            raise InputError(f"expected a list of texts, not one text ({texts[:40]!r}); put it in a list")
-        texts = list(texts)
+    def of(cls, contents: Contents) -> Keys:
+        """Keys of texts or items; of keys, themselves."""
+        if isinstance(contents, Keys):
+            return contents
+        if isinstance(contents, str):
+            raise InputError(f"expected a list of texts, not one text ({contents[:40]!r}); put it in a list")
+        listed = list(contents)
+        texts = [item.text if isinstance(item, Item) else item for item in listed]
+        titles = [item.title if isinstance(item, Item) else "" for item in listed]
+        person = TITLED if any(titles) else b""
         try:
-            together = "".join(texts).encode("utf-8", "surrogatepass")
+            joined = _joined([*titles, *texts] if person else texts)
         except TypeError as error:
             raise InputError(f"scores are kept under texts, and one of these is not a string ({error})") from error
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        digest = hashlib.blake2b(lengths.tobytes(), digest_size=HASH_BYTES)
-        digest.update(together)
-        return cls(digest.hexdigest(), len(texts), texts=texts)
+        digest = hashlib.blake2b(joined, digest_size=HASH_BYTES, person=person)
+        return cls(digest.hexdigest(), len(listed), texts=listed)
 
     def __len__(self) -> int:
         return self._size
@@ -63,7 +87,7 @@ class Keys:
         """(n × 16), one row a text."""
         if self._hashes is not None:
             return self._hashes
-        joined = b"".join(map(text_hash, self._texts or ()))
+        joined = b"".join(map(item_hash, self._texts or ()))
         return np.frombuffer(joined, np.uint8).reshape(-1, HASH_BYTES)
 
     @cached_property

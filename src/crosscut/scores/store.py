@@ -29,13 +29,13 @@ from crosscut.errors import InputError, StoreError
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.consolidate import consolidate, forget
-from crosscut.scores.keys import Keys
+from crosscut.scores.keys import Contents, Keys
 from crosscut.scores.records import FORMAT, Damage
 from crosscut.scores.sources import Matrix, Scores, Source
 from crosscut.storage import make_folder, write_json, writing
 from crosscut.types import Positions
 
-Texts = Sequence[str] | Keys
+Texts = Contents
 
 
 class Pairs(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item
 from crosscut.types import Floats, Positions
 
 
@@ -22,6 +23,7 @@ class Hit:
     estimate: float  # NaN when it was picked without a prediction
     position: int
     text: str | None = None
+    item: Item | None = None  # with its title and metadata, where they are known
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ import numpy.typing as npt
 from crosscut.index import Index
 from crosscut.search.hits import Hit, Hits, Round
 from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, Scored, TraceModel
+from crosscut.types import Positions
 
 BINS = 48
+MOST_NUMBERS = 200_000  # predictions of scored items, over all rounds of one trace
 
 
 def hit_models(index: Index, hits: Sequence[Hit]) -> list[HitModel]:
@@ -70,14 +72,14 @@ def trace(items: Sequence[Any], hits: Hits, reranked: Hits | None) -> TraceModel
         )
         for position, score in scores.items()
     ]
-    every = np.fromiter(scores, np.int64, len(scores))
+    every = np.fromiter(scores, np.int64, len(scores)) if len(scores) * hits.rounds <= MOST_NUMBERS else None
     return TraceModel(
         scored=scored,
         rounds=[_round(number, entry, places, every) for number, entry in enumerate(hits.trace, 1)],
     )
 
 
-def _round(number: int, entry: Round, places: dict[int, int], every: npt.NDArray[np.int64]) -> RoundModel:
+def _round(number: int, entry: Round, places: dict[int, int], every: Positions | None) -> RoundModel:
     seen = entry.predictions
     return RoundModel(
         round=number,
@@ -85,7 +87,7 @@ def _round(number: int, entry: Round, places: dict[int, int], every: npt.NDArray
         cached=entry.cached,
         picks=[places[position] for position in entry.positions.tolist()],
         estimates=[_number(value) for value in entry.estimates.tolist()],
-        predictions=None if seen is None else [round(float(value), 4) for value in seen[every]],
+        predictions=None if seen is None or every is None else [round(float(value), 4) for value in seen[every]],
         histogram=None if seen is None else _histogram(seen),
     )
 

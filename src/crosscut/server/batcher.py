@@ -2,7 +2,8 @@
 
 Requests with the same settings wait for each other: a few milliseconds when the server is idle, and otherwise as long
 as the batch before them runs. Each batch is one `index.search_many` in a worker thread, in which every round of all its
-searches is one batch of scorer calls. One batch runs at a time: the scorer is the scarce thing.
+searches is one batch of scorer calls. One batch runs at a time: the scorer is the scarce thing. A request whose client
+hangs up, or whose deadline passes, leaves the queue at once; one under way is told so before its next calls.
 """
 
 from __future__ import annotations
@@ -14,32 +15,34 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from crosscut.errors import CrosscutError, ScorerError, ScorerTimeout
-
-Work = Callable[[Sequence[Any], float | None], list[Any]]
-"""What a batch does: payloads and seconds left in, one result (or exception) for each out."""
+from crosscut.errors import InputError, ScorerError
+from crosscut.server.problems import ClientLeft, Closing, QueueFull, TooLate, retold
 
 
-class QueueFull(CrosscutError):
-    """More requests are waiting than the server allows."""
-
-    def __init__(self, waiting: int, seconds: float) -> None:
-        super().__init__(f"{waiting} requests are waiting, as many as this server allows; try again later")
-        self.seconds = seconds
-
-
-class Closing(CrosscutError):
-    """The server is shutting down."""
-
-
-@dataclass
+@dataclass(eq=False)
 class Job:
+    """One request: what is wanted, by when, and whether its client is still there."""
+
     key: Hashable
     payload: Any
     work: Work
-    deadline: float | None
-    future: asyncio.Future[Any]
+    deadline: float  # seconds from its arrival
+    gone: asyncio.Event
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.perf_counter)
+
+    @property
+    def left(self) -> float:
+        """Seconds until its deadline."""
+        return self.deadline - (time.perf_counter() - self.arrived)
+
+    def halt(self) -> str | None:
+        """Why the search must stop now, if so; asked from the worker thread."""
+        return "cancelled" if self.gone.is_set() else "deadline" if self.left <= 0 else None
+
+
+Work = Callable[[Sequence[Job], float], list[Any]]
+"""What a batch does: jobs and the seconds of the one that has most in, one result (or exception) for each out."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,13 @@ class Outcome:
 class Batcher:
     """A bounded queue and the worker that empties it, batch by batch."""
 
-    def __init__(self, *, queue: int, batch: int, linger: float) -> None:
+    def __init__(self, *, queue: int, batch: int, linger: float, on_batch: Callable[[int], None]) -> None:
         self.limit = queue
         self.batch = batch
         self.linger = linger
         self.waiting: list[Job] = []
         self.running = 0
-        self.on_batch: Callable[[int, float], None] = lambda size, seconds: None
+        self._on_batch = on_batch
         self._pace = 0.05  # seconds a request takes, averaged
         self._closing = False
         self._wake = asyncio.Event()
@@ -78,17 +81,32 @@ class Batcher:
             await self._task
         self._pool.shutdown(wait=True)
 
-    async def submit(self, key: Hashable, payload: Any, work: Work, deadline: float | None = None) -> Outcome:
+    async def submit(self, key: Hashable, payload: Any, work: Work, deadline: float, gone: asyncio.Event) -> Outcome:
         """The result of this payload, worked on together with others of the same key."""
         if self._closing:
             raise Closing("the server is shutting down")
         if len(self.waiting) >= self.limit:
             raise QueueFull(len(self.waiting), self._pace * (len(self.waiting) + self.running))
-        job = Job(key, payload, work, deadline, asyncio.get_running_loop().create_future())
+        job = Job(key, payload, work, deadline, gone)
+        job.future.add_done_callback(_read)
         self.waiting.append(job)
         self._wake.set()
-        outcome: Outcome = await job.future
-        return outcome
+        leaving = asyncio.ensure_future(gone.wait())
+        try:
+            await asyncio.wait({job.future, leaving}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+            if job not in self.waiting:
+                outcome: Outcome = await job.future
+                return outcome
+        except asyncio.CancelledError:
+            gone.set()  # the search, if it is under way, ends before its next calls
+            raise
+        finally:
+            leaving.cancel()
+            if job in self.waiting:
+                self.waiting.remove(job)
+        if gone.is_set():
+            raise ClientLeft("the client hung up while its request waited")
+        raise TooLate(f"the search waited {deadline:.3g} s in the queue, and that was its deadline")
 
     async def _run(self) -> None:
         while True:
@@ -106,28 +124,17 @@ class Batcher:
         """The oldest request and those that can go with it."""
         key = self.waiting[0].key
         chosen = [job for job in self.waiting if job.key == key][: self.batch]
-        taken = set(map(id, chosen))
-        self.waiting = [job for job in self.waiting if id(job) not in taken]
-        return [job for job in chosen if not job.future.done()]  # a client that has left is not searched for
+        self.waiting = [job for job in self.waiting if job not in chosen]
+        return chosen
 
     async def _work(self, jobs: list[Job]) -> None:
         started = time.perf_counter()
-        jobs = [job for job in jobs if not _expired(job, started)]
-        if not jobs:
-            return
-        left = [job.deadline - (started - job.arrived) for job in jobs if job.deadline is not None]
         self.running = len(jobs)
-        try:
-            values = await asyncio.get_running_loop().run_in_executor(
-                self._pool, jobs[0].work, [job.payload for job in jobs], min(left, default=None)
-            )
-        except Exception as error:
-            values = _shared(error, len(jobs))
-        finally:
-            self.running = 0
+        values = await self._values(jobs)
+        self.running = 0
         seconds = time.perf_counter() - started
         self._pace += 0.2 * (seconds / len(jobs) - self._pace)
-        self.on_batch(len(jobs), seconds)
+        self._on_batch(len(jobs))
         for job, value in zip(jobs, values, strict=True):
             if job.future.done():
                 continue
@@ -136,29 +143,40 @@ class Batcher:
             else:
                 job.future.set_result(Outcome(value, started - job.arrived, len(jobs)))
 
+    async def _values(self, jobs: list[Job]) -> list[Any]:
+        """What each job gets; an argument that one of them should not have given is no fault of the others."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, _guarded, jobs)
+        except InputError as error:  # raised before the first call
+            if len(jobs) == 1:
+                return [error]
+            return [value for job in jobs for value in await self._values([job])]
+        except Exception as error:
+            return _shared(error, len(jobs))
 
-def _expired(job: Job, now: float) -> bool:
-    if job.deadline is None or now - job.arrived < job.deadline:
-        return False
-    if not job.future.done():
-        job.future.set_exception(
-            ScorerTimeout(
-                f"the search waited {now - job.arrived:.3g} s in the queue; its deadline is {job.deadline:.3g} s"
-            )
-        )
-    return True
+
+def _guarded(jobs: list[Job]) -> list[Any]:
+    try:
+        values = jobs[0].work(jobs, max(0.001, *(job.left for job in jobs)))
+    except Exception:
+        raise
+    except BaseException as error:  # a scorer that calls sys.exit() does not end the server
+        raise ScorerError(f"the scorer raised {type(error).__name__}") from error
+    if len(values) != len(jobs):
+        raise RuntimeError(f"{len(values)} results for {len(jobs)} requests")
+    return values
 
 
 def _shared(error: Exception, count: int) -> list[Any]:
     """What each search of a failed batch gets: its hits if it had ended before, else the error with its hits so far."""
-    if not isinstance(error, ScorerError) or len(error.hits) != count:
+    if not isinstance(error, ScorerError):
         return [error] * count
-    values: list[Any] = []
-    for hits in error.hits:
-        if hits.stop_reason != "scorer failed":
-            values.append(hits)
-            continue
-        own = type(error)(str(error), hits=[hits], calls=hits.calls)
-        own.__cause__ = error.__cause__
-        values.append(own)
-    return values
+    if len(error.hits) != count:
+        return [retold(error, [], error.calls if count == 1 else 0) for _ in range(count)]
+    return [hits if hits.stop_reason != "scorer failed" else retold(error, [hits], hits.calls) for hits in error.hits]
+
+
+def _read(future: asyncio.Future[Any]) -> None:
+    """An exception that nobody looks at is logged by asyncio, with its text."""
+    if not future.cancelled():
+        future.exception()

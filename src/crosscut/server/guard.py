@@ -1,4 +1,4 @@
-"""What happens before and after every request: its id, the token, the size of its body, the log line, the metrics."""
+"""What happens before and after every request: its id, host and token, its body, its client's hang-up, the log line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crosscut.server.logs import LOGGER
+from crosscut.server.bodies import Bodies, Refusal
+from crosscut.server.logs import LOGGER, outline
 from crosscut.server.metrics import Metrics
 from crosscut.server.settings import Settings
 
 OPEN = {"/health", "/ready", "/", "/page/app.js", "/page/picture.js", "/page/style.css", "/favicon.ico"}
+VERBS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+LEFT = 499  # in logs and metrics: the client hung up, and no answer was sent
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -33,8 +36,10 @@ class Guard:
         self.app = app
         self.settings = settings
         self.metrics = metrics
+        self.bodies = Bodies(settings)
         token = settings.token()
         self._token = None if token is None else _digest(token.encode())
+        self._hosts = None if token is not None or not settings.hosts else {name.lower() for name in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,14 +49,15 @@ class Guard:
         headers = {name.lower(): value for name, value in scope["headers"]}
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex[:16]
-        facts: dict[str, Any] = {}
-        scope.setdefault("state", {})["facts"] = facts  # what a route wants in the log line
-        status = 500
+        facts: dict[str, Any] = {}  # what a route wants in the log line
+        gone = asyncio.Event()  # the client has hung up
+        scope.setdefault("state", {}).update(facts=facts, gone=gone)
+        status = 0
 
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status = LEFT if gone.is_set() else message["status"]
                 message = {
                     **message,
                     "headers": [*message["headers"], (b"x-request-id", request_id.encode()), *HEADERS],
@@ -59,48 +65,39 @@ class Guard:
             await send(message)
 
         try:
-            if self._token is not None and scope["path"] not in OPEN and not self._allowed(headers):
-                extra = [(b"www-authenticate", b"Bearer")]
-                await _refuse(answer, 401, "Unauthorized", "this server asks for a bearer token", extra)
-                return
-            body = await self._body(headers, receive, answer)
+            self._admit(scope, headers)
+            body = await self.bodies.read(headers, receive)
             if body is not None:
-                await self.app(scope, _replay(body, receive), answer)
+                await self._pass_on(scope, body, receive, answer, gone)
+        except Refusal as refusal:
+            await _refuse(answer, refusal)
+        except Exception as error:
+            facts["traceback"] = outline(error)
+            if status == 0:
+                await _refuse(answer, Refusal(500, "Unexpected", "the server failed; its log says where"))
         finally:
-            self._record(scope, status, time.perf_counter() - started, request_id, facts)
+            self._record(scope, status or LEFT, time.perf_counter() - started, request_id, facts)
 
-    def _allowed(self, headers: dict[bytes, bytes]) -> bool:
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        same = hmac.compare_digest(_digest(token.strip()), self._token or b"")
-        return same and scheme.lower() == b"bearer"
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Refuse who asks by a name that is not this server's, or without its token."""
+        if self._hosts is not None and _host(headers.get(b"host", b"")) not in self._hosts:
+            told = "this server has no token and is asked by another name than its own; start it with that name allowed"
+            raise Refusal(421, "WrongHost", told)
+        if self._token is not None and scope["path"] not in OPEN:
+            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+            same = hmac.compare_digest(_digest(token.strip()), self._token)
+            if not same or scheme.lower() != b"bearer":
+                raise Refusal(401, "Unauthorized", "this server asks for a bearer token")
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive, answer: Send) -> bytes | None:
-        """The whole body, or None when it was refused."""
-        limit = self.settings.max_body
-        too_large = f"the body is larger than {limit} bytes, which this server allows"
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > limit:
-            await _refuse(answer, 413, "TooLarge", too_large)
-            return None
-        parts: list[bytes] = []
-        size, more = 0, True
+    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, answer: Send, gone: asyncio.Event) -> None:
+        """Let the application answer, with an eye on the client."""
+        watch = asyncio.ensure_future(_watch(receive, gone))
         try:
-            async with asyncio.timeout(self.settings.body_seconds):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    more = message.get("more_body", False)
-                    if size > limit:
-                        await _refuse(answer, 413, "TooLarge", too_large)
-                        return None
-        except TimeoutError:
-            message_ = f"the body did not arrive within {self.settings.body_seconds:g} s"
-            await _refuse(answer, 408, "Timeout", message_)
-            return None
-        return b"".join(parts)
+            self.bodies.check(body)
+            await self.app(scope, _replay(body, gone), answer)
+        finally:
+            watch.cancel()
+            self.bodies.release(body)
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str, facts: dict[str, Any]) -> None:
         route = getattr(scope.get("route"), "path", "other")  # the template: a raw path may hold anything
@@ -113,7 +110,7 @@ class Guard:
             extra={
                 "fields": {
                     "request_id": request_id,
-                    "method": scope["method"],
+                    "method": scope["method"] if scope["method"] in VERBS else "other",
                     "route": route,
                     "status": status,
                     "ms": round(1000 * seconds, 2),
@@ -127,33 +124,48 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).digest()  # of equal length, so that comparing takes the same time for all
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A channel that hands the body out once, and then says what the client does."""
+def _host(header: bytes) -> str:
+    """The name in a Host header, without port and brackets."""
+    text = header.decode("latin-1").strip().lower()
+    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+
+
+async def _watch(receive: Receive, gone: asyncio.Event) -> None:
+    """Wait for the client to hang up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
+
+
+def _replay(body: bytes, gone: asyncio.Event) -> Receive:
+    """A channel that hands the body out once, and then waits for the client to hang up."""
     sent = False
 
     async def channel() -> Message:
         nonlocal sent
         if sent:
-            return await receive()
+            await gone.wait()
+            return {"type": "http.disconnect"}
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return channel
 
 
-async def _refuse(
-    send: Send, status: int, error: str, message: str, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    content = json.dumps({"error": error, "message": message}).encode()
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    content = json.dumps({"error": refusal.error, "message": refusal.message}).encode()
+    extra = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+    if refusal.status == 503:
+        extra = [(b"retry-after", b"1")]
     await send(
         {
             "type": "http.response.start",
-            "status": status,
+            "status": refusal.status,
             "headers": [
                 (b"content-type", b"application/json"),
                 (b"content-length", str(len(content)).encode()),
                 (b"connection", b"close"),  # what is left of the body is not read
-                *(headers or []),
+                *extra,
             ],
         }
     )

@@ -2,49 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model, model_validator
 
+from crosscut.index.items import BOUNDS
 from crosscut.server.settings import Settings
 
-Method = Literal["exact", "rnr", "anncur", "adacur", "axn", "tour", "crosscut"]
-First = Literal["auto", "dense", "lexical", "union", "random"]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Scalar = str | bool | int | Finite
+SCALAR = {"type": ["string", "boolean", "number"]}
+MOST = 64  # conditions of a filter
+CONDITIONS: dict[str, Any] = {
+    "type": "object",
+    "maxProperties": MOST,
+    "additionalProperties": {
+        "anyOf": [
+            SCALAR,
+            {"type": "array", "items": SCALAR},
+            {
+                "type": "object",
+                "properties": dict.fromkeys(BOUNDS, SCALAR),
+                "additionalProperties": False,
+                "minProperties": 1,
+            },
+        ]
+    },
+}
+
+
+def conditions(value: Any) -> dict[str, Any]:
+    """A filter, if it is one; one pass that ends at the first wrong value, however many there are."""
+    if not isinstance(value, dict):
+        raise ValueError("a filter is an object of conditions")
+    if len(value) > MOST:
+        raise ValueError(f"a filter has {MOST} conditions at most; got {len(value)}")
+    for key, wanted in value.items():
+        if isinstance(wanted, dict) and (not wanted or wanted.keys() - BOUNDS.keys()):
+            raise ValueError(f"the bounds on {key[:60]!r} are one or more of {', '.join(BOUNDS)}")
+        values = wanted.values() if isinstance(wanted, dict) else wanted if isinstance(wanted, list) else [wanted]
+        if not all(map(_is_value, values)):
+            raise ValueError(f"the condition on {key[:60]!r} is a text, number or boolean, a list of them, or bounds")
+    return value
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class Bounds(Strict):
-    """Bounds on one metadata value; all that are given must hold."""
+class SearchRequest(Strict):
+    """A search for the items that the scorer would rank first."""
 
-    gt: Scalar | None = None
-    gte: Scalar | None = None
-    lt: Scalar | None = None
-    lte: Scalar | None = None
-    ne: Scalar | None = None
-
-
-Condition = Scalar | list[Scalar] | Bounds
-
-
-class SearchBase(Strict):
-    """The parts of a search request that no setting bounds."""
-
-    method: Method | None = Field(None, description="How to search; the index's own method by default.")
-    first: First | None = Field(None, description="Where round one comes from.")
-    filter: dict[str, Condition] | None = Field(
+    query: str
+    k: int = Field(10, description="How many hits.")
+    budget: int = Field(100, description="Calls of the scorer, at most.")
+    method: str | None = Field(
         None,
-        description="Conditions on metadata, all of which must hold: a value, a list of values, or bounds.",
+        max_length=300,
+        description="How to search, with settings if wanted: `axn@rounds=10,mix=0.8`; by default as the index does.",
+    )
+    first_ids: list[str] | None = Field(None, description="Items for round one, best first.")
+    filter: Annotated[dict[str, Any], PlainValidator(conditions), WithJsonSchema(CONDITIONS)] | None = Field(
+        None, description="Conditions on metadata, all of which must hold: a value, a list of values, or bounds."
     )
     patience: int | None = Field(
         None, ge=1, le=1000, description="Stop once the top k has not changed for this many rounds."
     )
     target_recall: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = Field(
         None, description="Stop once this share of the top k is expected to be found; needs a tuned index."
+    )
+    deadline: float | None = Field(
+        None, description="Seconds, waiting included; what is found by then is the answer. null: the longest allowed."
     )
     trace: bool = Field(False, description="Return every round: what was picked, predicted and scored.")
     compare: bool = Field(
@@ -53,44 +84,51 @@ class SearchBase(Strict):
         "what that missed.",
     )
 
+    @model_validator(mode="after")
+    def one_rule(self) -> Self:
+        if self.patience is not None and self.target_recall is not None:
+            raise ValueError("patience and target_recall are two stopping rules: give one")
+        return self
 
-class RerankBase(Strict):
-    """The parts of a rerank request that no setting bounds."""
 
+class RerankRequest(Strict):
+    """Documents to be ordered by the scorer, in the shape of Cohere's v2/rerank."""
+
+    query: str
+    documents: list[str]
+    top_n: int | None = Field(None, ge=1, description="How many results; all by default.")
     model: str | None = Field(None, description="Accepted for compatibility; the index's scorer is what runs.")
     return_documents: bool = False
     max_tokens_per_doc: int | None = Field(None, ge=1, description="Accepted for compatibility; ignored.")
 
 
-def search_request(settings: Settings) -> type[SearchBase]:
-    """The model of a search request under these limits."""
-    deadline = settings.default_deadline
+def search_request(settings: Settings) -> type[SearchRequest]:
+    """A search request under these limits."""
+    said = {name: field.description for name, field in SearchRequest.model_fields.items()}
+    budget = Field(settings.default_budget, ge=1, le=settings.max_budget, description=said["budget"])
+    seconds = Annotated[float, Field(gt=0, le=settings.max_deadline, allow_inf_nan=False)]
     fields: dict[str, Any] = {
         "query": (str, Field(min_length=1, max_length=settings.max_query)),
-        "k": (int, Field(min(10, settings.max_k), ge=1, le=settings.max_k, description="How many hits.")),
-        "budget": (
-            int,
-            Field(settings.default_budget, ge=1, le=settings.max_budget, description="Calls of the scorer, at most."),
-        ),
-        "deadline": (
-            Annotated[float, Field(gt=0, le=settings.max_deadline, allow_inf_nan=False)] | None,
-            Field(deadline, description="Seconds, waiting included; what is found by then is the answer."),
-        ),
+        "k": (int, Field(min(10, settings.max_k), ge=1, le=settings.max_k, description=said["k"])),
+        "budget": (int, budget),
+        "first_ids": (list[str] | None, Field(None, max_length=settings.max_budget, description=said["first_ids"])),
+        "deadline": (seconds | None, Field(settings.default_deadline, description=said["deadline"])),
     }
-    model: type[SearchBase] = create_model("SearchRequest", __base__=SearchBase, **fields)
-    model.__doc__ = "A search for the items that the scorer would rank first."
+    model: type[SearchRequest] = create_model(
+        "SearchRequest", __base__=SearchRequest, __doc__=SearchRequest.__doc__, **fields
+    )
     return model
 
 
-def rerank_request(settings: Settings) -> type[RerankBase]:
-    """The model of a rerank request under these limits."""
+def rerank_request(settings: Settings) -> type[RerankRequest]:
+    """A rerank request under these limits."""
     fields: dict[str, Any] = {
         "query": (str, Field(min_length=1, max_length=settings.max_query)),
         "documents": (list[str], Field(min_length=1, max_length=settings.max_documents)),
-        "top_n": (int | None, Field(None, ge=1, description="How many results; all by default.")),
     }
-    model: type[RerankBase] = create_model("RerankRequest", __base__=RerankBase, **fields)
-    model.__doc__ = "Documents to be ordered by the scorer, in the shape of Cohere's v2/rerank."
+    model: type[RerankRequest] = create_model(
+        "RerankRequest", __base__=RerankRequest, __doc__=RerankRequest.__doc__, **fields
+    )
     return model
 
 
@@ -207,9 +245,11 @@ class Info(BaseModel):
     items: int
     method: str
     methods: list[str]
+    rival: str = Field(description="The method that `compare` compares with.")
     max_k: int
     max_budget: int
     default_budget: int
+    max_deadline: float
     examples: list[str]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from crosscut.errors import InputError
 
 TOKEN_ENV = "CROSSCUT_TOKEN"
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -19,23 +20,30 @@ class Settings:
     max_budget, max_k, max_deadline
         Caps on what one request may ask for: calls of the scorer, hits, seconds.
     default_budget, default_deadline
-        For requests that do not say; a deadline of None lets a search run to its end.
-    max_documents, max_query, max_body
-        Documents of one rerank request, characters of a query, bytes of a request's body.
+        For requests that do not say; without a default deadline they have the longest.
+    max_documents, max_query
+        Documents of one rerank request, characters of a query.
+    max_body, max_values, max_held
+        Bytes of a request's body, values in its JSON, and bytes of all bodies that are held at a time.
+    max_connections
+        Open connections. One more, and the one that has kept the server waiting longest is closed.
     queue
         Requests that may wait; one more is answered 429.
     batch
         Searches that share their scorer calls at most.
     linger
         Seconds an idle server waits for company before it starts a batch.
-    body_seconds
-        Seconds a client may take to send its body.
+    header_seconds, body_seconds, read_seconds
+        Seconds a client may take to send its headers, to send its body, and to read what it asked for.
+    hosts
+        Names (without port) by which a server without a token may be asked, so that a page from elsewhere, whose name
+        suddenly points here, may not; empty for any name.
     token_env
         The environment variable with the bearer token; when it is unset or empty, anyone may ask.
     page
         Whether to serve the web page.
-    trace_items
-        Up to this many items, a traced search keeps the predictions of all of them for its picture.
+    trace_numbers
+        A traced search keeps the predictions of all items, for its picture, where they are no more than this.
     examples
         Queries the page offers to try.
     """
@@ -48,32 +56,32 @@ class Settings:
     max_documents: int = 1000
     max_query: int = 4000
     max_body: int = 4 << 20
+    max_values: int = 100_000
+    max_held: int = 64 << 20
+    max_connections: int = 500
     queue: int = 128
     batch: int = 16
     linger: float = 0.002
+    header_seconds: float = 10.0
     body_seconds: float = 10.0
+    read_seconds: float = 60.0
+    hosts: tuple[str, ...] = LOCAL
     token_env: str = TOKEN_ENV
     page: bool = True
-    trace_items: int = 200_000
+    trace_numbers: int = 2_000_000
     examples: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_budget",
-            "max_k",
-            "default_budget",
-            "max_documents",
-            "max_query",
-            "max_body",
-            "queue",
-            "batch",
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be 1 or more; got {getattr(self, name)}")
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.type == "int" and value < 1:
+                raise InputError(f"{entry.name} must be 1 or more; got {value}")
+            if entry.name.endswith(("_seconds", "_deadline")) and value is not None and not value > 0:
+                raise InputError(f"{entry.name} is a number of seconds above 0; got {value}")
         if self.default_budget > self.max_budget:
             raise InputError(f"the default budget, {self.default_budget}, is over the cap of {self.max_budget}")
-        if not self.max_deadline > 0 or not (self.default_deadline or 1) > 0:
-            raise InputError("deadlines are numbers of seconds above 0")
+        if self.default_deadline is not None and self.default_deadline > self.max_deadline:
+            raise InputError(f"the default deadline, {self.default_deadline} s, is over the cap, {self.max_deadline} s")
 
     def token(self) -> str | None:
         """The bearer token that requests must carry, or None."""

@@ -6,28 +6,24 @@ AXN (Yadav et al. 2024, §2.1 and app. A.4):
     k_d                 items scored per train query (k_d |Q| calls), or queries per item (k_d n calls)
     β (s − α)           scores brought to the range of the encoder's, in G and again at search time
 
-The pairs are the top of a retriever, drawn at random, or a mix. Their scores are bought through the meter, like those
-of a search: every call is counted.
+The pairs are the top of a retriever, drawn at random, or a mix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import Account, Meter, ScoreCache
+from crosscut.scores.buy import AnyScorer, Terms, buy_pairs
 from crosscut.spaces.base import Space, as_space
 from crosscut.types import Array, Floats, Positions
-
-BATCH = 4096  # pairs handed to the scorer at a time
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Normalisation:
 class SparseScores:
     """G: the observed scores of train queries with items, and what they cost.
 
-    `from_triples`, `from_csr` and `from_dense` take scores that are already there; `score_pairs` buys them.
+    `from_triples`, `from_csr` and `from_dense` take scores that are already there; `buy` obtains them.
     """
 
     pairs: Pairs
@@ -127,6 +123,31 @@ class SparseScores:
         if matrix.shape != pairs.shape:
             raise InputError(f"the matrix has shape {matrix.shape} and the pairs were chosen for {pairs.shape}")
         return cls(pairs, matrix[pairs.queries, pairs.items].astype(np.float64))
+
+    @classmethod
+    def buy(
+        cls,
+        scorer: AnyScorer,
+        queries: Sequence[Any],
+        pairs: Pairs,
+        *,
+        items: Sequence[Item | str] | None = None,
+        **terms: Unpack[Terms],
+    ) -> SparseScores:
+        """Bought through the meter (`crosscut.scores.buy`): a scorer bound to its items, or one of texts with `items`.
+
+        Parameters
+        ----------
+        queries
+            (|Q|) the train queries, as the scorer takes them.
+        terms
+            cache, store, engine, progress …: see `crosscut.scores.buy.Terms`.
+        """
+        if len(queries) != pairs.shape[0]:
+            raise InputError(f"{len(queries)} queries for pairs that were chosen for {pairs.shape[0]}")
+        bought = buy_pairs(scorer, queries, items, pairs.queries, pairs.items, **terms)
+        scores = np.asarray(bought.scores, np.float64)
+        return cls(pairs, scores, calls=bought.calls, cached=bought.known, seconds=bought.seconds)
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -230,58 +251,6 @@ def _drawn(rng: np.random.Generator, size: int, count: int, without: Positions) 
 def _sorted(queries: Positions, items: Positions, shape: tuple[int, int]) -> Pairs:
     order = np.lexsort((items, queries))
     return Pairs(queries[order], items[order], shape)
-
-
-def score_pairs(
-    scorer: BoundScorer | Callable[[Any, Positions], Any],
-    queries: Sequence[Any],
-    pairs: Pairs,
-    *,
-    cache: ScoreCache | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> SparseScores:
-    """Buy the scores of pairs: G, with the calls it took.
-
-    Parameters
-    ----------
-    queries
-        (|Q|) the train queries, as the scorer takes them.
-    cache
-        Known scores: found there, a pair is free.
-    progress
-        Called with the number of pairs obtained since the last call.
-    """
-    if len(queries) != pairs.shape[0]:
-        raise InputError(f"{len(queries)} queries for pairs that were chosen for {pairs.shape[0]}")
-    bound = as_bound(scorer)
-    meter = Meter(bound, cache=cache)
-    scores = np.empty(len(pairs))
-    accounts: list[Account] = []
-    picks: list[Positions] = []
-    cached = done = 0
-
-    def buy() -> None:
-        nonlocal cached, done
-        meter.buy(accounts, picks)
-        before = done
-        for account, pick in zip(accounts, picks, strict=True):
-            order = np.argsort(account.positions)
-            scores[done : done + len(pick)] = account.scores[order]  # picks are sorted by item
-            done += len(pick)
-            cached += account.cached
-        if progress is not None:
-            progress(done - before)
-        accounts.clear()
-        picks.clear()
-
-    for query, items in pairs.by_query():
-        accounts.append(Account(queries[query], len(items)))
-        picks.append(items)
-        if sum(map(len, picks)) >= BATCH:
-            buy()
-    if picks:
-        buy()
-    return SparseScores(pairs, scores, calls=meter.calls, cached=cached, seconds=meter.seconds)
 
 
 def normalisation(

@@ -15,25 +15,22 @@ checkpoints; a run that was killed goes on from both.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from crosscut.datasets.records import Item
 from crosscut.encoders.tokens import Tokens
 from crosscut.errors import InputError
 from crosscut.scorers.base import Scorer
-from crosscut.spaces.sparse import SparseScores, items_per_query, score_pairs
-from crosscut.storage import write_file
+from crosscut.scores.buy import Terms
+from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.training.examples import Batch, Example, Examples
 from crosscut.training.jobs import Job, embed, export_model, start_model, tokenizer_of
 from crosscut.training.loop import Outcome, Report, scores_of, train
@@ -45,7 +42,7 @@ BEST = 10  # of the scorer's best items that a validation looks for
 
 
 def distill(
-    items: Sequence[str],
+    items: Sequence[Item | str],
     queries: Sequence[str],
     scores: SparseScores,
     job: Job,
@@ -58,7 +55,7 @@ def distill(
     Parameters
     ----------
     items, queries
-        Texts of all items (n) and of the train queries (|Q|).
+        All items (n) and the texts of the train queries (|Q|).
     scores
         G (|Q| × n): what the scorer said of some items of each query; `bought_scores` obtains it.
     job
@@ -202,47 +199,17 @@ def _example(source: str, query: Tokens, items: Sequence[int], scores: Sequence[
 
 
 def bought_scores(
-    items: Sequence[str],
+    items: Sequence[Item | str],
     queries: Sequence[str],
-    scorer: Scorer,
+    scorer: Scorer | str,
     job: Job,
     k_d: int,
-    *,
-    progress: Callable[[int], None] | None = None,
+    **terms: Unpack[Terms],
 ) -> SparseScores:
     """The scorer's scores of each query's top k_d by the encoder before training; bought once, kept in `job.output`."""
-    path = job.output / "scores.npz"
-    key = hashlib.sha256("\0".join([scorer.fingerprint, str(k_d), str(job.encoder), *queries, *items]).encode())
-    if path.is_file():
-        kept = _read_scores(path, key.hexdigest(), (len(queries), len(items)))
-        if kept is not None:
-            return kept
     model, tokenizer = start_model(DualModel, job), tokenizer_of(job)
     vectors = embed(model, tokenizer.items(list(items)))
     ranked = rank_dense(vectors, embed(model, [tokenizer.query(text) for text in queries]), k_d)
     pairs = items_per_query(k_d, (len(queries), len(items)), ranked=ranked)
-    scores = score_pairs(scorer.bind(items), queries, pairs, progress=progress)
-    content = io.BytesIO()
-    np.savez(
-        content,
-        key=np.array(key.hexdigest()),
-        queries=pairs.queries,
-        items=pairs.items,
-        scores=scores.scores,
-        cost=np.array([scores.calls, scores.seconds]),
-    )
-    write_file(path, [content.getbuffer()])
-    return scores
-
-
-def _read_scores(path: Path, key: str, shape: tuple[int, int]) -> SparseScores | None:
-    """Kept scores, or None if they are of other texts, another scorer or cannot be read."""
-    try:
-        with np.load(path, allow_pickle=False) as saved:
-            arrays: dict[str, npt.NDArray[np.float64]] = {name: saved[name] for name in saved.files}
-        if str(arrays["key"]) != key:
-            return None
-        made = SparseScores.from_triples(arrays["queries"], arrays["items"], arrays["scores"], shape)
-        return replace(made, calls=int(arrays["cost"][0]), seconds=float(arrays["cost"][1]))
-    except (ValueError, KeyError, OSError):
-        return None
+    terms.setdefault("store", job.output / "scores")
+    return SparseScores.buy(scorer, queries, pairs, items=items, **terms)

@@ -19,12 +19,13 @@ import torch
 from crosscut.datasets.records import Collection, Query
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.export import export
 from crosscut.training.loop import Outcome, Report, Settings, train
 from crosscut.training.models import CrossModel, DualModel, Head, Split, pack_texts
-from crosscut.training.negatives import TfIdf, draw, rank_dense
+from crosscut.training.negatives import draw, rank_dense
 
 Negatives = Literal["random", "tfidf", "dual"]
 Ranker = Callable[[Sequence[Query]], npt.NDArray[np.int64]]
@@ -69,7 +70,7 @@ def train_cross_encoder(
     if job.negatives == "dual":
         miner = start_model(DualModel, job)
         miner.requires_grad_(False)
-    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    examples = Examples(pool=tokenizer.items(collection.items))
     rank = _ranker(job, collection, tokenizer, examples.pool, miner)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
     outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report)
@@ -82,7 +83,7 @@ def train_dual_encoder(collection: Collection, job: Job, *, report: Report | Non
     job.check()
     model = start_model(DualModel, job)
     tokenizer = tokenizer_of(job)
-    examples = Examples(pool=tokenizer.items([item.full_text for item in collection.items]))
+    examples = Examples(pool=tokenizer.items(collection.items))
     rank = _ranker(job, collection, tokenizer, examples.pool, model)
     _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
 
@@ -137,7 +138,7 @@ def _ranker(
 ) -> Ranker:
     """Ranks items for queries by the miner that the job names."""
     if job.negatives == "tfidf":
-        index = TfIdf([item.full_text for item in collection.items])
+        index = TfIdf(collection.items)
         return lambda queries: index.rank([query.text for query in queries], MINED)
     if job.negatives == "dual" and dual is not None:
         items = embed(dual, list(pool[: len(collection.items)]))

@@ -8,28 +8,32 @@ memory, is replaced and its tasks are done again.
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 from crosscut.errors import InputError, ScorerError
-from crosscut.scores.engines.tasks import Task
-from crosscut.scores.engines.work import Answer, Job, Loader, Worker, commit, score_task
+from crosscut.scores.engines.tasks import Scored, Task
+from crosscut.scores.engines.worker import Order, Report, Worker, score_task
 from crosscut.threads import cores
 
 Mode = Literal["auto", "threads", "processes"]
-Done = Callable[[int], None]
 DEATHS = 3
 """Workers that may die one after the other before any of them finishes a task."""
+NOT_PORTABLE = (
+    "{} load the scorer themselves, and this one cannot be sent to them ({}): pass its name or folder, or `load=`, "
+    "a function that makes it"
+)
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """`workers` threads or processes; "auto" takes threads for addresses and unnamed scorers, processes otherwise."""
+    """`workers` threads or processes; "auto" takes processes for models that another process can load by name."""
 
     workers: int = 1
     mode: Mode = "auto"
@@ -45,60 +49,60 @@ class LocalEngine:
         """Cores for the model of one worker."""
         return max(1, cores() // self.workers)
 
-    def speedup(self, job: Job) -> int:
+    def speedup(self, order: Order) -> int:
         """How many calls go on at once; a model uses every core already."""
-        return self.workers if self._mode(job) == "threads" else 1
+        return self.workers if self._mode(order) == "threads" else 1
 
-    def _mode(self, job: Job) -> Mode:
+    def _mode(self, order: Order) -> Mode:
         if self.mode != "auto":
             return self.mode
-        return "threads" if job.remote or job.load is None or self.workers == 1 else "processes"
+        return "threads" if order.waits or order.load is None or self.workers == 1 else "processes"
 
-    def run(self, job: Job, tasks: Iterator[Task], done: Done) -> None:
-        """Do every task and commit it; `done(pairs)` is called here, in this thread, after each commit."""
-        if self._mode(job) == "processes":
-            _in_processes(job, tasks, done, self.workers)
+    def run(self, order: Order, tasks: Iterator[Task], report: Report) -> None:
+        """Do every task and commit it; `report` is called here, in this thread, after each commit."""
+        if self._mode(order) == "processes":
+            _in_processes(order, tasks, report, self.workers)
         else:
-            _in_threads(job, tasks, done, self.workers)
+            _in_threads(order, tasks, report, self.workers)
 
 
-def _in_threads(job: Job, tasks: Iterator[Task], done: Done, workers: int) -> None:
-    bound = job.scorer.bind(job.items)
+def _in_threads(order: Order, tasks: Iterator[Task], report: Report, workers: int) -> None:
+    bound = order.bound
 
-    def work(task: Task) -> Answer:
-        scored = score_task(bound, job.queries, task)
-        if scored.pairs:
-            commit(job.store, job.query_keys, job.item_keys, scored)
-        return scored.pairs, scored.error
+    def work(task: Task) -> Scored:
+        return score_task(bound, order.queries, task)
 
     if workers == 1:
         for task in tasks:
-            _settle(work(task), done)
+            order.settle(work(task), report)
         return
     pool = ThreadPoolExecutor(workers)
     try:
-        _hand_out(pool, work, tasks, done, workers)
+        _hand_out(pool, work, tasks, order, report, workers)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)  # what is running still commits
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_processes(job: Job, tasks: Iterator[Task], done: Done, workers: int) -> None:
-    if job.load is None:
-        raise InputError(
-            "worker processes load the scorer themselves: pass its name or folder, or `load=`, a function that makes it"
-        )
-    start = (str(job.store.path), job.load, job.store.scorer_fingerprint, job.queries, job.items)
+def _in_processes(order: Order, tasks: Iterator[Task], report: Report, workers: int) -> None:
+    try:
+        if order.load is None or order.items is None:
+            raise TypeError("it is bound to its items")
+        pickle.dumps(order.load)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise InputError(NOT_PORTABLE.format("worker processes", error)) from error
+    folder = None if order.ledger.folder is None else str(order.ledger.folder)
+    start = (order.load, order.fingerprint, list(order.queries), list(order.items), folder)
     deaths = 0
+
+    def finished(pairs: int, lost: int) -> None:
+        nonlocal deaths
+        deaths = 0
+        report(pairs, lost)
+
     while True:
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_process, start)
-
-        def finished(pairs: int) -> None:
-            nonlocal deaths
-            deaths = 0
-            done(pairs)
-
         try:
-            lost = _hand_out(pool, _work_in_process, tasks, finished, workers)
+            lost = _hand_out(pool, _work_in_process, tasks, order, finished, workers)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
         if not lost:
@@ -109,53 +113,63 @@ def _in_processes(job: Job, tasks: Iterator[Task], done: Done, workers: int) -> 
                 f"worker processes died {deaths} times without finishing a block, perhaps for want of memory; "
                 "what was committed is safe: use fewer workers and run the same again"
             )
+        report(0, sum(task.pairs for task in lost))
         tasks = chain(lost, tasks)
 
 
 def _hand_out(
-    pool: Executor, work: Callable[[Task], Answer], tasks: Iterator[Task], done: Done, workers: int
+    pool: Executor,
+    work: Callable[[Task], Scored],
+    tasks: Iterator[Task],
+    order: Order,
+    report: Report,
+    workers: int,
 ) -> list[Task]:
     """Keep every worker busy; returns the tasks that were lost with a worker that died."""
-    pending: dict[Future[Answer], Task] = {}
+    pending: dict[Future[Scored], Task] = {}
     lost: list[Task] = []
-    while True:
-        while len(pending) < workers and not lost:
-            task = next(tasks, None)
-            if task is None:
-                break
-            try:
-                pending[pool.submit(work, task)] = task
-            except BrokenProcessPool:
-                lost.append(task)
-        if not pending:
-            return lost
-        for future in wait(pending, return_when=FIRST_COMPLETED).done:
-            task = pending.pop(future)
-            try:
-                answer = future.result()
-            except BrokenProcessPool:
-                lost.append(task)
-            else:
-                _settle(answer, done)
+    try:
+        while True:
+            while len(pending) < workers and not lost:
+                task = next(tasks, None)
+                if task is None:
+                    break
+                try:
+                    pending[pool.submit(work, task)] = task
+                except BrokenProcessPool:
+                    lost.append(task)
+            if not pending:
+                return lost
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                task = pending.pop(future)
+                try:
+                    scored = future.result()
+                except BrokenProcessPool:
+                    lost.append(task)
+                else:
+                    order.settle(scored, report)
+    except BaseException:
+        _keep_the_rest(pending, order)
+        raise
 
 
-def _settle(answer: Answer, done: Done) -> None:
-    pairs, error = answer
-    if pairs:
-        done(pairs)
-    if error is not None:
-        raise error
+def _keep_the_rest(pending: dict[Future[Scored], Task], order: Order) -> None:
+    """What is still being scored when a run ends early has been paid for: wait for it and write it down."""
+    for future in pending:
+        if not future.cancel() and future.exception() is None:
+            scored = future.result()
+            if scored.scores and scored.pairs:
+                order.ledger.record(scored)
 
 
-_mine: list[tuple[str, Worker]] = []
-"""In a worker process: the path of the store, and its worker."""
+_mine: list[Worker] = []
+"""In a worker process: its worker."""
 
 
-def _start_process(path: str, load: Loader, fingerprint: str, queries: list[str], items: list[str]) -> None:
+def _start_process(*parts: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; a block that is begun is finished
-    _mine.append((path, Worker(load, fingerprint, queries, items)))
+    _mine.append(Worker(*parts))
 
 
-def _work_in_process(task: Task) -> Answer:
-    path, worker = _mine[0]
-    return worker.score_into(path, task)
+def _work_in_process(task: Task) -> Scored:
+    return _mine[0].score(task)

@@ -1,13 +1,14 @@
 """The Ray engine: actors that load the model once, on this machine or on a cluster.
 
 Tasks are handed out one at a time, so a slow machine takes fewer. An actor that dies is replaced and its task done
-again. Actors send scores back and this process commits them; where all machines see the store's folder, `shared` lets
-the actors commit by themselves.
+again. Actors send scores back and this process writes them down; where all machines see the store's folder, `shared`
+lets the actors commit by themselves.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 from collections import deque
 from collections.abc import Iterator
@@ -15,9 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from crosscut.errors import InputError, MissingDependency, ScorerError
-from crosscut.scores.engines.local import DEATHS, Done
+from crosscut.scores.engines.local import DEATHS, NOT_PORTABLE
 from crosscut.scores.engines.tasks import Task
-from crosscut.scores.engines.work import Job, Worker, commit
+from crosscut.scores.engines.worker import Order, Report, Worker
+
+PATIENCE = 30.0
+"""Seconds that blocks in the making have when a run ends early."""
 
 
 @dataclass(frozen=True)
@@ -39,40 +43,44 @@ class RayEngine:
         """Cores for the model of one worker."""
         return max(1, int(self.cpus))
 
-    def speedup(self, job: Job) -> int:
+    def speedup(self, order: Order) -> int:
         """How many calls go on at once."""
         return self.workers
 
-    def run(self, job: Job, tasks: Iterator[Task], done: Done) -> None:
-        """Do every task and commit it; `done(pairs)` is called here after each commit."""
+    def run(self, order: Order, tasks: Iterator[Task], report: Report) -> None:
+        """Do every task and commit it; `report` is called here after each commit."""
         ray = _ray()
-        if job.load is None:
-            raise InputError(
-                "Ray workers load the scorer themselves: pass its name or folder, or `load=`, a function that makes it"
-            )
+        if order.load is None or order.items is None:
+            raise InputError(NOT_PORTABLE.format("Ray workers", "it is bound to its items"))
         ours = not ray.is_initialized()
         if ours:
             _connect(ray, self.address)
         try:
-            _Run(ray, self, job, done).finish(tasks)
+            _Crew(ray, self, order, report).finish(tasks)
         finally:
             if ours:
                 ray.shutdown()
 
 
-class _Run:
+class _Crew:
     """The actors of one run and what each of them is doing."""
 
-    def __init__(self, ray: Any, engine: RayEngine, job: Job, done: Done) -> None:
-        self.ray, self.engine, self.job, self.done = ray, engine, job, done
+    def __init__(self, ray: Any, engine: RayEngine, order: Order, report: Report) -> None:
+        self.ray, self.engine, self.order, self.report = ray, engine, order, report
         self.actor = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(Worker)
-        self.texts = ray.put(job.queries), ray.put(job.items)  # once for the cluster, not once an actor
+        try:  # once for the cluster, not once an actor
+            self.load = ray.put(order.load)
+        except (TypeError, pickle.PicklingError) as error:
+            raise InputError(NOT_PORTABLE.format("Ray workers", str(error).splitlines()[0])) from error
+        self.texts = ray.put(list(order.queries)), ray.put(list(order.items or ()))
         self.actors = [self.start() for _ in range(engine.workers)]
         self.pending: dict[Any, tuple[Any, Task]] = {}
         self.deaths = 0
 
     def start(self) -> Any:
-        return self.actor.remote(self.job.load, self.job.store.scorer_fingerprint, *self.texts)
+        folder = self.order.ledger.folder
+        own = os.path.abspath(folder) if self.engine.shared and folder is not None else None
+        return self.actor.remote(self.load, self.order.fingerprint, *self.texts, own)
 
     def finish(self, tasks: Iterator[Task]) -> None:
         again: deque[Task] = deque()
@@ -84,31 +92,29 @@ class _Run:
                     if task is None:
                         break
                     actor = idle.pop()
-                    self.pending[self.hand(actor, task)] = (actor, task)
+                    self.pending[actor.score.remote(task)] = (actor, task)
                 if not self.pending:
                     return
                 ready, _ = self.ray.wait(list(self.pending), num_returns=1)
                 actor, task = self.pending.pop(ready[0])
-                if self.settle(ready[0]):
+                if self.settle(ready[0], task):
                     idle.append(actor)
                 else:
                     again.append(task)
                     self.actors.remove(actor)
                     self.actors.append(self.start())
                     idle.append(self.actors[-1])
+        except BaseException:
+            self.keep_the_rest()
+            raise
         finally:
             for actor in self.actors:
                 self.ray.kill(actor)
 
-    def hand(self, actor: Any, task: Task) -> Any:
-        if self.engine.shared:
-            return actor.score_into.remote(os.path.abspath(self.job.store.path), task)
-        return actor.score.remote(task)
-
-    def settle(self, reference: Any) -> bool:
+    def settle(self, reference: Any, task: Task) -> bool:
         """Take one answer; False if the actor died over it."""
         try:
-            answer = self.ray.get(reference)
+            scored = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:  # raised by the scorer or the store, not by Ray
             cause = error.cause if isinstance(error.cause, Exception) else error
             if isinstance(cause, ScorerError):
@@ -121,19 +127,24 @@ class _Run:
                     f"Ray workers died {self.deaths} times without finishing a block ({str(error).splitlines()[0]}); "
                     "what was committed is safe: run the same again with fewer workers, or look at Ray's logs"
                 ) from error
+            self.report(0, task.pairs)
             return False
-        if self.engine.shared:
-            pairs, failed = answer
-        else:
-            pairs, failed = answer.pairs, answer.error
-            if pairs:
-                commit(self.job.store, self.job.query_keys, self.job.item_keys, answer)
         self.deaths = 0
-        if pairs:
-            self.done(pairs)
-        if failed is not None:
-            raise failed
+        self.order.settle(scored, self.report)
         return True
+
+    def keep_the_rest(self) -> None:
+        """What other actors are still scoring when a run ends early has been paid for: wait a while for it."""
+        if not self.pending:
+            return
+        ready, _ = self.ray.wait(list(self.pending), num_returns=len(self.pending), timeout=PATIENCE)
+        for reference in ready:
+            try:
+                scored = self.ray.get(reference)
+            except self.ray.exceptions.RayError:
+                continue
+            if scored.scores and scored.pairs:
+                self.order.ledger.record(scored)
 
 
 def _ray() -> Any:
@@ -157,6 +168,6 @@ def _connect(ray: Any, address: str | None) -> None:
     try:
         options: dict[str, Any] = {} if address else {"include_dashboard": False}
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except Exception as error:  # Ray raises this very class when a node is slow to start
         where = f"at {address!r}" if address else "on this machine"
         raise InputError(f"no Ray cluster can be used {where} ({str(error).splitlines()[0]})") from error

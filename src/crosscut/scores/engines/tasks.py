@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from crosscut.scores.keys import Keys
-from crosscut.scores.store import ScoreStore
-from crosscut.types import Positions
+from crosscut.errors import ScorerError
+from crosscut.types import Array, Floats, Positions
 
 SHORTEST_RUN = 32
 """Missing items in shorter runs than this are stored as scattered pairs."""
+
+Known: TypeAlias = Callable[[int, Positions], Array]
+"""The known scores of a query, by its row, with items; NaN where there is none."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,28 @@ class Task:
             if whole:
                 return Task(self.rows[:whole], self.columns)
             return Task(self.rows[:1], self.columns[:pairs])
-        kept: list[Positions] = []
+        first: list[Positions] = []
         for columns in self.columns:
             if pairs <= 0:
                 break
-            kept.append(columns[:pairs])
-            pairs -= len(kept[-1])
-        return Task(self.rows[: len(kept)], tuple(kept))
+            first.append(columns[:pairs])
+            pairs -= len(first[-1])
+        return Task(self.rows[: len(first)], tuple(first))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a task brought: one array of positions and one of scores for each of its queries.
+
+    Both are empty when the worker that did it has written them down itself.
+    """
+
+    task: Task
+    positions: list[Positions]
+    scores: list[Floats]
+    pairs: int
+    seconds: float
+    error: ScorerError | None = None
 
 
 @dataclass(frozen=True)
@@ -70,43 +87,30 @@ class Gap:
     def pairs(self) -> int:
         return sum(map(len, self.runs)) + len(self.loose)
 
+    def first(self, count: int) -> Positions:
+        """The first few of the missing items."""
+        return np.asarray(self.runs[0][:count], np.int64) if self.runs else self.loose[:count]
+
 
 def gap(row: int, missing: Positions) -> Gap:
     """The missing positions (ascending) of a query as runs."""
-    breaks = np.flatnonzero(np.diff(missing) != 1) + 1
-    runs, loose = [], []
-    for part in np.split(missing, breaks):
-        if len(part) >= SHORTEST_RUN:
-            runs.append(range(int(part[0]), int(part[-1]) + 1))
-        else:
-            loose.append(part)
-    return Gap(row, tuple(runs), np.concatenate(loose) if loose else missing[:0])
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(missing) != 1) + 1, [len(missing)]])
+    long = np.flatnonzero(np.diff(edges) >= SHORTEST_RUN)
+    inside = np.zeros(len(missing), np.bool_)
+    runs = []
+    for start, stop in zip(edges[long].tolist(), edges[long + 1].tolist(), strict=True):
+        runs.append(range(int(missing[start]), int(missing[stop - 1]) + 1))
+        inside[start:stop] = True
+    return Gap(row, tuple(runs), missing[~inside])
 
 
-def dense_gaps(store: ScoreStore, queries: Keys, items: Keys) -> list[Gap]:
-    """What is missing of the whole matrix."""
+def gaps_of(wanted: Sequence[tuple[int, Positions]], known: Known) -> list[Gap]:
+    """What is not known yet of the pairs that are wanted: rows, each with ascending positions."""
     gaps = []
-    for row, missing in store.missing(queries, items):
-        if len(missing) == len(items):
-            gaps.append(Gap(row, (range(len(items)),), missing[:0]))
-        else:
-            gaps.append(gap(row, missing))
-    return gaps
-
-
-def pair_gaps(
-    store: ScoreStore, queries: Keys, items: Keys, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]
-) -> list[Gap]:
-    """What is missing of some pairs; each pair once."""
-    order = np.lexsort((columns, rows))
-    rows, columns = rows[order], columns[order]
-    gaps = []
-    for row in np.unique(rows).tolist():
-        start, stop = np.searchsorted(rows, [row, row + 1])
-        wanted = np.unique(columns[start:stop])
-        missing = wanted[np.isnan(store.get(queries.names[row], items, wanted))]
+    for row, positions in wanted:
+        missing = positions[np.isnan(known(row, positions))]
         if len(missing):
-            gaps.append(Gap(row, (), missing))
+            gaps.append(gap(row, missing))
     return gaps
 
 
@@ -154,14 +158,8 @@ def _loose(gaps: Sequence[Gap], block_pairs: int) -> Iterator[Task]:
         yield Task(tuple(rows), tuple(columns))
 
 
-def remaining(store: ScoreStore, queries: Keys, items: Keys, task: Task) -> list[Task]:
+def remaining(known: Known, task: Task) -> list[Task]:
     """A task without what has been scored since it was planned, by this run's probe or by another writer."""
-    lacking = []
-    for place, row in enumerate(task.rows):
-        positions = task.positions(place)
-        lacking.append(positions[np.isnan(store.get(queries.names[row], items, positions))])
-    left = sum(map(len, lacking))
-    if left == task.pairs:
-        return [task]
-    gaps = [gap(row, missing) for row, missing in zip(task.rows, lacking, strict=True) if len(missing)]
-    return cut(gaps, max(left, 1))
+    gaps = gaps_of([(row, task.positions(place)) for place, row in enumerate(task.rows)], known)
+    left = sum(one.pairs for one in gaps)
+    return [task] if left == task.pairs else cut(gaps, max(left, 1))

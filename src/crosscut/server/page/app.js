@@ -9,17 +9,14 @@ const make = (tag, name, text) => {
   if (text !== undefined) element.textContent = text;
   return element;
 };
-const NAMES = {
-  crosscut: "crosscut", rnr: "retrieve and rerank", axn: "AXN", tour: "TOUR", anncur: "ANNCUR", adacur: "ADACUR", exact: "exact",
-};
 const REASONS = {
-  budget: "budget used", exhausted: "everything scored", patience: "top k settled", deadline: "deadline", rounds: "rounds done",
+  budget: "budget used", exhausted: "everything scored", patience: "top k settled", deadline: "deadline", rounds: "rounds done", cancelled: "called off",
 };
 
 const COMMON = new Set("the and for was were are has had have with that this from not but its his her into than then".split(" "));
 
 const picture = new Picture(at("canvas"), at("tip"));
-let info = { max_budget: 1000, max_k: 100, methods: ["crosscut"], examples: [] };
+let info = { max_budget: 1000, max_k: 100, method: "", methods: [], rival: "", examples: [] };
 let answer = null, latest = 0, timer = 0, playing = 0;
 
 // -- speaking with the server
@@ -58,10 +55,10 @@ async function search() {
   say("Searching …");
   remember();
   try {
-    const method = at("method").value;
+    const method = at("method").value.trim() || info.method;  // `axn@rounds=10,mix=0.8`: a name, with settings if wanted
     const found = await call("search", {
       query, k: Number(at("k").value), budget: budget(), method, trace: true,
-      compare: at("compare").checked && method !== "rnr",
+      compare: at("compare").checked && info.methods.includes(info.rival) && method !== info.rival,
     });
     if (number !== latest) return;
     answer = found;
@@ -120,7 +117,7 @@ function show(query) {
   const missed = new Set(rival?.missed);
   const words = query.replace(/\[(START|END)\]/g, " ").toLowerCase().split(/[^\p{L}\p{N}]+/u)
     .filter((word) => word.length > 2 && !COMMON.has(word));
-  at("own-title").textContent = NAMES[answer.method] ?? answer.method;
+  at("own-title").textContent = answer.method;
   at("own-note").textContent = `${answer.calls} calls in ${answer.rounds} round${answer.rounds === 1 ? "" : "s"}`;
   at("hits").replaceChildren(...answer.hits.map((hit, j) => row(hit, j + 1, words, answer.rounds, {
     state: missed.has(hit.id) ? "found" : "", badge: missed.has(hit.id) ? "missed by reranking" : "",
@@ -329,15 +326,16 @@ async function start() {
   }
   at("facts").textContent = `${info.items.toLocaleString("en")} items`;
   at("k").max = info.max_k;
-  at("method").replaceChildren(...info.methods.map((name) => {
-    const option = make("option", "", NAMES[name] ?? name);
+  at("methods").replaceChildren(...info.methods.map((name) => {
+    const option = make("option");
     option.value = name;
     return option;
   }));
+  at("other-title").textContent = info.rival;
   const state = new URLSearchParams(location.hash.slice(1));
   at("k").value = state.get("k") ?? Math.min(10, info.max_k);
   setBudget(Number(state.get("b")) || info.default_budget);
-  at("method").value = info.methods.includes(state.get("m")) ? state.get("m") : info.method;
+  at("method").value = state.get("m") || info.method;
   at("examples").hidden = !info.examples.length;
   at("examples").replaceChildren(...info.examples.map((text) => {
     const button = make("button", "", text);

@@ -1,0 +1,78 @@
+"""An answer from whatever a scorer returned: what gets past here is a finite score, or an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from crosscut.errors import ScoreCountError, ScorerError, ScoreValueError
+from crosscut.scorers.base import Answer
+from crosscut.types import Floats, Handles
+
+
+def checked(given: Any, query: Any, handles: Handles) -> Answer:
+    """An honest answer: one number per item or an error that says why not.
+
+    `given` is an `Answer`, numbers (a list, an array, a tensor), or an exception. Whoever does not say what was paid
+    for is taken to have seen every pair; None is a wrong answer like any other.
+    """
+    size = len(handles)
+    if isinstance(given, Answer):
+        scores, paid = np.asarray(given.scores, np.float64), np.asarray(given.paid, np.bool_)
+        if scores.shape != (size,) or paid.shape != (size,):
+            return Answer.nothing(size, _miscounted(scores, query, size), paid=True)
+        answer = Answer(scores, paid | np.isfinite(scores), given.error)
+    elif isinstance(given, BaseException):
+        return _failed(given, query, size)
+    else:
+        try:
+            scores = _as_floats(given)
+        except Exception as error:
+            return _failed(error, query, size)
+        if given is None or scores.size != size or scores.size != max(scores.shape, default=1):
+            return Answer.nothing(size, _miscounted(given if given is None else scores, query, size), paid=True)
+        answer = Answer.of(scores.reshape(-1))
+    bad = answer.paid & ~np.isfinite(answer.scores)
+    if answer.error is not None or not bad.any():
+        return answer
+    where = int(np.flatnonzero(bad)[0])
+    fault = ScoreValueError(
+        f"the scorer returned {answer.scores[where]} for query {brief(query)} and item {int(handles[where])} "
+        f"({int(bad.sum())} of {size} scores are not finite); scores must be real numbers"
+    )
+    return Answer(answer.scores, answer.paid, fault)
+
+
+def _failed(error: BaseException, query: Any, size: int) -> Answer:
+    """The answer of a scorer that raised; a `ScorerError` may carry the scores that it has."""
+    if not isinstance(error, ScorerError):
+        told = f"the scorer failed on {size} items of query {brief(query)}: {type(error).__name__}: {error}"
+        wrapped = ScorerError(told)
+        wrapped.__cause__ = error
+        return Answer.nothing(size, wrapped, paid=True)
+    scores = error.scores
+    known = scores if scores is not None and scores.shape == (size,) else np.full(size, np.nan)
+    return Answer(known, np.isfinite(known) | error.paid, error)
+
+
+def _as_floats(given: Any) -> Floats:
+    if hasattr(given, "detach"):
+        given = given.detach().cpu().numpy()
+    return np.asarray(given, dtype=np.float64)
+
+
+def _miscounted(given: Any, query: Any, size: int) -> ScoreCountError:
+    if given is None:
+        told = "None"
+    else:
+        told = f"{given.size} scores" if given.ndim == 1 else f"an array of shape {given.shape}"
+    return ScoreCountError(
+        f"the scorer returned {told} for {size} items of query {brief(query)}; "
+        "it must return one score per item, in order"
+    )
+
+
+def brief(query: Any) -> str:
+    text = repr(query)
+    return text if len(text) <= 60 else text[:57] + "…'"

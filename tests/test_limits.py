@@ -1,0 +1,416 @@
+"""What clients may do to the server: hang up, dawdle, send too much, ask by another name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("prometheus_client")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import crosscut
+from crosscut.errors import InputError
+from crosscut.server import Settings, make_app
+from crosscut.server import logs as server_logs
+from crosscut.server.bodies import STRINGS, Bodies, Refusal
+from tests.served import running, score_words, small_app, small_index
+
+SOON = 10.0  # seconds; a tenth of it when nothing else runs on the machine
+JSON = {"content-type": "application/json"}
+
+
+def line(url: str, timeout: float = 10.0) -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=timeout)
+
+
+def raw(body: dict[str, Any], path: str = "/search") -> bytes:
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+class Gate:
+    """A scorer that counts pairs by query, and waits where it is told to."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[str, int] = {}
+        self.entered, self.open = threading.Event(), threading.Event()
+        self.open.set()
+
+    def __call__(self, query: str, texts: Any) -> list[float]:
+        self.pairs[query] = self.pairs.get(query, 0) + len(texts)
+        if query.startswith("slow"):
+            self.entered.set()
+            self.open.wait(30)
+        return score_words(query, texts)
+
+
+def metric(url: str, name: str) -> float:
+    lines = [line for line in httpx.get(f"{url}/metrics").text.splitlines() if line.startswith(name + " ")]
+    return float(lines[0].split()[-1]) if lines else 0.0
+
+
+# -- clients that hang up
+
+
+@pytest.mark.parametrize("path", ["/search", "/v2/rerank"])
+def test_who_hangs_up_while_waiting_is_not_searched_for(path: str) -> None:
+    gate = Gate()
+    body: dict[str, Any] = {"query": "left"} if path == "/search" else {"query": "left", "documents": ["a", "b"]}
+    with running(small_app(gate)) as url, ThreadPoolExecutor(1) as pool:
+        gate.open.clear()
+        first = pool.submit(httpx.post, f"{url}/search", json={"query": "slow", "budget": 10}, timeout=30)
+        assert gate.entered.wait(10)
+        lines = [line(url) for _ in range(10)]
+        for one in lines:
+            one.sendall(raw(body, path))
+        until(lambda: metric(url, "crosscut_queue_length") == 10)
+        for one in lines:
+            one.close()
+        until(lambda: metric(url, "crosscut_queue_length") == 0)  # at once, not when their turn comes
+        gate.open.set()
+        assert first.result().status_code == 200
+        assert metric(url, f'crosscut_requests_total{{route="{path}",status="499"}}') == 10
+    assert "left" not in gate.pairs
+
+
+def test_who_hangs_up_under_way_is_searched_for_no_further() -> None:
+    gate = Gate()
+    with running(small_app(gate, max_budget=400, linger=0.3)) as url, ThreadPoolExecutor(1) as pool:
+        gate.open.clear()
+        leaving = line(url)
+        leaving.sendall(raw({"query": "slow a", "budget": 100, "method": "crosscut@rounds=10"}))
+        staying = pool.submit(
+            httpx.post,
+            f"{url}/search",
+            json={"query": "slow b", "budget": 100, "method": "crosscut@rounds=10"},
+            timeout=30,
+        )
+        assert gate.entered.wait(10)
+        leaving.close()
+        time.sleep(0.2)
+        gate.open.set()
+        answer = staying.result().json()  # in the same batch, and not harmed
+        assert (answer["calls"], answer["stop_reason"]) == (100, "budget")
+        until(lambda: metric(url, 'crosscut_requests_total{route="/search",status="499"}') == 1)
+        assert metric(url, 'crosscut_scorer_calls_total{route="/search"}') == 100 + gate.pairs["slow a"]
+    assert gate.pairs["slow b"] == 100
+    assert gate.pairs["slow a"] == 10  # the round that was under way
+
+
+def test_a_rerank_that_nobody_waits_for_ends() -> None:
+    gate = Gate()
+    with running(small_app(gate)) as url:
+        gate.open.clear()
+        with line(url) as leaving:
+            leaving.sendall(raw({"query": "slow", "documents": ["a"] * 600}, "/v2/rerank"))
+            assert gate.entered.wait(10)
+        time.sleep(0.2)
+        gate.open.set()
+        until(lambda: metric(url, 'crosscut_requests_total{route="/v2/rerank",status="499"}') == 1)
+        assert metric(url, 'crosscut_scorer_calls_total{route="/v2/rerank"}') == gate.pairs["slow"]
+    assert gate.pairs["slow"] <= 64
+
+
+def test_half_a_body_is_no_fault_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with running(small_app()) as url:
+        for cut in (1, 5, 17):
+            with line(url) as one:
+                one.sendall(raw({"query": "a cat"})[:-cut])
+        until(lambda: metric(url, 'crosscut_requests_total{route="other",status="499"}') == 3)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+# -- clients that dawdle
+
+
+def test_half_sent_requests_do_not_end_the_server() -> None:
+    slow = small_app(max_connections=40, header_seconds=30.0, body_seconds=30.0)
+    with running(slow) as url, contextlib.ExitStack() as stack:
+        for number in range(160):
+            one = stack.enter_context(line(url))
+            whole = raw({"query": "a cat"})
+            one.sendall([whole[:20], whole[:-3], b"G", b""][number % 4])
+        for _ in range(5):
+            assert httpx.get(f"{url}/health", timeout=SOON).status_code == 200
+            assert httpx.post(f"{url}/search", json={"query": "cat", "budget": 10}, timeout=SOON).status_code == 200
+
+
+def test_headers_that_never_end_and_answers_that_nobody_reads() -> None:
+    with running(small_app(header_seconds=0.3, read_seconds=0.3)) as url:
+        for data in (b"", b"GET /health HTTP/1.1\r\nhost: lo"):
+            with line(url) as one:
+                one.sendall(data)
+                assert _closed(one)
+        with line(url) as one:  # a request, and then the beginning of another
+            one.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            while b"alive" not in one.recv(4000):
+                pass
+            one.sendall(b"GET /hea")
+            assert _closed(one)
+        with line(url) as one:
+            one.sendall(b"GET /health HTTP/1.1\r\nx: " + b"y" * 40_000)
+            assert b" 400 " in one.recv(1000)
+
+
+def _closed(one: socket.socket) -> bool:
+    one.settimeout(5)
+    try:
+        return one.recv(1000) == b""
+    except ConnectionError:
+        return True
+
+
+# -- requests that are too much
+
+
+@pytest.mark.parametrize(
+    ("body", "codes"),
+    [
+        (b'{"query": "a", "filter": {"number": [' + b"[]," * 1_290_000 + b"[]]}}", {413}),
+        (b'{"query": "a", "filter": {"number": [' + b"{}," * 1_290_000 + b"{}]}}", {413}),
+        (b'{"query": "a", "filter": {"number": [' + b"[]," * 900 + b"[]]}}", {422}),
+        (b'{"query": "a", "filter": {' + b'"a":1,' * 600_000 + b'"b": 1}}', {413}),
+        (b'{"query": "a", ' + b",".join(b'"f%d": 1' % j for j in range(90_000)) + b"}", {413}),
+        (b'{"query": "a", ' + b",".join(b'"f%d": 1' % j for j in range(900)) + b"}", {422}),
+        (b'{"query": "a", "filter": {"number": [' + b"1," * 99_990 + b"7]}}", {200}),
+        (b'{"query": "a", "filter": {"number": [' + b"0.5," * 90_000 + b"null]}}", {422}),
+        (b'{"query": "a", "first_ids": [' + b'"i1",' * 90_000 + b"7]}", {422}),
+        (b'{"query": "a", "documents": [' + b"7," * 90_000 + b"7]}", {422}),
+        (b'{"query": "' + b'\\"' * 2_000_000, {400}),
+        (b'{"query": "' + b"[,{" * 1_000_000 + b'"}', {422}),
+        (b'"' * 4_000_000, {400}),
+        (b"9" * 4_000_000, {400}),
+    ],
+)
+def test_large_requests_are_answered_at_once(body: bytes, codes: set[int], shared: httpx.Client) -> None:
+    for path in ("/search", "/v2/rerank"):
+        started = time.monotonic()
+        answer = shared.post(path, content=body, headers=JSON)
+        assert time.monotonic() - started < SOON
+        assert answer.status_code in (codes if path == "/search" else {400, 413, 422})
+        assert len(answer.content) < 10_000 or answer.status_code == 200
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[httpx.Client]:
+    with running(small_app()) as url, httpx.Client(base_url=url, timeout=30) as made:
+        yield made
+
+
+def test_texts_full_of_brackets_are_no_lists(shared: httpx.Client) -> None:
+    documents = ['a[0], {b}: [c], \\" ' * 2000] * 5
+    assert shared.post("/v2/rerank", json={"query": "a", "documents": documents}).status_code == 200
+
+
+def test_bodies_that_are_held_are_bounded() -> None:
+    with running(small_app(max_held=300_000, body_seconds=5.0)) as url, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            one = stack.enter_context(line(url))
+            one.sendall(b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 90000\r\n\r\n" + b" " * 70_000)
+        time.sleep(0.3)
+        answer = httpx.post(f"{url}/search", content=b" " * 90_000, timeout=5)
+        assert answer.status_code == 503
+        assert "under way" in answer.json()["message"]
+        assert httpx.get(f"{url}/health", timeout=5).status_code == 200
+
+
+@given(
+    st.recursive(
+        st.text('a"\\[{:,\n', max_size=8) | st.integers(-5, 5),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('"\\[', max_size=3), inner, max_size=3),
+        max_leaves=10,
+    )
+)
+def test_strings_are_taken_out_and_nothing_else(value: Any) -> None:
+    bare = STRINGS.sub(b"", json.dumps(value, ensure_ascii=False).encode())
+    assert b'"' not in bare
+    assert bare.count(b"[") + bare.count(b"{") == _containers(value)
+
+
+def _containers(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + sum(map(_containers, inner))
+
+
+def test_values_are_counted_where_they_are_allowed() -> None:
+    bodies = Bodies(Settings(max_values=10))
+    bodies.check(b'{"a": [' + b"1," * 10 + b"1]}")
+    bodies.check(b'{"a": "' + b"," * 1000 + b'"}')
+    with pytest.raises(Refusal, match="more than 10 values"):
+        bodies.check(b'{"a": [' + b"1," * 11 + b"1]}")
+
+
+# -- time
+
+
+def test_no_deadline_is_the_longest() -> None:
+    def slow(query: str, texts: Any) -> list[float]:
+        time.sleep(0.0 if query == "warm up" else 0.1)
+        return score_words(query, texts)
+
+    with running(small_app(slow, max_deadline=0.4)) as url:
+        for body in ({"query": "a", "budget": 300}, {"query": "a", "budget": 300, "deadline": None}):
+            started = time.monotonic()
+            answer = httpx.post(f"{url}/search", json=body, timeout=30).json()
+            assert answer["stop_reason"] == "deadline"
+            assert 0 < answer["calls"] < 300
+            assert time.monotonic() - started < SOON
+
+
+def test_a_long_list_is_looked_up() -> None:
+    items = [{"id": str(j), "text": "a", "year": j % 3000, "tags": [j, str(j)]} for j in range(20_000)]
+    index = crosscut.Index.build(items, scorer=score_words, encoder=None, method="hybrid")
+    started = time.monotonic()
+    hits = index.search("a", 5, 10, filter={"year": [*range(5, 100_000)], "tags": ["19999", "7", [3], {"a": 1}]})
+    assert time.monotonic() - started < SOON
+    assert set(hits.ids) == {"19999", "7"}
+
+
+def test_a_filter_counts_against_the_deadline() -> None:
+    index = small_index()
+
+    def slow(item: Any) -> bool:
+        time.sleep(0.001)
+        return True
+
+    hits = index.search("a", 5, 100, filter=slow, deadline=0.1)
+    assert (hits.calls, hits.stop_reason) == (0, "deadline")
+
+
+# -- names
+
+
+def test_a_server_without_token_is_asked_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(small_app()) as url, httpx.Client(base_url=url) as client:
+        port = url.rpartition(":")[2]
+        for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "", "10.0.0.1", "[::2]"):
+            answer = client.post("/search", json={"query": "a"}, headers={"host": host})
+            assert answer.status_code == 421
+            assert answer.json()["error"] == "WrongHost"
+        for host in ("localhost", "LOCALHOST:99", "127.0.0.1", "[::1]", f"[::1]:{port}"):
+            assert client.post("/search", json={"query": "a"}, headers={"host": host}).status_code == 200
+        assert client.get("/search/", headers={"host": "localhost"}).status_code == 404  # no redirect to elsewhere
+    with running(small_app(hosts=("search.example",))) as url:
+        assert httpx.get(f"{url}/info", headers={"host": "search.example:80"}).status_code == 200
+        assert httpx.get(f"{url}/info").status_code == 421
+    with running(small_app(hosts=())) as url:
+        assert httpx.get(f"{url}/info", headers={"host": "any.example"}).status_code == 200
+    monkeypatch.setenv("CROSSCUT_TOKEN", "sesame")
+    with running(small_app()) as url:
+        token = {"authorization": "Bearer sesame", "host": "any.example"}
+        assert httpx.get(f"{url}/info", headers=token).status_code == 200
+
+
+def test_every_id_can_be_reached() -> None:
+    ids = ["a\nb", "a\n", "\n", "a/b//c", "/a", "a%2Fb", "a?b#c", "ä ö", "..", "a b", "\t", "💡", "{x}"]
+    items = [{"id": id, "text": f"text {j}"} for j, id in enumerate(ids)]
+    index = crosscut.Index.build(items, scorer=score_words, encoder=None, method="hybrid")
+    with running(make_app(index)) as url:
+        for j, id in enumerate(ids):
+            with line(url) as one:  # by hand: clients tidy up paths
+                one.sendall(
+                    f"GET /items/{quote(id, safe='')} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode()
+                )
+                said = b""
+                while part := one.recv(65536):
+                    said += part
+            assert json.loads(said.partition(b"\r\n\r\n")[2])["text"] == f"text {j}"
+
+
+# -- arguments in Python
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"k": None},
+        {"k": "10"},
+        {"k": 2.5},
+        {"k": True},
+        {"budget": 0},
+        {"budget": "100"},
+        {"deadline": "1"},
+        {"deadline": -1},
+        {"deadline": True},
+        {"deadline": float("nan")},
+        {"deadline": [1]},
+        {"stop": 3},
+        {"filter": 3},
+        {"filter": {"year": {}}},
+    ],
+)
+def test_wrong_arguments_are_sentences(how: dict[str, Any]) -> None:
+    (name,) = how
+    with pytest.raises(InputError, match=name.replace("stop", "rule")):
+        small_index().search("red cat", **{"k": 5, "budget": 20, **how})
+    if name != "filter":
+        searcher = crosscut.Searcher(lambda query, ids: np.zeros(len(ids)), vectors=np.eye(30))
+        with pytest.raises(InputError, match=name.replace("stop", "rule")):
+            searcher.search("red cat", **{"k": 5, "budget": 20, **how})
+
+
+def test_a_search_can_be_called_off() -> None:
+    asked: list[int] = []
+
+    def score(query: Any, ids: Any) -> Any:
+        asked.append(len(ids))
+        return np.asarray(ids, float)
+
+    searcher = crosscut.Searcher(score, vectors=np.eye(50))
+    never, soon = (lambda: None), (lambda: "cancelled" if len(asked) > 3 else None)
+    kept, ended = searcher.search_many([0, 1], 5, 40, query_vectors=np.ones((2, 50)), halts=[never, soon])
+    assert (kept.calls, kept.stop_reason) == (40, "budget")
+    assert ended.stop_reason == "cancelled"
+    assert ended.calls < 40
+    assert sum(asked) == kept.calls + ended.calls
+    with pytest.raises(InputError, match="1 halts for 2 queries"):
+        searcher.search_many([0, 1], 5, 40, halts=[never])
+
+
+# -- logs
+
+
+def test_lines_are_bounded_in_length_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_logs, "BURST", 50.0)
+    monkeypatch.setattr(server_logs, "LINES", 0.0)
+    names = ("crosscut", "uvicorn.error", "asyncio")
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in map(logging.getLogger, names)]
+    stream = io.StringIO()
+    server_logs.configure("info", stream)
+    try:
+        for number in range(1000):
+            server_logs.LOGGER.info("x" * 100_000, extra={"fields": {"calls": 3} if number % 100 == 0 else {}})
+    finally:
+        for logger, (handlers, level, propagate) in zip(map(logging.getLogger, names), before, strict=True):
+            logger.handlers, logger.level, logger.propagate = handlers, level, propagate
+    lines = [json.loads(one) for one in stream.getvalue().splitlines()]
+    assert sum("calls" in one for one in lines) == 10  # what was paid for is always told
+    assert len(lines) <= 60
+    assert sum(one.get("lines_dropped_before", 0) for one in lines) > 800
+    assert max(map(len, stream.getvalue().splitlines())) < 1000
