@@ -95,7 +95,10 @@ def measure(n: int, d: int, budget: int, rounds: int, batch: int, repeats: int) 
 
     if batch == 1:
         work["transcription"] = transcribed
-    return in_turns(work, repeats, fewer={"transcription": max(1, repeats // 3)}, warm=repeats > 1)
+    seconds: dict[str, list[float]] = in_turns(
+        work, repeats, fewer={"transcription": max(1, repeats // 3)}, warm=repeats > 1
+    )
+    return seconds
 
 
 def report(times: Times, n: int, d: int, budget: int, rounds: int, batch: int) -> list[dict[str, Any]]:

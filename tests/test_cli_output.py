@@ -81,7 +81,7 @@ def test_progress_in_a_pipe_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(common.time, "monotonic", lambda: now)
+    monkeypatch.setattr("crosscut.cli.common.time.monotonic", lambda: now)
     with common.progress_bar() as progress:
         for done in range(1, 31):
             now += 1.0

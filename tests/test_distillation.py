@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +30,10 @@ ITEMS = [f"{word} [ENT] a river of {WORDS[n]}" for n, word in enumerate(WORDS[:1
 ITEMS += [f"{word} [ENT] a money of {WORDS[n]}" for n, word in enumerate(WORDS[:10])]
 QUERIES = [f"{'the ' * (n % 3)}[START] {word} [END] in" for n, word in enumerate(WORDS[:14])]
 
+NOBODY: Any = None  # a model that is not asked
 
-def taste(query: str, texts: list[str]) -> list[float]:
+
+def taste(query: str, texts: Sequence[str]) -> list[float]:
     """A scorer that likes rivers, and more so the later letters."""
     return [3.0 * ("river" in text) + 0.1 * (ord(text[0]) - ord("a")) / 25 for text in texts]
 
@@ -45,7 +49,7 @@ def some_scores(k_d: int = 16) -> SparseScores:
 
 
 @pytest.mark.parametrize("loss", ["match", "pair"])
-def test_the_encoder_learns_what_the_scorer_likes(encoder: Path, tmp_path: Path, loss: str) -> None:
+def test_the_encoder_learns_what_the_scorer_likes(encoder: Path, tmp_path: Path, loss: Any) -> None:
     outcome = distill(ITEMS, QUERIES, some_scores(), Job(encoder, tmp_path, settings=SETTINGS), loss=loss)
     assert outcome.best > 0.75
     model = OnnxDualEncoder.load(tmp_path / "model")
@@ -75,16 +79,16 @@ def test_the_losses_are_those_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("crosscut.training.distill.scores_of", lambda model, batch: ours)
     batch = Batch([], [], [], 1, 4, theirs)
     p, q = torch.softmax(torch.tensor(theirs), 0), torch.softmax(ours[0], 0)
-    assert float(match_loss(None, batch)[0]) == pytest.approx(float(-(p * q.log()).sum()), rel=1e-5)
+    assert float(match_loss(NOBODY, batch)[0]) == pytest.approx(float(-(p * q.log()).sum()), rel=1e-5)
     wanted = np.mean([np.log1p(np.exp(2.0 - 0.3)), np.log1p(np.exp(0.1 + 1.0))])
-    assert float(pair_loss(None, batch)[0]) == pytest.approx(wanted, rel=1e-5)
-    assert match_loss(None, batch)[1] == pair_loss(None, batch)[1] == 0
+    assert float(pair_loss(NOBODY, batch)[0]) == pytest.approx(wanted, rel=1e-5)
+    assert match_loss(NOBODY, batch)[1] == pair_loss(NOBODY, batch)[1] == 0
 
 
 def test_scores_are_bought_once(encoder: Path, tmp_path: Path) -> None:
     calls: list[int] = []
 
-    def score(query: str, texts: list[str]) -> list[float]:
+    def score(query: str, texts: Sequence[str]) -> list[float]:
         calls.append(len(texts))
         return taste(query, texts)
 

@@ -5,6 +5,7 @@ A block that cannot be run here says so in a comment before it: `<!-- not run: w
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import crosscut
 from crosscut.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -103,3 +105,16 @@ def test_links_of_the_docs_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_api_reference_is_up_to_date() -> None:
+    """docs/api.md is made from docstrings: python scripts/api_reference.py"""
+    spec = importlib.util.spec_from_file_location("api_reference", ROOT / "scripts" / "api_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.reference()
+    assert (ROOT / "docs" / "api.md").read_text("utf-8") == page
+    for name in crosscut.__all__:
+        assert f"\n## {name}\n" in page or name == "methods"

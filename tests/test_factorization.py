@@ -7,6 +7,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from crosscut.spaces.factorization.inductive import InductiveFactors, Mlp
 from crosscut.spaces.sparse import Normalisation, SparseScores, items_per_query, queries_per_item
 
 torch = pytest.importorskip("torch")
-SOLVERS = ("als", "transductive", "inductive")
+SOLVERS: tuple[Any, ...] = ("als", "transductive", "inductive")
 FAST = {
     "als": {},
     "transductive": {"rate": 0.02, "epochs": 60, "batch": 256},
@@ -140,7 +141,7 @@ def test_the_network_in_numpy_is_that_of_torch() -> None:
     x = torch.randn(9, 6)
     share = torch.sigmoid(torch.tensor(-1.5))
     wanted = (share * net(x) + (1 - share) * x).detach().numpy()
-    mlp = Mlp(*(p.detach().numpy().T for p in net.parameters()), gate=np.float32(-1.5))
+    mlp = Mlp(*(p.detach().numpy().T for p in net.parameters()), gate=np.asarray(-1.5, np.float32))
     np.testing.assert_allclose(mlp(x.numpy()), wanted, atol=1e-5)
     with pytest.raises(InputError, match="6 dimensions; got an array of"):
         mlp(np.zeros((2, 5)))
@@ -171,7 +172,7 @@ def test_factors_are_searched(
 def test_axn_takes_the_normalisation_of_its_factors(fitted: dict[str, Factors], world: dict[str, np.ndarray]) -> None:
     factors = fitted["als"]
 
-    def offset(**settings: float) -> tuple[object, float]:
+    def offset(**settings: Any) -> tuple[object, float]:
         scorer = crosscut.MatrixScorer(world["test"])
         plan = crosscut.Searcher(scorer, space=factors, method=AXN(**settings)).plan
         return plan.offset.base, plan.offset.scale

@@ -99,4 +99,4 @@ def test_options_are_checked_by_name(world: Planted) -> None:
     with pytest.raises(InputError, match="k must be a whole number; got None"):
         index.search("query 50", None, 40)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="seconds above 0; got '1'"):
-        index.search("query 50", 5, 40, deadline="1")  # type: ignore[typeddict-item]
+        index.search("query 50", 5, 40, deadline="1")  # type: ignore[arg-type]

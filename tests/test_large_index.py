@@ -14,7 +14,8 @@ from crosscut.ann.linear import Projected
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.methods import parse
-from tests.test_index import Planted, TextScorer, build, planted_items
+from crosscut.scorers.callable import TextScorer
+from tests.test_index import Planted, build, planted_items
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +69,7 @@ def test_it_grows_and_shrinks() -> None:
     assert old.n == 200  # a search that began before goes on as it was
     state = index._state
     assert state.home is not None
+    assert state.vectors is not None
     assert (state.home == assign(state.vectors, old.centroids)).all()  # new items lie in the nearest list, too
     assert recall(index, world, range(300)) > 0.9
     index.remove([f"i{j}" for j in range(100)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from benchmarks.transcription import adaptive, anncur, ranking
@@ -19,7 +21,7 @@ from tests.worlds import Planted, planted
 @pytest.mark.parametrize("budget", [10, 23, 40, 90])
 @pytest.mark.parametrize("rounds", [1, 2, 5, 10])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_axn_is_the_transcription(world: Planted, budget: int, rounds: int, dtype: type) -> None:
+def test_axn_is_the_transcription(world: Planted, budget: int, rounds: int, dtype: Any) -> None:
     vectors = world.vectors.astype(dtype)
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=vectors, method=AXN(rounds=rounds))
     for query in range(len(world.test)):
@@ -55,7 +57,7 @@ def test_anncur_is_e_equals_pinv_c_times_r(world: Planted, split: float) -> None
         scored, _ = anncur(world.anchors, lambda p, q=query: world.test[q, p], anchors, budget)
         assert found.scored.tolist() == scored.tolist()
         items = np.linalg.pinv(world.anchors[:, anchors]) @ world.anchors
-        assert np.allclose(found.trace[1].predictions, world.test[query, anchors] @ items, atol=1e-4)
+        assert np.allclose(np.asarray(found.trace[1].predictions), world.test[query, anchors] @ items, atol=1e-4)
 
 
 def test_anncur_with_retrieved_anchors_solves_online(world: Planted) -> None:
@@ -92,7 +94,7 @@ def test_lambda_mixes_in_the_query_vector(world: Planted) -> None:
     start = half.trace[0]
     squares.add(world.vectors[start.positions], start.scores)
     expected = world.vectors @ (0.5 * squares.solve() + 0.5 * vector)  # eq. 7
-    assert np.allclose(half.trace[1].predictions, expected, atol=1e-4)
+    assert np.allclose(np.asarray(half.trace[1].predictions), expected, atol=1e-4)
     with pytest.raises(InputError, match="no query vector was given"):
         world.searcher("axn", mix=0.5).search(0, 5, 50)
     with pytest.raises(InputError, match="does not live in the space"):
@@ -148,7 +150,7 @@ def test_fixed_item_multiplies_scores_with_the_anchor_items(world: Planted) -> N
     used = world.item_anchors
     assert hits.trace[0].positions.tolist() == used.tolist()
     expected = world.item_scores.T @ world.test[0, used]
-    assert np.allclose(hits.trace[1].predictions, expected, rtol=1e-4)
+    assert np.allclose(np.asarray(hits.trace[1].predictions), expected, rtol=1e-4)
 
 
 def test_item_cur_is_anncur_on_item_scores_with_other_items(world: Planted) -> None:
@@ -220,7 +222,10 @@ def test_on_the_scores_of_a_real_cross_encoder(budget: int, rounds: int) -> None
     anchors, test = scores.anchor_scores[:half].astype(np.float64), scores.anchor_scores[half:].astype(np.float64)
     vectors = scores.vectors.astype(np.float32)
     scorer = crosscut.MatrixScorer(test)
-    spaces = {"adacur": (anchors.T, crosscut.CUR(anchors)), "axn": (vectors, crosscut.Vectors(vectors))}
+    spaces: dict[str, tuple[np.ndarray, crosscut.CUR | crosscut.Vectors]] = {
+        "adacur": (anchors.T, crosscut.CUR(anchors)),
+        "axn": (vectors, crosscut.Vectors(vectors)),
+    }
     for method, (array, space) in spaces.items():
         searcher = crosscut.Searcher(scorer, space=space, method=f"{method}@first=random,rounds={rounds}")
         for query in range(6):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_refusals() -> None:
 @pytest.mark.parametrize("method", ["adacur", "axn", "tour", "crosscut"])
 def test_a_shortlist_bounds_every_round(method: str) -> None:
     world = planted()
-    settings = {"first": "dense"} if method != "tour" else {}
+    settings: dict[str, Any] = {"first": "dense"} if method != "tour" else {}
     searcher = world.searcher(method, shortlist=60, **settings)
     vectors = world.query_vectors
     top = np.argsort(-(vectors @ world.vectors.T), axis=1)[:, :60]

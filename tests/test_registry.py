@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -75,7 +76,7 @@ def test_values_are_checked_too() -> None:
     with pytest.raises(InputError, match="a method is a name such as"):
         parse(3)  # type: ignore[arg-type]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        AXN().rounds = 3  # type: ignore[misc]
+        AXN().rounds = 3
 
 
 def test_what_is_missing_fits_the_caller() -> None:
@@ -91,7 +92,7 @@ def test_what_is_missing_fits_the_caller() -> None:
 
 
 @pytest.fixture
-def backwards() -> Method:
+def backwards() -> Iterator[Method]:
     @register
     @dataclass(frozen=True, repr=False)
     class Backwards(Method):
@@ -119,4 +120,4 @@ def test_a_method_of_ones_own_works_by_name(world: Planted, backwards: Method) -
     assert index.search("q", 2, 3, method=label).calls == 3
     assert backwards.missing(index._state.parts) is None
     with pytest.raises(InputError, match="not a frozen dataclass"):
-        register(int)  # type: ignore[type-var]
+        register(int)

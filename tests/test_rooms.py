@@ -45,6 +45,8 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
             node.body.clear()
     for node in ast.walk(tree):
         names: list[str] = []
+        if not isinstance(node, ast.ImportFrom | ast.Import):
+            continue
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] if node.module != "crosscut" else [f"crosscut.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):

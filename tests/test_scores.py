@@ -25,7 +25,6 @@ from crosscut.errors import InputError, StoreError
 from crosscut.scorers import Meter
 from crosscut.scorers.meter import Account
 from crosscut.scores import Keys, ScoreStore, scorers
-from crosscut.scores import records as records_module
 from crosscut.scores.consolidate import STALE_SECONDS
 from crosscut.storage import TEMPORARY
 from tests import hash_scorer
@@ -134,9 +133,9 @@ def test_any_sequence_of_writes_reads_back(tmp_path_factory: pytest.TempPathFact
             known[np.ix_(rows, chosen[start:stop])] = block
         elif kind == "pairs":
             pairs = data.draw(st.lists(st.tuples(st.integers(0, 11), st.integers(0, len(texts) - 1)), min_size=1))
-            rows, places = (np.array(part) for part in zip(*pairs, strict=True))
-            store.put_pairs(QUERIES, texts, rows, places, TRUTH[rows, chosen[places]])
-            known[rows, chosen[places]] = TRUTH[rows, chosen[places]]
+            asked, places = (np.array(part) for part in zip(*pairs, strict=True))
+            store.put_pairs(QUERIES, texts, asked, places, TRUTH[asked, chosen[places]])
+            known[asked, chosen[places]] = TRUTH[asked, chosen[places]]
         elif kind == "consolidate":
             store.consolidate()
         else:
@@ -330,7 +329,7 @@ def test_a_failing_disk_is_a_sentence_and_leaves_the_store_as_it_was(
 ) -> None:
     store.put_block(QUERIES[:4], ITEMS, TRUTH[:4])
     with monkeypatch.context() as patch:
-        patch.setattr(records_module.os, call, _refusing(code, call))
+        patch.setattr(os, call, _refusing(code, call))
         words = {errno.ENOSPC: "no room to write", errno.EROFS: "cannot be written to", errno.EIO: "failed"}[code]
         for attempt in (
             lambda: store.put_block(QUERIES[4:], ITEMS, TRUTH[4:]),
@@ -534,7 +533,7 @@ def test_folders_that_are_no_stores(tmp_path: Path, store: ScoreStore) -> None:
 def test_a_full_disk_does_not_stop_a_search(store: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = store.cache(ITEMS, flush_pairs=1)
     with monkeypatch.context() as patch:
-        patch.setattr(records_module.os, "fsync", _refusing(errno.ENOSPC, "fsync"))
+        patch.setattr("os.fsync", _refusing(errno.ENOSPC, "fsync"))
         cache.put(QUERIES[0], np.array([1]), np.array([TRUTH[0, 1]]))
         np.testing.assert_array_equal(cache.get(QUERIES[0], np.array([1])), TRUTH[0, 1])
         with pytest.raises(StoreError, match="no room"):

@@ -144,7 +144,7 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
         searcher.search(0, 5, 20, first_ids=["a"])
     for wrong in ({"k": 5.0}, {"budget": 20.0}, {"budget": True}):
         with pytest.raises(InputError, match="whole number"):
-            searcher.search(0, **{"k": 5, "budget": 20, **wrong})
+            searcher.search(0, **{"k": 5, "budget": 20, **wrong})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="seed"):
         world.searcher("adacur", seed=-1)
     with pytest.raises(InputError, match="a stop is a name such as 'patience@rounds=2'"):
@@ -153,7 +153,9 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
         searcher.search(0, 5, 20, deadline=float("nan"))
     for settings in ({"mix": 7.0}, {"rcond": 2.0}, {"alpha": float("nan")}):
         with pytest.raises(InputError, match="got"):
-            world.searcher("axn", **settings).search(0, 5, 20, query_vector=world.query_vectors[0])
+            world.searcher("axn", **settings).search(  # type: ignore[arg-type]
+                0, 5, 20, query_vector=world.query_vectors[0]
+            )
     with pytest.raises(InputError, match="one of kl, mse; got 'huber'"):
         world.searcher("tour", loss="huber")
     with pytest.raises(InputError, match="split"):

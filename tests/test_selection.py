@@ -12,7 +12,7 @@ from crosscut.search.query import generator
 from crosscut.search.selection import Diverse, Random, Softmax, Top, as_selection
 
 
-def by_value(predicted: np.ndarray):  # type: ignore[no-untyped-def]
+def by_value(predicted: np.ndarray):
     def rerank(places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         order = places[np.lexsort((places, -predicted[places]))][:count]
         return order, predicted[order]

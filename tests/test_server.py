@@ -253,7 +253,7 @@ def test_concurrent_searches_share_batches_and_answers_are_the_same() -> None:
     index.search_many = counting  # type: ignore[method-assign]
     queries = [f"{a} {b}" for a in WORDS[:8] for b in WORDS[8:12]]
     app = make_app(index, Settings(batch=8))
-    with running(app) as url, httpx.Client(base_url=url) as client, ThreadPoolExecutor(16) as pool:
+    with running(app) as url, httpx.Client(base_url=url, timeout=60) as client, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda q: client.post("/search", json={"query": q, "k": 5}).json(), queries))
     for query, answer in zip(queries, answers, strict=True):
         assert [hit["id"] for hit in answer["hits"]] == index.search(query, k=5).ids
@@ -408,7 +408,7 @@ def test_logs_are_json_and_hold_no_texts(caplog: pytest.LogCaptureFixture, clien
 def test_settings_are_checked() -> None:
     for wrong in ({"max_budget": 0}, {"default_budget": 2000}, {"queue": 0}, {"max_deadline": 0}):
         with pytest.raises(InputError):
-            Settings(**wrong)
+            Settings(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_schema_states_the_limits(client: httpx.Client) -> None:

@@ -38,7 +38,7 @@ def test_half_products(order: str, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_one_query_over_many_items_uses_all_cores_and_is_the_same_product(dtype: type) -> None:
+def test_one_query_over_many_items_uses_all_cores_and_is_the_same_product(dtype: Any) -> None:
     rng = np.random.default_rng(0)
     array = rng.standard_normal(size=(ALONE // 64 + 1003, 64), dtype=np.float32).astype(dtype)
     queries = rng.normal(size=(2, 64))

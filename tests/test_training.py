@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,8 +46,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("head", ["emb", "cls"])
 @pytest.mark.parametrize("negatives", ["random", "tfidf", "dual"])
-def test_cross_encoder_learns(encoder: Path, tmp_path: Path, head: str, negatives: str) -> None:
-    records = []
+def test_cross_encoder_learns(encoder: Path, tmp_path: Path, head: Any, negatives: Any) -> None:
+    records: list[dict[str, Any]] = []
     job = Job(encoder, tmp_path, negatives=negatives, layers=2, settings=SETTINGS)
     outcome = train_cross_encoder(collection(), job, head=head, report=records.append)
     assert outcome.best > 0.6  # one in four by chance
@@ -66,7 +67,7 @@ def test_dual_encoder_learns_with_negatives_mined_anew(encoder: Path, tmp_path: 
 
 
 def test_a_killed_run_resumes_and_ends_the_same(encoder: Path, tmp_path: Path) -> None:
-    def run(folder: Path, stop: int | None = None) -> dict[str, object]:
+    def run(folder: Path, stop: int | None = None) -> dict[str, Any]:
         def report(record: dict[str, object]) -> None:
             if stop is not None and record.get("step") == stop and "validation" not in record:
                 raise KeyboardInterrupt

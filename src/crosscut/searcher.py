@@ -190,6 +190,7 @@ class Searcher:
                 generator(self.parts.seed, query),
                 vector=self._vector(vector),
                 given=self._given(first, within),
+                known=self.scorer.known(query) if self.plan.corrects and self.scorer.knows else None,
                 within=within,
                 watch=None if rule is None else rule.watch(k),
                 reason="" if rule is None else rule.reason,

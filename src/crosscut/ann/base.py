@@ -38,6 +38,7 @@ class Ask:
     exclude: Handles = field(default_factory=lambda: NO_HANDLES)
     within: Within = None
     trail: Trail = field(default_factory=Trail)  # where earlier rounds of this query have been
+    known: Floats | None = None  # (n) what is known of every item for this query alone, added to V u
 
 
 class Found(NamedTuple):

@@ -47,7 +47,8 @@ class Flat(Everything):
 
     def best(self, ask: Ask, values: Array) -> Found:
         """The best of an ask among predictions (n) of the space's own precision."""
-        return rerank(self.space, ask.vector, best(values, ask.count, slack_for(ask.count)), self.base, ask.count)
+        base = self.base if ask.known is None else self.base + ask.known
+        return rerank(self.space, ask.vector, best(values, ask.count, slack_for(ask.count)), base, ask.count)
 
     def scan(self, asks: Sequence[Ask], look: Callable[[Ask, Array], T]) -> list[T]:
         """What `look` makes of an ask and the predictions (n) of every item, which it may write to."""
@@ -56,6 +57,8 @@ class Flat(Everything):
             ask, row = pair
             if isinstance(self.base, np.ndarray) or self.base:
                 row += self.base  # in place
+            if ask.known is not None:
+                row += ask.known
             return look(ask, row)
 
         looks: list[T] = []

@@ -16,11 +16,13 @@ import numpy.typing as npt
 from crosscut.ann.base import Ask, Found, TopK, Within
 from crosscut.ann.clustered import Clustered
 from crosscut.ann.early_exit import Rule
-from crosscut.ann.flat import Flat, rerank
+from crosscut.ann.flat import Flat, masked, rerank
 from crosscut.ann.ivf import IVF
-from crosscut.linalg.top import slack_for
+from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
+
+JOIN = 256  # items of which most is known that join what an index finds
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,18 @@ class Projected:
         ]
         answers = []
         for ask, found in zip(asks, self.inner.top(wider), strict=True):
-            answer = rerank(self.space, ask.vector, found.handles, self.base, ask.count)
+            answer = self._again(ask, found.handles)
             ask.trail.ids = np.setdiff1d(found.handles, answer.handles)
             answers.append(answer)
         return answers
+
+    def _again(self, ask: Ask, pool: Handles) -> Found:
+        """The best of a pool in float64. What is known for one query alone is not linear in the vectors: it orders the
+        pool, and the items of which most is known join it."""
+        if ask.known is None:
+            return rerank(self.space, ask.vector, pool, self.base, ask.count)
+        most = ranked(masked(ask.known.copy(), ask.exclude, ask.within), max(JOIN, len(pool)))
+        return rerank(self.space, ask.vector, np.union1d(pool, most), self.base + ask.known, ask.count)
 
     def _asked(self, u: Floats) -> Floats:
         query = np.full(self.inner.d, self.level)

@@ -14,6 +14,9 @@ item, the encoder block what its text says; w and μ are chosen on the anchor qu
 as those that best predict the high scores of a query from a few dozen others. The ridge is easy on the encoder's own
 query direction (`Stretched`). It stays one linear space, so it stays one loop.
 
+A scorer may know part of its score without a call, f = g + costly. Then g is an exact base per query: round one takes
+the items of highest g, and u explains only what the calls add to it.
+
 Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
 the items of highest base. With neither, what is left is to score the given ids, and random items after them.
 """
@@ -30,7 +33,7 @@ from crosscut.errors import InputError
 from crosscut.methods.base import Parts, register
 from crosscut.methods.rounds import InRounds
 from crosscut.methods.weights import FREE, learned, spread_of
-from crosscut.retrievers.first import Dense, Fixed
+from crosscut.retrievers.first import Dense, FirstStage, Fixed, Known
 from crosscut.search.estimators import Stretched
 from crosscut.search.loop import Offset, Plan
 from crosscut.spaces.base import Constant, Space, Stacked
@@ -82,16 +85,16 @@ class Crosscut(InRounds):
         # by query vector; without one, the items of highest base
         popular = Fixed(np.lexsort((np.arange(len(base)), -base)))
         by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
-        first = "union" if self.first == "auto" and parts.words is not None else self.first
         return Plan(
             parts.pool,
-            parts.stage(first, by_vector),
+            self._stage(parts, by_vector),
             self.schedule(),
             space,
             Stretched(self.ridge * weights.noise, self.stretch if parts.encoder is not None else 1.0, block.d),
             self.selection(),
             Offset(base),
             self.shortlist,
+            corrects=True,
         )
 
     def _without(self, parts: Parts) -> Plan:
@@ -100,13 +103,17 @@ class Crosscut(InRounds):
         space = Stacked([*blocks, Constant(parts.n)], [*weights, 10 * FREE])
         at = sum(block.d for block in blocks) - blocks[-1].d
         stretch = self.stretch if parts.encoder is not None else 1.0
-        first = "union" if self.first == "auto" and parts.words is not None else self.first
         return Plan(
             parts.pool,
-            parts.stage(first),
+            self._stage(parts, parts.stage("auto")),
             self.schedule(),
             space,
             Stretched(self.ridge * ALONE * len(blocks), stretch, at),
             self.selection(),
             shortlist=self.shortlist,
+            corrects=True,
         )
+
+    def _stage(self, parts: Parts, own: FirstStage) -> FirstStage:
+        """What the scorer knows without a call; else vectors and words in turn, or what there is."""
+        return parts.stage(self.first, Known(own if parts.words is None else parts.stage("union")))

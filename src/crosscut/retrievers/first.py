@@ -28,6 +28,7 @@ class FirstRequest:
     exclude: Handles = field(default_factory=lambda: NO_HANDLES)
     within: Within = None
     given: bool = False  # whether the caller named items for round one
+    known: Floats | None = None  # (n) what is known of every item without a call
 
 
 @runtime_checkable
@@ -118,6 +119,22 @@ class Lexical(FirstStage):
         values = masked(self.retriever.scores(str(request.query)), request.exclude, request.within)
         places = ranked(values, request.count)
         return places[values[places] > 0]
+
+
+@dataclass(frozen=True)
+class Known(FirstStage):
+    """The items of which most is known without a call; `otherwise` for scorers that know nothing."""
+
+    otherwise: FirstStage
+
+    def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
+        if any(request.known is None for request in requests):
+            return self.otherwise.pick(requests)
+        return [
+            ranked(masked(request.known.copy(), request.exclude, request.within), request.count)
+            for request in requests
+            if request.known is not None
+        ]
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,13 @@ class BoundScorer(ABC):
     pairs_at_once: int = 32
     """Pairs that it likes to be handed at a time, when a search has a deadline."""
 
+    knows: bool = False
+    """Whether part of every score is known without a call: f = known + costly, and `known` tells it."""
+
+    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+        """What is known without a call, of these items or of every one (n)."""
+        raise NotImplementedError(f"{type(self).__name__} knows nothing without a call")
+
     @abstractmethod
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         """An answer to every request, in order; what a model would run as one batch."""

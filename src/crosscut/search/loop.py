@@ -41,7 +41,7 @@ POOL = 2000  # items drawn for a rule that wants to see all predictions, where n
 
 @dataclass(frozen=True)
 class Offset:
-    """What a score is regressed against: β (s − b_i).
+    """What a score is regressed against: β (s − b_i), and what is known of the pair without a call taken off too.
 
     `base` is one background level for all items or one per item (n); `scale` is β. With both at rest, raw scores.
     """
@@ -49,9 +49,9 @@ class Offset:
     base: Floats | float = 0.0
     scale: float = 1.0
 
-    def targets(self, positions: Positions, scores: Floats) -> Floats:
+    def targets(self, positions: Positions, scores: Floats, known: Floats | None = None) -> Floats:
         base = self.base[positions] if isinstance(self.base, np.ndarray) else self.base
-        return self.scale * (scores - base)
+        return self.scale * (scores - base - (0.0 if known is None else known[positions]))
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Plan:
     selection: Selection = field(default_factory=Top)
     offset: Offset = field(default_factory=Offset)
     shortlist: int | None = None  # S: every round stays within the first stage's top S
+    corrects: bool = False  # what a scorer knows without a call is the base, and only the rest is regressed
     topk: TopK | None = None
 
     def __post_init__(self) -> None:
@@ -152,8 +153,10 @@ def _first_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
         if any(request.count for request in asked):
             picks = [np.concatenate(pair) for pair in zip(picks, stage.pick(asked), strict=True)]
     seconds = Seconds(select=(time.perf_counter() - started) / len(queries))
+    chosen = zip(queries, picks, counts, strict=True)
     return [
-        _Choice(pick, np.full(len(pick), np.nan), count, seconds) for pick, count in zip(picks, counts, strict=True)
+        _Choice(pick, np.full(len(pick), np.nan) if query.known is None else query.known[pick], count, seconds)
+        for query, pick, count in chosen
     ]
 
 
@@ -185,7 +188,8 @@ def _looked_over(
         if trace:
             raise InputError("a trace keeps the predictions of every item, and these vectors stay in their store")
         return [_drawn(plan, query, ask) for query, ask in zip(queries, asks, strict=True)]
-    flat = Flat(space, plan.offset.base)
+    base = plan.offset.base
+    flat = Flat(space, base)
     generators = {id(ask): query.rng for query, ask in zip(queries, asks, strict=True)}
 
     def look(ask: Ask, row: Array) -> _Choice:
@@ -193,7 +197,7 @@ def _looked_over(
         values = masked(row, ask.exclude, ask.within)
 
         def exact(places: Positions, count: int) -> Found:
-            return rerank(space, ask.vector, places, plan.offset.base, count)
+            return rerank(space, ask.vector, places, base if ask.known is None else base + ask.known, count)
 
         found = plan.selection.pick(values, ask.count, generators[id(ask)], exact)
         return _Choice(*found, ask.count, predictions=kept)
@@ -222,7 +226,7 @@ def _fit(plan: Plan, query: QueryState) -> Floats:
     account = query.account
     positions, scores = account.positions[query.fitted :], account.scores[query.fitted :]
     if len(positions):
-        query.fit.add(positions, plan.offset.targets(positions, scores))
+        query.fit.add(positions, plan.offset.targets(positions, scores, query.known))
         query.fitted = len(account.positions)
     return query.fit.solve()
 

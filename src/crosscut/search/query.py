@@ -26,6 +26,7 @@ class QueryState:
     rng: np.random.Generator
     vector: Floats | None = None  # the encoder's query vector
     given: Handles = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one
+    known: Floats | None = None  # (n) the part of every score that takes no call
     within: Within = None  # None: all items
     size: int | None = None  # how many items may be scored in all, if that is known
     watch: Watch | None = None  # of a stopping rule
@@ -40,11 +41,13 @@ class QueryState:
         """What a first stage is told."""
         gone = np.concatenate([taken, self.account.positions])
         account = self.account
-        return FirstRequest(account.query, count, self.rng, self.vector, gone, self.within, bool(len(self.given)))
+        return FirstRequest(
+            account.query, count, self.rng, self.vector, gone, self.within, bool(len(self.given)), self.known
+        )
 
     def ask(self, u: Floats, count: int) -> Ask:
         """What an index is asked."""
-        return Ask(u, count, self.account.positions, self.within, self.trail)
+        return Ask(u, count, self.account.positions, self.within, self.trail, self.known)
 
     def so_far(self, k: int, estimates: Floats) -> SoFar:
         """What a stopping rule is told."""

@@ -18,17 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from scipy.special import ndtr
 
 from crosscut.ann.patience import Patience
 from crosscut.errors import InputError
-from crosscut.names import Registry
+from crosscut.names import Named, Registry
 from crosscut.types import Floats, Handles
 
 if TYPE_CHECKING:
     from crosscut.search.hits import Round
 
-__all__ = ["Patience", "Schedule", "SoFar", "Stop", "Watch", "parse_stop", "register", "stops"]
+__all__ = ["Confident", "Patience", "Schedule", "SoFar", "Stop", "Watch", "parse_stop", "register", "stops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,36 @@ class Stop(Protocol):
 _STOPS: Registry[Any] = Registry("stop", "patience@rounds=2")
 register, stops = _STOPS.register, _STOPS.known
 register(Patience)
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class Confident(Named):
+    """Enough, once the next items are not expected to change the top k.
+
+    The error of past predictions, σ, tells how likely each of the next items is to pass the k-th score s_k:
+    Σ Φ((ŝ − s_k) / σ) is the number of them that would. The search ends when that is at most a share `misses` of k.
+    """
+
+    name: ClassVar[str] = "confident"
+    reason: ClassVar[str] = "confident"
+
+    misses: float = 0.02
+
+    def watch(self, k: int) -> Confident:
+        return self  # it remembers nothing from round to round
+
+    def enough(self, so_far: SoFar) -> bool:
+        if len(so_far.handles) < so_far.k or not np.isfinite(so_far.estimates).all():
+            return False
+        late = so_far.rounds[1:] or so_far.rounds
+        errors = np.concatenate([r.scores - r.estimates for r in late])
+        errors = errors[np.isfinite(errors)]
+        if len(errors) < 2:
+            return False
+        spread = float(errors.std() if len(so_far.rounds) == 1 else np.sqrt(np.mean(errors**2)))  # round one: no level
+        entering = ndtr((so_far.estimates - so_far.scores[-1]) / max(spread, 1e-12)).sum()
+        return bool(entering <= self.misses * so_far.k)
 
 
 def parse_stop(stop: str | Stop) -> Stop:
