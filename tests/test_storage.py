@@ -551,9 +551,9 @@ def test_content_is_converted_or_refused_when_it_is_given(tmp_path: Path) -> Non
     ]
     for wrong, said in wrongs:
         with pytest.raises(InputError, match=said):
-            Index.build([wrong], scorer=paid, encoder=None)  # type: ignore[list-item]
+            Index.build([wrong], scorer=paid, encoder=None)
         with pytest.raises(InputError, match=said):
-            index.add([{"id": "0", **wrong}])  # type: ignore[dict-item]
+            index.add([{"id": "0", **wrong}])
     with pytest.raises(InputError, match="a train query is no valid Unicode"):
         Index.build(["a"], scorer=paid, encoder=None, queries=["\ud800"])
     assert calls == 0

@@ -46,7 +46,7 @@ def write_cross_encoder(path: Path) -> Path:
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=64,
-        num_labels=1,  # type: ignore[call-arg]
+        num_labels=1,
     )
     library.BertForSequenceClassification(config).save_pretrained(path)
     return path

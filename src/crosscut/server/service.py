@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from crosscut.datasets.records import ItemList
 from crosscut.errors import CrosscutError, InputError, ScorerError
 from crosscut.index import Index
 from crosscut.methods import Method, parse
@@ -195,7 +196,7 @@ def _rerank(index: Index, jobs: Sequence[Job], seconds: float) -> list[Any]:
     query, documents = job.payload
     account = Account(query, len(documents), halt=job.halt)
     try:
-        Meter(index.scorer.bind(documents), deadline=seconds).buy([account], [np.arange(len(documents))])
+        Meter(index.scorer.bind(ItemList(documents)), deadline=seconds).buy([account], [np.arange(len(documents))])
     except ScorerError as error:
         error.calls = account.calls
         raise
