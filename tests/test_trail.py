@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import crosscut
 from crosscut.ann.ivf import IVF
-from crosscut.ann.patience import Patience
+from crosscut.ann.ivf.rules import Patience
 from crosscut.ann.trail import AGAIN, Trail
 from crosscut.errors import InputError
 from crosscut.search import candidates

@@ -9,9 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut.ann.early_exit import Fixed
-    from crosscut.ann.ivf import IVF
-    from crosscut.ann.patience import Patience
+    from crosscut.ann.ivf.index import IVF
+    from crosscut.ann.ivf.rules import Fixed, Patience
     from crosscut.errors import (
         BudgetError,
         CrosscutError,
@@ -79,9 +78,8 @@ _HOME = {
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
-    "ann.early_exit": ("Fixed",),
-    "ann.ivf": ("IVF",),
-    "ann.patience": ("Patience",),
+    "ann.ivf.index": ("IVF",),
+    "ann.ivf.rules": ("Fixed", "Patience"),
 }
 
 
