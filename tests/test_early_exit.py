@@ -321,12 +321,44 @@ def test_learned_rules_are_optional(observed: Observations, monkeypatch: pytest.
         lambda: Patience(2, 1.0),
         lambda: Patience(2, 0.0, 0),
         lambda: Chance((0.0,), rate=2.0),
+        lambda: Chance((0.0,)),  # compiled code would read past them
+        lambda: Classifier(Trees((0,), (0, -1, -1), (0.5, 0, 0), (1, -1, -1), (9, -1, -1), (0, 1, 2))),
+        lambda: Classifier(Trees((0,), (0, -1, -1), (0.5, 0, 0), (1, -1, -1), (0, -1, -1), (0, 1, 2))),  # for ever
+        lambda: Classifier(Trees((3,), (-1,), (0.0,), (-1,), (-1,), (1.0,))),
+        lambda: Classifier(Trees((0,), (-1,), (0.0,), (-1,), (-1,), (1.0,)), tau=0),
         lambda: from_json({"rule": "magic"}),
+        lambda: from_json({"rule": "patience", "round": 3}),
+        lambda: from_json({"rule": "cascade", "first": {"rule": "fixed", "lists": 3}, "then": None}),
     ],
 )
 def test_what_is_refused(make: Any) -> None:
     with pytest.raises(InputError):
         make()
+
+
+def test_a_rule_learned_on_other_dimensions_is_refused(index: IVF) -> None:
+    stump = Trees((0,), (10_000, -1, -1), (0.5, 0, 0), (1, -1, -1), (2, -1, -1), (0, 1, 2))
+    for rule in (Classifier(stump, tau=2), PredictedLists(stump, tau=2)):
+        with pytest.raises(InputError, match=r"feature 10000 of 28: .* another number of dimensions than 10"):
+            index.search(clumps(1)[0], rule=rule)
+
+
+def test_forests_learn_where_a_result_is_not_full_after_tau_lists() -> None:
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("imblearn")
+    own = IVF.build(clumps(1500), lists=300)  # five vectors a list
+    observed = observe(own.layout, clumps(200, seed=1), 100, 60)
+    assert (observed.traces[:, 2, deciding.KTH] == -np.inf).any()
+    rule = learning.learn_classifier(observed, 30, tau=3)
+    assert (own.search_many(observed.queries, 100, rule=rule).lists == observed.stops(rule)).all()
+
+
+def test_what_every_kind_of_rule_tries_differs_in_one_parameter(rules: dict[str, Rule]) -> None:
+    for name, rule in {**rules, "patience": Patience(3, 0.1, 30)}.items():
+        variants = rule.variants()
+        assert {variant.kind for variant in variants} == {rule.kind}
+        assert len({*variants}) == len(variants)
+        assert name == "fixed" or {variant.lists for variant in variants} == {rule.lists}
 
 
 def test_bench_ivf(tmp_path: Path) -> None:

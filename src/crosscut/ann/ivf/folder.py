@@ -22,6 +22,6 @@ def save(path: Path, layout: Layout, rule: Rule) -> None:
 def load(path: Path, *, memory_map: bool) -> tuple[Layout, Rule]:
     """What `save` wrote; with a memory map the vectors stay on disk until a search visits them."""
     record, arrays = read(path, ARRAYS, memory_map=memory_map)
-    rest = {name: np.asarray(arrays[name]) for name in ("centroids", "starts", "ids")}
-    layout = Layout(**rest, vectors=arrays["vectors"], metric=record["metric"])
+    centroids, starts, ids = (np.asarray(arrays[name]) for name in ("centroids", "starts", "ids"))
+    layout = Layout(centroids, arrays["vectors"], starts, ids, record["metric"])
     return layout, USUAL if record["rule"] is None else from_json(record["rule"])

@@ -82,7 +82,7 @@ class Top(NamedTuple):
 
 
 @compiled()
-def precedes(score: float, place: int, other: float, other_place: int, ids: Whole | None) -> bool:
+def precedes(score: Any, place: int, other: Any, other_place: int, ids: Whole | None) -> Any:
     """Whether one ranks before another: by score, then by id if there are any."""
     if ids is None:  # compiled away
         return score > other
@@ -183,7 +183,7 @@ def similarity(stored: Stored, place: int, query: Single) -> np.float32:
 
 
 @compiled()
-def begin(stored: Stored, query: Single, known: Whole, top: Top) -> tuple[int, float]:
+def begin(stored: Stored, query: Single, known: Whole, top: Top) -> tuple[int, Any]:
     """RS_0, of what is known before the first list. Returns how many there are, and the best score."""
     size, best = 0, np.float32(-np.inf)
     for place in known:
@@ -196,7 +196,7 @@ def begin(stored: Stored, query: Single, known: Whole, top: Top) -> tuple[int, f
 @compiled(inline="always")
 def scan(
     low: int, high: int, stored: Stored, query: Single, excluded: Whole, top: Top, size: int, buffer: Single
-) -> tuple[int, int, float]:
+) -> tuple[int, int, Any]:
     """Every vector of a list. Returns how many results there are, how many were taken, and the list's best score."""
     values = buffer[: high - low]
     if stored.euclidean:
@@ -223,7 +223,7 @@ def scan(
 @compiled()
 def scan_allowed(
     low: int, high: int, stored: Stored, query: Single, limits: Limits, top: Top, size: int
-) -> tuple[int, int, float, int]:
+) -> tuple[int, int, Any, int]:
     """The allowed vectors of a list. Returns what `scan` does, and how many were looked at."""
     allowed, excluded = limits.allowed, limits.excluded
     a, e = below(allowed, low), below(excluded, low)

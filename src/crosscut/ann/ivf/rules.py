@@ -204,9 +204,10 @@ class Trees:
     @cached_property
     def arrays(self) -> TreeArrays:
         """The forest for the compiled search."""
-        kinds = (np.int64, np.int64, np.float64, np.int64, np.int64, np.float64)
-        parts = (self.roots, self.feature, self.threshold, self.left, self.right, self.value)
-        return TreeArrays(*(np.array(part, dtype=kind) for part, kind in zip(parts, kinds, strict=True)))
+        roots, feature, left, right = (
+            np.array(part, dtype=np.int64) for part in (self.roots, self.feature, self.left, self.right)
+        )
+        return TreeArrays(roots, feature, np.array(self.threshold, float), left, right, np.array(self.value, float))
 
 
 @dataclass(frozen=True)

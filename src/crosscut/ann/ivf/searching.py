@@ -98,9 +98,10 @@ def search(
     for low in range(0, count, step):
         rows = slice(low, min(low + step, count))
         asked = restrictions.asked(layout, queries, rows)
-        _probe(layout, asked, stop, Answers(*(part[rows] for part in answers)), 1 if count == 1 else threads or cores())
+        here = Answers(answers.scores[rows], answers.places[rows], answers.costs[rows], answers.traces[rows])
+        _probe(layout, asked, stop, here, 1 if count == 1 else threads or cores())
         for (trail, near), probed in zip(
-            restrictions.followed(rows, asked.similarities), answers.costs[rows, 0], strict=False
+            restrictions.followed(rows, asked.similarities), here.costs[:, 0], strict=False
         ):
             trail.mark(near, int(probed))
     ids = np.full((count, k), -1, dtype=np.int64)
