@@ -531,7 +531,12 @@ def test_loading_an_index_tokenises_nothing(tmp_path: Path, monkeypatch: pytest.
     Index.build(TITLED[:12], encoder=None, method="hybrid").save(tmp_path / "a.index")
     tokenised: list[Any] = []
     items = Tokenizer.items
-    monkeypatch.setattr(Tokenizer, "items", lambda self, some: tokenised.extend(some) or items(self, some))
+
+    def noted(self: Tokenizer, some: Sequence[Item | str]) -> Any:
+        tokenised.extend(some)
+        return items(self, some)
+
+    monkeypatch.setattr(Tokenizer, "items", noted)
     index = Index.load(tmp_path / "a.index")
     index.add([{"id": "new", "text": "item 99"}])
     assert tokenised == []
@@ -593,7 +598,7 @@ def test_a_folder_does_not_choose_where_queries_go(tmp_path: Path, monkeypatch: 
     with pytest.raises(InputError, match=r"send queries and items to the scorer at .*rerank\.example.*trust_remote"):
         Index.load(path)
     for how in ({"trust_remote": True}, {"scorer": ADDRESS}):
-        scorer = Index.load(path, **how).scorer  # type: ignore[arg-type]
+        scorer = Index.load(path, **how).scorer
         assert isinstance(scorer, RemoteScorer)
         assert scorer.transport.key_env is None
     monkeypatch.setenv("AWS_SECRET", "hunter2")

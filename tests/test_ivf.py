@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosscut.ann.early_exit import Fixed
 from crosscut.ann.ivf import IVF
-from crosscut.ann.patience import Patience
+from crosscut.ann.ivf.rules import Fixed, Patience
 from crosscut.errors import InputError
 
 
@@ -143,7 +142,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(InputError, match="one at least"):
         IVF.build(np.zeros((0, 3)))
     with pytest.raises(InputError, match="exit rule"):
-        index.search(vectors[0], rule="fast")
+        index.search(vectors[0], rule="fast")  # type: ignore[arg-type]
 
 
 def test_ids_of_ones_own() -> None:

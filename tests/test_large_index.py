@@ -14,7 +14,8 @@ from crosscut.ann.linear import Projected
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.methods import parse
-from tests.test_index import Planted, TextScorer, build, planted_items
+from crosscut.scorers.callable import TextScorer
+from tests.test_index import Planted, build, planted_items
 
 
 @pytest.fixture(autouse=True)

@@ -105,8 +105,9 @@ def test_a_batch_with_the_wrong_number_of_answers() -> None:
 def test_known_scores_are_free() -> None:
     world = planted()
     cache = MemoryCache()
-    first = world.searcher("crosscut", cache=cache).search(0, 5, 40, query_vector=world.query_vectors[0])
-    again = world.searcher("crosscut", cache=cache).search(0, 5, 40, query_vector=world.query_vectors[0])
+    searcher = world.searcher("crosscut")
+    searcher.cache = cache
+    first, again = (searcher.search(0, 5, 40, query_vector=world.query_vectors[0]) for _ in range(2))
     assert (first.calls, first.cached) == (40, 0)
     assert again.cached == 40
     assert again.calls <= 40

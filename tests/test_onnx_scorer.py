@@ -12,10 +12,11 @@ import pytest
 
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import REMEMBERED_QUERIES
+from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.tokens import matched
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.onnx import TOKENS_PER_CALL, OnnxCrossEncoder, alike
+from crosscut.scorers.onnx import OnnxCrossEncoder, alike
 from crosscut.types import NO_HANDLES
 from tests.tiny_models import sentences, write_encoder
 
@@ -25,7 +26,7 @@ QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", ""]
 ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
 
 
-def make(folder: Path, head: Any, independent: int, precision: Any = "float32"):
+def make(folder: Path, head: Any, independent: int, precision: Any = "float32") -> tuple[Any, Any]:
     from crosscut.training.bert import read_encoder
     from crosscut.training.export import export
     from crosscut.training.models import CrossModel, DualModel

@@ -76,7 +76,7 @@ def test_values_are_checked_too() -> None:
     with pytest.raises(InputError, match="a method is a name such as"):
         parse(3)  # type: ignore[arg-type]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        AXN().rounds = 3  # type: ignore[misc]
+        AXN().rounds = 3
 
 
 def test_what_is_missing_fits_the_caller() -> None:

@@ -25,7 +25,6 @@ from crosscut.errors import InputError, StoreError
 from crosscut.scorers import Meter
 from crosscut.scorers.meter import Account
 from crosscut.scores import Keys, ScoreStore, scorers
-from crosscut.scores import records as records_module
 from crosscut.scores.consolidate import STALE_SECONDS
 from crosscut.storage import TEMPORARY
 from tests import hash_scorer
@@ -330,7 +329,7 @@ def test_a_failing_disk_is_a_sentence_and_leaves_the_store_as_it_was(
 ) -> None:
     store.put_block(QUERIES[:4], ITEMS, TRUTH[:4])
     with monkeypatch.context() as patch:
-        patch.setattr(records_module.os, call, _refusing(code, call))
+        patch.setattr(os, call, _refusing(code, call))
         words = {errno.ENOSPC: "no room to write", errno.EROFS: "cannot be written to", errno.EIO: "failed"}[code]
         for attempt in (
             lambda: store.put_block(QUERIES[4:], ITEMS, TRUTH[4:]),
@@ -534,7 +533,7 @@ def test_folders_that_are_no_stores(tmp_path: Path, store: ScoreStore) -> None:
 def test_a_full_disk_does_not_stop_a_search(store: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = store.cache(ITEMS, flush_pairs=1)
     with monkeypatch.context() as patch:
-        patch.setattr(records_module.os, "fsync", _refusing(errno.ENOSPC, "fsync"))
+        patch.setattr("os.fsync", _refusing(errno.ENOSPC, "fsync"))
         cache.put(QUERIES[0], np.array([1]), np.array([TRUTH[0, 1]]))
         np.testing.assert_array_equal(cache.get(QUERIES[0], np.array([1])), TRUTH[0, 1])
         with pytest.raises(StoreError, match="no room"):
@@ -572,7 +571,7 @@ def test_the_cache_of_a_search(store: ScoreStore) -> None:
 
 def test_titles_are_part_of_the_key_and_texts_keep_theirs() -> None:
     titled, text = Item("1", "bank", "of a river"), "bank [ENT] of a river"
-    near = [
+    near: list[Item | str] = [
         titled,
         text,
         "bank\nof a river",
@@ -584,7 +583,8 @@ def test_titles_are_part_of_the_key_and_texts_keep_theirs() -> None:
     assert names[1] == names[3]  # a text is an item without a title
     assert len(set(names)) == len(near) - 1
     assert Keys.of([titled]).digest != Keys.of([text]).digest
-    assert Keys.of([Item("9", "", "a"), "b"]).digest == Keys.of(["a", "b"]).digest
+    mixed: list[Item | str] = [Item("9", "", "a"), "b"]
+    assert Keys.of(mixed).digest == Keys.of(["a", "b"]).digest
     assert Keys.of([Item("9", "bank", "of a river", {"year": 1})]).names == names[:1]  # what is scored, and no more
     # as they were when items were kept as texts: scores of then are still found
     assert Keys.of(["of a river"]).names[0].hex() == "d338cf2f710919a17890dbf5057501a5"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_cross_encoder(path: Path) -> Path:
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+    import transformers
 
-    tokenizer = PreTrainedTokenizerFast(
+    library: Any = transformers  # not typed
+    tokenizer = library.PreTrainedTokenizerFast(
         tokenizer_file=str(write_tokenizer(path / "tokenizer.json")),
         unk_token="[UNK]",
         cls_token="[CLS]",
@@ -37,7 +39,7 @@ def write_cross_encoder(path: Path) -> Path:
     )
     tokenizer.save_pretrained(path)
     torch.manual_seed(0)
-    config = BertConfig(
+    config = library.BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
         num_hidden_layers=2,
@@ -46,7 +48,7 @@ def write_cross_encoder(path: Path) -> Path:
         max_position_embeddings=64,
         num_labels=1,
     )
-    BertForSequenceClassification(config).save_pretrained(path)
+    library.BertForSequenceClassification(config).save_pretrained(path)
     return path
 
 

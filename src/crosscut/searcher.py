@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.base import TopK, Within, as_vectors
-from crosscut.ann.early_exit import Rule
+from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse

@@ -8,6 +8,7 @@ What needs every item in memory (`exact`, anchor scores, words, traces, saving) 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -23,8 +24,10 @@ from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.building import distinct
-from crosscut.index.index import Index, _name, _texts
+from crosscut.index.core import name_of
+from crosscut.index.index import Index
 from crosscut.index.items import Filter, Source, as_items
+from crosscut.index.searching import _texts
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
@@ -32,10 +35,11 @@ from crosscut.methods import RNR, Crosscut, Method, methods, parse
 from crosscut.methods.base import Parts
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
 from crosscut.scorers.callable import as_bound
+from crosscut.scorers.meter import Halt
 from crosscut.scorers.named import load_scorer
 from crosscut.search.hits import Hit, Hits
 from crosscut.search.stopping import Patience, Stop
-from crosscut.searcher import Searcher
+from crosscut.searcher import Searcher, checked_deadline
 from crosscut.types import Progress
 
 DEEP = 5
@@ -87,9 +91,9 @@ class StoreIndex(Index):
         super().__init__(
             _Elsewhere(store),  # type: ignore[arg-type]
             scorer=model,
-            scorer_name=_name(scorer),
+            scorer_name=name_of(scorer),
             encoder=dual,
-            encoder_name=None if encoder is None else _name(encoder),
+            encoder_name=None if encoder is None else name_of(encoder),
             method=method,
         )
         self.store, self.seed = store, seed
@@ -114,8 +118,11 @@ class StoreIndex(Index):
         first_ids: Sequence[Sequence[Any] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
+        halts: Sequence[Halt] | None = None,
     ) -> list[Hits]:
         """As `Index.search_many`; a filter is a mapping that the store applies in every round, ids are the store's."""
+        started = time.perf_counter()
+        checked_deadline(deadline)
         queries = _texts(queries)
         chosen = self.method if method is None else parse(method)
         rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
@@ -134,8 +141,9 @@ class StoreIndex(Index):
                 first_ids=None if first_ids is None else [self._first(session, ids, filter) for ids in first_ids],
                 allow=None if filter is None else filter,
                 stop=rule,
-                deadline=deadline,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 trace=trace,
+                halts=halts,
             )
         except (ScorerError, StoreUnavailable) as error:
             error.hits = [_told(session, hits, k) for hits in error.hits]

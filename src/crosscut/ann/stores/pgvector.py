@@ -90,7 +90,7 @@ class PgVector(Store):
                 )
         self._kind, size = _vector_type(self._columns[vector].type, f"{vector!r} of {self.place}")
         with self.reaching():
-            found = self._run(f"SELECT extversion FROM pg_extension WHERE extname = 'vector'", ())
+            found = self._run("SELECT extversion FROM pg_extension WHERE extname = 'vector'", ())
             self._iterative = tuple(int(part) for part in found[0][0].split(".")[:2]) >= (0, 8)
             self._method = self._index_method()
             shown = self._run(f"SELECT {self._q(vector)}::vector FROM {self._from} LIMIT 1", ()) if not size else []
