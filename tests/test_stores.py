@@ -210,7 +210,7 @@ def test_an_empty_question_and_more_than_there_is(make: Make) -> None:
 def test_a_round_of_an_approximate_index_with_500_excluded(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """HNSW and IVF look at candidates first and at exclusions later; the round is full, and nearly exact, all the same."""
+    """HNSW and IVF look at exclusions after their candidates; the round is full and nearly exact all the same."""
     pytest.importorskip({"edge": "qdrant_edge", "lance": "lancedb"}.get(kind, "pgvector"))
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(40, 16))

@@ -183,7 +183,8 @@ class LanceDB(Store):
         for value in values:
             if not self._fits(value, kind):
                 raise InputError(
-                    f"the column {condition.key!r} of {self.place} holds {kind}, and the filter compares it with {value!r}"
+                    f"the column {condition.key!r} of {self.place} holds {kind}, "
+                    f"and the filter compares it with {value!r}"
                 )
         if not values:
             return "false"

@@ -1,8 +1,8 @@
 """PostgreSQL with pgvector: a table (or a view) with a column of vectors.
 
-Without an index on the vectors every round is exact. HNSW and IVFFlat give their candidates first and filter them later,
-so that exclusions eat the answer. From pgvector 0.8 on the server goes on until the round is full (iterative scan).
-Before that, more candidates are asked for, and a round that is still short is asked again without the index.
+Without an index on the vectors every round is exact. HNSW and IVFFlat give candidates first and filter them later, so
+that exclusions eat the answer. From pgvector 0.8 on the server goes on until the round is full (iterative scan). Before
+that, more candidates are asked for, and a round that is still short is asked again without the index.
 
 Values go to the server as parameters, names of tables and columns are quoted, and the statements of a batch of queries
 travel together (pipeline mode): one trip a round.

@@ -1,7 +1,7 @@
 """Qdrant: a server, a cluster, the cloud, qdrant-client's local mode, or a qdrant-edge shard in this process.
 
-Points are excluded by `must_not has_id`. Qdrant's graph (HNSW) does not walk through points that a filter hides, and the
-points a search has scored lie where its next answers are; so the width of the walk (`hnsw_ef`) grows with them.
+Points are excluded by `must_not has_id`. Qdrant's graph (HNSW) does not walk through points that a filter hides, and
+what a search has scored lies where its next answers are; so the width of the walk (`hnsw_ef`) grows with it.
 Points are numbers or uuids. Where items have other names, a field of the payload holds them (`id=`).
 """
 
