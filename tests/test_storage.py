@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import crosscut
 from crosscut.ann.ivf import IVF
 from crosscut.datasets import Item
 from crosscut.errors import CrosscutError, InputError, LockedError, WriteError
@@ -27,6 +28,8 @@ from crosscut.index import Index
 from crosscut.index.folder import KIND
 from crosscut.index.items import as_items
 from crosscut.scorers.callable import TextScorer
+from crosscut.scores import ScoreStore
+from crosscut.scores.keys import text_hash
 from crosscut.spaces.factorization.factors import Factors, Fitting
 from crosscut.spaces.sparse import Normalisation
 from crosscut.storage import Folder, Kind, Lock, generations, write_file
@@ -388,7 +391,6 @@ def rewritten(path: Path, name: str, change: Callable[[Any], Any]) -> None:
         ("vectors.npy", lambda a: a.astype(">f4"), "holds >f4"),
         ("vectors.npy", lambda a: a[:-1].copy(), "has shape"),
         ("vectors.npy", lambda a: a.view(np.int32), "holds <i4"),
-        ("alive.npy", lambda a: a[:-1].copy(), "has shape"),
         ("anchors.npy", lambda a: a[:, :-1].copy(), "has shape"),
     ],
 )
@@ -539,19 +541,99 @@ def test_content_is_converted_or_refused_when_it_is_given(tmp_path: Path) -> Non
 
     circle: dict[str, Any] = {}
     circle["self"] = circle
-    for wrong, said in [
+    wrongs: list[tuple[Any, str]] = [
         ({"text": "a", "raw": b"bytes"}, "the metadata of item '0', 'raw', holds b'bytes', a bytes"),
         ({"text": "a", "what": object()}, "an? object"),
         ({"text": "\ud800"}, "the text of item '0' is no valid Unicode"),
         ({"text": "a", "deep": [{"x": "\udfff"}]}, "no valid Unicode"),
         ({"text": "a", ("b", "c"): 1}, "a key in .* is a tuple"),
         ({"text": "a", "circle": circle}, "nested more than 50 deep"),
-    ]:
+    ]
+    for wrong, said in wrongs:
         with pytest.raises(InputError, match=said):
-            Index.build([wrong], scorer=paid, encoder=None)  # type: ignore[list-item]
+            Index.build([wrong], scorer=paid, encoder=None)
         with pytest.raises(InputError, match=said):
-            index.add([{"id": "0", **wrong}])  # type: ignore[dict-item]
+            index.add([{"id": "0", **wrong}])
     with pytest.raises(InputError, match="a train query is no valid Unicode"):
         Index.build(["a"], scorer=paid, encoder=None, queries=["\ud800"])
     assert calls == 0
     assert len(index) == 1
+
+
+# -- forgetting ----------------------------------------------------------------------------------------------------
+
+
+def contents(folder: Path) -> bytes:
+    return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_what_was_removed_is_gone_from_disk_and_counts_no_more(tmp_path: Path) -> None:
+    index = build(WORLD, stop=40, queries=4)
+    index.add([{"id": "secret", "text": "item 40 xylophone", "owner": "Zacharias"}])
+    path = index.save(tmp_path / "a.index")
+    assert b"xylophon" in contents(path)
+    index.remove(["secret", "i3"])
+    index.save()
+    for word in (b"xylophon", b"Zacharias", b'"secret"', b'"i3"'):
+        assert word not in contents(path)
+    again = loaded(path)
+    assert [item.id for item in again.items] == [item.id for item in index.items]
+    assert len(again._state.items) == 39
+    whole = build(WORLD, stop=41, queries=4)
+    whole.remove(["i3", "i40"])
+    asked = "query 50 damson"
+    assert index._state.bm25 is not None
+    assert again._state.bm25 is not None
+    np.testing.assert_allclose(
+        index._state.bm25.scores(asked)[index._state.alive], again._state.bm25.scores(asked), rtol=1e-6
+    )
+    for method in ("crosscut", "rnr", "adacur", "exact"):
+        found = [one.search(asked, 5, None if method == "exact" else 30, method=method) for one in (index, again)]
+        if method != "adacur":  # which draws by position
+            assert found[0].ids == found[1].ids
+
+
+@pytest.mark.parametrize("space", ["cur", "als", "encoder"])
+def test_an_index_without_what_it_removed_is_one_that_never_had_it(tmp_path: Path, space: Any) -> None:
+    queries = 0 if space == "encoder" else 8
+    index = build(WORLD, stop=60, queries=queries, space=space, **({"per_query": 20} if space == "als" else {}))
+    before = index.search("query 50", 5, 40).ids
+    gone = [f"i{j}" for j in range(60) if f"i{j}" not in before][:40]
+    index.remove(gone[:20])
+    assert len(index._state.items) == 60, "few: positions stay"
+    index.remove(gone[20:])
+    assert len(index._state.items) == 20, "most: what is left closes up by itself"
+    assert index.search("query 50", 5, None, method="exact").ids == before
+    index.add(planted_items(70, 75))
+    index.save(tmp_path / "a.index")
+    asked = [f"query {j}" for j in range(60, 70)]
+    found = [hits.ids for hits in index.search_many(asked, 5, 15)]
+    assert [hits.ids for hits in loaded(tmp_path / "a.index").search_many(asked, 5, 15)] == found
+
+
+def test_forgetting_reaches_the_score_store(tmp_path: Path) -> None:
+    index = build(WORLD, stop=30, queries=4, store=tmp_path / "scores")
+    store = ScoreStore(tmp_path / "scores", scorer_fingerprint="planted")
+    texts = [item.text for item in index.items]
+    asked = index.anchor_queries
+    store.consolidate(asked[:2], texts)
+    store.put_pairs(["another"], texts, [0, 0], [4, 5], [0.5, 0.25])
+    name = text_hash(texts[4])
+    assert name in contents(tmp_path / "scores")
+    right = np.delete(store.matrix(asked, texts), 4, axis=1)
+    assert index.forget(["i4"]) == 1
+    assert name not in contents(tmp_path / "scores")
+    assert "i4" not in index
+    rest = texts[:4] + texts[5:]
+    again = ScoreStore(tmp_path / "scores", scorer_fingerprint="planted")
+    assert not again.verify()
+    np.testing.assert_array_equal(again.matrix(asked, rest), right)
+    assert again.pairs(["another"], texts).columns.tolist() == [5]
+    assert np.isnan(again.get(asked[0], texts, [4])).all()
+    again.consolidate(asked, rest)
+    np.testing.assert_array_equal(again.matrix(asked, rest), right)
+    hits = index.search(asked[0], 3, 29, method="exact")
+    assert (hits.calls, hits.cached) == (0, 29), "what is known of the others stays free"
+    mine = build(WORLD, stop=10, cache=crosscut.MemoryCache())
+    with pytest.raises(InputError, match="kept by position"):
+        mine.forget(["i1"])

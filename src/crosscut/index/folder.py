@@ -1,14 +1,15 @@
 """An index on disk: the files of one generation of its folder (`crosscut.storage.folders`).
 
-items.jsonl         one object a line: id, title, text, metadata
-alive.npy           (n) bool: False where an item was removed
-vectors.npy         (n × d) float16 or float32, memory-mapped when loaded
-centroids.npy, home.npy     of a large index: (lists × d) centroids of its vectors, (n) the list of each
-anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
-measured.npy        (n) bool: False where a column of anchors is an estimate
-queries.jsonl       the anchor queries, one JSON string a line
-bm25.json, bm25-*.npy       counts of words
-factors.json, factors-*.npy     of a sparse score matrix
+    items.jsonl         one object a line: id, title, text, metadata
+    vectors.npy         (n × d) float16 or float32, memory-mapped when loaded
+    centroids.npy, home.npy     of a large index: (lists × d) centroids of its vectors, (n) the list of each
+    anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
+    measured.npy        (n) bool: False where a column of anchors is an estimate
+    queries.jsonl       the anchor queries, one JSON string a line
+    bm25.json, bm25-*.npy       counts of words
+    factors.json, factors-*.npy     of a sparse score matrix
+
+Of items that were removed nothing is written.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
@@ -29,13 +32,14 @@ from crosscut.spaces.factorization.factors import Factors
 from crosscut.storage import Files, Folder, Kind, Saved
 
 KIND = Kind("index", "index.json", 2)
-ARRAYS = ("alive", "vectors", "centroids", "home", "anchors", "measured")
+ARRAYS = ("vectors", "centroids", "home", "anchors", "measured")
 FLOATS = "<f2 <f4 <f8"
 
 
 def write_state(state: State, queries: Sequence[str], files: Files) -> None:
-    """Every part of a state, and the anchor queries."""
+    """Every part of a state, and the anchor queries; nothing of items that were removed."""
     state.unread.check()  # damage must not be copied under new checksums
+    state = state.compacted(None)
     files.lines("items", (item._asdict() for item in state.items))
     files.lines("queries", queries)
     for name in ARRAYS:
@@ -56,7 +60,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         raise saved.damaged("items.jsonl", f"holds something else than items ({error})") from error
     queries = saved.lines("queries")
     n = len(items)
-    arrays: dict[str, Any] = {"alive": saved.array("alive", "|b1", (n,))}
+    arrays: dict[str, Any] = {}
     if "vectors.npy" in saved:
         arrays["vectors"] = saved.array("vectors", FLOATS, (n, None), mapped="r")
     if "home.npy" in saved:
@@ -69,6 +73,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         arrays["measured"] = saved.array("measured", "|b1", (n,))
     state = State(
         items,
+        np.ones(n, np.bool_),
         scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
         bm25=BM25.read(saved, n) if "bm25.json" in saved else None,
         factors=Factors.read(saved, n) if "factors.json" in saved else None,

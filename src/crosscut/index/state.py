@@ -22,7 +22,8 @@ from crosscut.index.items import Columns
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
-from crosscut.scorers.base import BoundScorer
+from crosscut.scorers.base import BoundScorer, Scorer
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scores.cache import StoreCache
 from crosscut.searcher import Searcher
@@ -148,6 +149,41 @@ class State:
             n=len(self.items),
             seed=self.seed,
             ways=WAYS,
+        )
+
+    def removed(self, positions: Sequence[int]) -> State:
+        """Without some items, at once: positions stay as they are, so that searches and caches go on."""
+        alive = self.alive.copy()
+        alive[list(positions)] = False
+        return self.changed(alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
+
+    @property
+    def movable(self) -> bool:
+        """Whether items may change their positions: not while a cache of the caller's knows scores by them."""
+        return self.cache is None or isinstance(self.cache, StoreCache)
+
+    def compacted(self, scorer: Scorer | None) -> State:
+        """Of the items that are there, with positions of their own: nothing is left of those that were removed."""
+        if self.alive.all():
+            return self
+        self.unread.check()
+        there = np.flatnonzero(self.alive)
+        items = ItemList(self.items[position] for position in there.tolist())
+        cache = self.cache
+        if isinstance(cache, StoreCache):
+            cache.flush()
+            cache = cache.store.cache(items)
+        return self.changed(
+            items=items,
+            alive=np.ones(len(items), np.bool_),
+            scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
+            vectors=None if self.vectors is None else self.vectors[there],
+            home=None if self.home is None else self.home[there],
+            anchors=None if self.anchors is None else self.anchors[:, there],
+            measured=None if self.measured is None else self.measured[there],
+            bm25=None if self.bm25 is None else self.bm25.taken(there),
+            factors=None if self.factors is None else self.factors.taken(there),
+            cache=cache,
         )
 
     def searcher(self, method: Method) -> Searcher:

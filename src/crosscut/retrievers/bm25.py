@@ -19,6 +19,7 @@ from scipy import sparse
 from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
 from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.storage import Files, Saved
+from crosscut.types import Mask, Positions
 
 Scores = npt.NDArray[np.float32]
 
@@ -42,6 +43,7 @@ class BM25:
         self._stemmer = Stemmer("english")
         self._terms: dict[str, int] = {}  # stem → column
         self._counts = sparse.csr_matrix(np.zeros((0, 0), np.float32))  # (n × terms)
+        self._alive: Mask = np.ones(0, np.bool_)  # (n) False: an item that counts no more
         self._weights: sparse.csc_matrix | None = None
         self._add(items)
 
@@ -52,8 +54,24 @@ class BM25:
     def extended(self, items: Sequence[Item | str]) -> BM25:
         """A retriever of these items and more, at the end; this one stays as it is."""
         made = BM25(k1=self.k1, b=self.b)
-        made._terms, made._counts = dict(self._terms), self._counts
+        made._terms, made._counts, made._alive = dict(self._terms), self._counts, self._alive
         made._add(items)
+        return made
+
+    def among(self, alive: Mask) -> BM25:
+        """The same items, of which only those alive count: the others have no words, and make no word frequent."""
+        made = BM25(k1=self.k1, b=self.b)
+        made._terms, made._counts, made._alive = self._terms, self._counts, alive
+        return made
+
+    def taken(self, positions: Positions) -> BM25:
+        """A retriever of some of the items; words that only others have are forgotten."""
+        made = BM25(k1=self.k1, b=self.b)
+        counts = self._counts[positions]
+        used = np.flatnonzero(counts.getnnz(axis=0))
+        terms = list(self._terms)
+        made._terms = {terms[old]: new for new, old in enumerate(used.tolist())}
+        made._counts, made._alive = counts[:, used].tocsr(), self._alive[positions]
         return made
 
     def _add(self, items: Sequence[Item | str]) -> None:
@@ -69,6 +87,7 @@ class BM25:
         old = self._counts
         widened = sparse.csr_matrix((old.data, old.indices, old.indptr), shape=(old.shape[0], len(self._terms)))
         self._counts = sparse.vstack([widened, new], format="csr")
+        self._alive = np.append(self._alive, np.ones(len(items), np.bool_))
         self._weights = None
 
     def scores(self, query: str) -> Scores:
@@ -87,12 +106,17 @@ class BM25:
 
     def _weigh(self) -> sparse.csc_matrix:
         """idf(t) · tf / (tf + …) for every item and term, by columns."""
-        weights = self._counts.tocsc(copy=True)
-        lengths = np.asarray(self._counts.sum(axis=1)).reshape(-1)  # (n)
-        mean = float(lengths.mean()) if self.n else 0.0
+        counts, n = self._counts, int(self._alive.sum())
+        if n < self.n:
+            counts = counts.copy()
+            counts.data *= np.repeat(self._alive, np.diff(counts.indptr))
+            counts.eliminate_zeros()
+        weights = counts.tocsc(copy=True)
+        lengths = np.asarray(counts.sum(axis=1)).reshape(-1)  # (n)
+        mean = float(lengths.sum()) / max(n, 1)
         norm = self.k1 * (1 - self.b + self.b * lengths / (mean or 1.0))  # (n)
         frequency = np.diff(weights.indptr)  # df(t)
-        idf = np.log1p((self.n - frequency + 0.5) / (frequency + 0.5))
+        idf = np.log1p((n - frequency + 0.5) / (frequency + 0.5))
         weights.data = np.asarray(
             np.repeat(idf, frequency) * weights.data / (weights.data + norm[weights.indices]), np.float32
         )
@@ -122,6 +146,7 @@ class BM25:
         made = cls(k1=about["k1"], b=about["b"])
         made._terms = {term: column for column, term in enumerate(about["terms"])}
         made._counts = sparse.csr_matrix((data, indices, indptr), shape=(n, len(made._terms)))
+        made._alive = np.ones(n, np.bool_)
         return made
 
 

@@ -220,6 +220,11 @@ class Catalogue:
             write_record(path, {"kind": "items"}, {"items": items.hashes})
         self._lists[items.digest] = items.hashes
 
+    def forget_lists(self) -> None:
+        """Look at item lists anew: some were deleted."""
+        self._lists.clear()
+        self._targets = Recent(KEPT_LOADED)
+
     def commit_pairs(
         self, queries: Hashes, items: Hashes, rows: Positions, columns: Positions, scores: Scores, seconds: float
     ) -> None:

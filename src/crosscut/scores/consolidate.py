@@ -6,7 +6,9 @@ The order makes a kill harmless at any moment: the .npy is written and synced, t
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Iterator
@@ -19,12 +21,14 @@ import numpy as np
 from crosscut.errors import InputError
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.keys import Hashes, Keys, split_hashes
-from crosscut.scores.records import SUFFIX, DamagedRecord, write_record
+from crosscut.scores.records import SUFFIX, DamagedRecord, Record, write_record
 from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
 from crosscut.storage import TEMPORARY, Lock, npy_header, write_file
-from crosscut.types import Positions
+from crosscut.types import Mask, Positions
 
 MERGED_PAIR_BLOCKS = 8
+ROWS = 64
+"""Queries in one block of what is left when items are forgotten."""
 STALE_SECONDS = 3600.0
 """A temporary file older than this belongs to a writer that was killed."""
 
@@ -42,6 +46,58 @@ def consolidate(catalogue: Catalogue, queries: Keys | None, items: Keys | None) 
         for digest in sorted(lists):
             _consolidate_list(catalogue, digest)
         _merge_pairs(catalogue)
+
+
+def forget(catalogue: Catalogue, items: Keys) -> None:
+    """See `ScoreStore.forget`. What is left of a source is written before the source is deleted."""
+    gone = set(items.names)
+    with Lock(catalogue.folder, "score store", name="consolidate.lock", wait=True), catalogue.lock:
+        catalogue.refresh()
+        _sweep(catalogue.folder, 0.0)
+        for source in list(catalogue.sources.values()):
+            try:
+                hashes = catalogue.list_of(source)
+                stay = np.array([name not in gone for name in split_hashes(hashes)], np.bool_)
+                if stay.all():
+                    continue
+                _write_rest(catalogue, source, hashes, stay)
+            except DamagedRecord as error:  # it cannot be told what it holds
+                catalogue.distrust(source, 0, error)
+            _delete(source)
+        for path in (catalogue.folder / "items").glob(f"*{SUFFIX}"):
+            with suppress(DamagedRecord):
+                if gone.isdisjoint(split_hashes(Record.open(path).read("items"))):
+                    continue
+            path.unlink()
+        shutil.rmtree(catalogue.folder / "damaged", ignore_errors=True)
+        catalogue.forget_lists()
+        catalogue.refresh()
+
+
+def _write_rest(catalogue: Catalogue, source: Source, hashes: Hashes, stay: Mask) -> None:
+    """The scores of a source with the items that stay."""
+    if isinstance(source, PairBlock):
+        loaded = source.load()
+        kept = stay[loaded["columns"]]
+        rows = np.repeat(np.arange(len(source.queries)), np.diff(loaded["ends"], prepend=0))[kept]
+        columns = (np.cumsum(stay) - 1)[loaded["columns"][kept]]
+        if len(rows):
+            catalogue.commit_pairs(_stacked(source.queries), hashes[stay], rows, columns, loaded["scores"][kept], 0.0)
+        return
+    rest = Keys(
+        hashlib.blake2b(hashes[stay].tobytes(), digest_size=16).hexdigest(), int(stay.sum()), hashes=hashes[stay]
+    )
+    catalogue.keep_list(rest)
+    span = source.span if isinstance(source, DenseBlock) else slice(0, len(hashes))
+    start, kept = int(stay[: span.start].sum()), stay[span]
+    header = {"kind": "dense", "items": rest.digest, "start": start, "stop": start + int(kept.sum())}
+    spoilt = source.spoilt if isinstance(source, Matrix) else set()
+    fine = [row for row in range(len(source.queries)) if row not in spoilt]
+    loaded = source.load()
+    for some in (fine[at : at + ROWS] for at in range(0, len(fine) if kept.any() else 0, ROWS)):
+        scores = np.stack([source.row(row, loaded)[1][kept] for row in some])
+        queries = _stacked([source.queries[row] for row in some])
+        catalogue.commit(dict(header), {"queries": queries, "scores": scores}, scores.size, 0.0)
 
 
 def _consolidate_list(catalogue: Catalogue, digest: str) -> None:
@@ -155,13 +211,13 @@ def _delete(source: Source) -> None:
             path.unlink()
 
 
-def _sweep(folder: Path) -> None:
+def _sweep(folder: Path, older: float = STALE_SECONDS) -> None:
     """Delete what killed writers left: old temporary files, and matrices without a record."""
     records = {path.stem for path in (folder / "matrices").glob(f"*{SUFFIX}")}
     left = [path for path in (folder / "matrices").glob("*.npy") if path.stem not in records]
     for path in folder.rglob(f"*{TEMPORARY}"):
         with suppress(FileNotFoundError):  # its writer has just finished
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+            if time.time() - path.stat().st_mtime > older:
                 left.append(path)
     for path in left:
         with suppress(OSError):

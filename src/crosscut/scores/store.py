@@ -28,7 +28,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError, StoreError
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.catalogue import Catalogue
-from crosscut.scores.consolidate import consolidate
+from crosscut.scores.consolidate import consolidate, forget
 from crosscut.scores.keys import Contents, Keys
 from crosscut.scores.records import FORMAT, Damage
 from crosscut.scores.sources import Matrix, Scores, Source
@@ -291,6 +291,14 @@ class ScoreStore:
             self._prepare()
             consolidate(self._catalogue, queries, items)
         return self.matrix(queries, items)
+
+    def forget(self, items: Texts) -> None:
+        """Delete every score of these items, their names (hashes) and what was set aside as damaged.
+
+        Files that know one of them are written anew without it. Nobody else should write to the store meanwhile.
+        """
+        if self.folder.exists():
+            forget(self._catalogue, Keys.of(items))
 
     def __repr__(self) -> str:
         return f"ScoreStore({str(self.path)!r}, scorer_fingerprint={self.scorer_fingerprint!r})"

@@ -24,7 +24,7 @@ from crosscut.errors import DivergedError, InputError
 from crosscut.spaces.base import Slot, Space, Vectors, as_space
 from crosscut.spaces.sparse import Normalisation, SparseScores, check_vectors, normalisation
 from crosscut.storage import Files, Folder, Kind, Saved
-from crosscut.types import Array
+from crosscut.types import Array, Positions
 
 KIND = Kind("factors", "factors.json", 2, "factorise again")
 Matrix = npt.NDArray[np.float32]
@@ -76,7 +76,14 @@ class Factors(Vectors):
 
     def extended(self, vectors: Array) -> Factors:
         """With more items at the end, by their encoder vectors (m × d): that is where transductive factors start."""
-        return Factors(self._with(vectors), self.query_factors, self.normalisation, self.fitting)
+        return self._of(self._with(vectors))
+
+    def taken(self, positions: Positions) -> Factors:
+        """Of some of the items."""
+        return self._of(self.array[positions])
+
+    def _of(self, items: Array) -> Factors:
+        return Factors(items, self.query_factors, self.normalisation, self.fitting)
 
     def _with(self, rows: Array) -> Array:
         return np.concatenate([self.array, rows.astype(self.array.dtype)])

@@ -82,9 +82,11 @@ class InductiveFactors(Factors):
         """The encoder's vectors of any queries (m × d), in this space."""
         return self.query_mlp(vectors)
 
-    def extended(self, vectors: Array) -> InductiveFactors:
+    def extended(self, vectors: Array) -> Factors:
         """With more items at the end: the network embeds them."""
-        items = self._with(self.embed_items(vectors))
+        return self._of(self._with(self.embed_items(vectors)))
+
+    def _of(self, items: Array) -> InductiveFactors:
         return InductiveFactors(
             items, self.query_factors, self.normalisation, self.fitting, self.query_mlp, self.item_mlp
         )
