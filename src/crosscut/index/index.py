@@ -500,7 +500,7 @@ class Index:
             return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
 
         return {
-            "items": len(self._state.items),
+            "items": len(self),
             "scorer": told("scorer", self.scorer),
             "encoder": told("encoder", self.encoder),
             "method": str(self.method),
