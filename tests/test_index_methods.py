@@ -98,5 +98,5 @@ def test_options_are_checked_by_name(world: Planted) -> None:
         index.search("query 50", 5, 40, filterr={"colour": "red"})  # type: ignore[call-arg]
     with pytest.raises(InputError, match="k must be a whole number; got None"):
         index.search("query 50", None, 40)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="seconds above 0; got '1'"):
+    with pytest.raises(InputError, match="seconds above 0, or None; got '1'"):
         index.search("query 50", 5, 40, deadline="1")  # type: ignore[arg-type]

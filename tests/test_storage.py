@@ -541,18 +541,19 @@ def test_content_is_converted_or_refused_when_it_is_given(tmp_path: Path) -> Non
 
     circle: dict[str, Any] = {}
     circle["self"] = circle
-    for wrong, said in [
+    wrongs: list[tuple[Any, str]] = [
         ({"text": "a", "raw": b"bytes"}, "the metadata of item '0', 'raw', holds b'bytes', a bytes"),
         ({"text": "a", "what": object()}, "an? object"),
         ({"text": "\ud800"}, "the text of item '0' is no valid Unicode"),
         ({"text": "a", "deep": [{"x": "\udfff"}]}, "no valid Unicode"),
         ({"text": "a", ("b", "c"): 1}, "a key in .* is a tuple"),
         ({"text": "a", "circle": circle}, "nested more than 50 deep"),
-    ]:
+    ]
+    for wrong, said in wrongs:
         with pytest.raises(InputError, match=said):
-            Index.build([wrong], scorer=paid, encoder=None)  # type: ignore[list-item]
+            Index.build([wrong], scorer=paid, encoder=None)
         with pytest.raises(InputError, match=said):
-            index.add([{"id": "0", **wrong}])  # type: ignore[dict-item]
+            index.add([{"id": "0", **wrong}])
     with pytest.raises(InputError, match="a train query is no valid Unicode"):
         Index.build(["a"], scorer=paid, encoder=None, queries=["\ud800"])
     assert calls == 0

@@ -20,6 +20,8 @@ _SHORT = re.compile("[^aeiou]*[aeiouy][^aeiouwxy]")  # one syllable that ends li
 def stem(word: str) -> str:
     """The word without plural, -ed and -ing; a final e, y or doubled consonant is made alike.
 
+    One function, because the rules act in turn on one word, as in Porter's stemmer.
+
     >>> {stem(word) for word in ("love", "loves", "loved", "loving")}
     {'love'}
     """

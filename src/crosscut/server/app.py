@@ -25,7 +25,7 @@ from crosscut.index import Index
 from crosscut.server import routes
 from crosscut.server.guard import Guard
 from crosscut.server.metrics import Metrics
-from crosscut.server.problems import HANDLERS
+from crosscut.server.problems import HANDLERS, forgetting
 from crosscut.server.service import Service
 from crosscut.server.settings import Settings
 
@@ -55,7 +55,7 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
     app.state.service = service
     app.add_middleware(Guard, settings=settings, metrics=service.metrics)
     for kind, handler in HANDLERS.items():
-        app.exception_handler(kind)(handler)
+        app.exception_handler(kind)(forgetting(handler))
     app.include_router(routes.searching(service))
     app.include_router(routes.looking(service))
     if settings.page:

@@ -112,8 +112,7 @@ async def failed(request: Request, error: ScorerError) -> Response:
     _count(request, name, error.calls)
     request.state.facts["causes"] = outline(error)
     status, sentence = SENTENCES[type(told)]
-    index = request.app.state.service.index
-    hits = [model.model_dump() for found in told.hits for model in answers.hit_models(index, found)]
+    hits = [model.model_dump() for found in told.hits for model in answers.hit_models(found)]
     headers = {"retry-after": "10"} if status == 503 else None
     return problem(status, name, sentence, headers, hits=hits, calls=error.calls)
 
@@ -144,3 +143,21 @@ HANDLERS: dict[type[Exception], Callable[..., Awaitable[Response]]] = {
     CrosscutError: wrong,
 }
 """What is left is answered 500, by the guard."""
+
+
+def forgetting(handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+    """The same handler, after which the exception lets go of the frames that it came through.
+
+    They hold it in turn, and a body of megabytes, until the collector of cycles comes by.
+    """
+
+    async def handle(request: Request, error: BaseException | None) -> Response:
+        try:
+            return await handler(request, error)
+        finally:
+            while error is not None:
+                error.__traceback__, cause = None, error.__cause__ or error.__context__
+                error.__cause__ = error.__context__ = None
+                error = cause
+
+    return handle

@@ -93,11 +93,15 @@ def collate(examples: Examples, group: Sequence[Example], candidates: int, rng: 
     """
     texts = [example.query for example in group]
     place: dict[int, int] = {}
+
+    def put(item: int) -> None:
+        if item not in place:
+            place[item] = len(texts)
+            texts.append(examples.pool[item])
+
     for example in group:
         for item in example.items[:candidates]:
-            if item not in place:
-                place[item] = len(texts)
-                texts.append(examples.pool[item])
+            put(item)
     queries: list[int] = []
     items: list[int] = []
     for number, example in enumerate(group):
@@ -109,9 +113,7 @@ def collate(examples: Examples, group: Sequence[Example], candidates: int, rng: 
             item = rng.randrange(len(examples.pool))
             if item not in example.judged:
                 own.append(item)
-                if item not in place:
-                    place[item] = len(texts)
-                    texts.append(examples.pool[item])
+                put(item)
         queries += [number] * candidates
         items += [place[item] for item in own]
     taught = [example.scores[:candidates] for example in group]

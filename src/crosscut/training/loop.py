@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ def train(
     `before_epoch(number, examples)` may replace the training examples, as re-mining negatives with the
     latest dual encoder does (ANNCUR A.1). `report` gets one record per step and per validation. `objective` gives the
     loss of a batch and `judge` the validation's figures ("mean" decides), where they are not the usual ones.
+    One function, because a run that was killed passes through the same steps again, up to the one it had reached.
     """
     settings.check()
     if not examples.train:
@@ -190,15 +192,8 @@ def train(
             hurried = passed / (60 * settings.minutes) if settings.minutes else 0.0
             last = hurried >= 1
             rate = one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up)
-            for parameters in optimizer.param_groups:
-                parameters["lr"] = parameters["peak"] * rate
             loss, correct = (objective or loss_of)(model, batch)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(list(trained.values()), 1.0)
-            optimizer.step()
-            step = seen
-            value = float(loss.detach())
+            step, value = seen, descend(loss, trained, optimizer, rate)
             if not math.isfinite(value):
                 raise InputError(
                     f"the loss is {value} at step {step}; lower the learning rate ({settings.learning_rate}) "
@@ -217,7 +212,7 @@ def train(
                 }
             )
             if step % every == 0 or step == total or last:
-                accuracy = judge(model, examples) if judge is not None else validate(model, examples, settings)
+                accuracy = (judge or partial(validate, settings=settings))(model, examples)
                 record = {"step": step, "validation": accuracy, "seconds": time.monotonic() - begun}
                 history.append(record)
                 tell(record)
@@ -231,6 +226,17 @@ def train(
             break
     load_into(trained, load_file(folder / "best.safetensors"), folder)
     return Outcome(best, best_step, step, time.monotonic() - begun, history)
+
+
+def descend(loss: Tensor, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, rate: float) -> float:
+    """One step down the gradient at this share of the peak learning rates; the loss as a number."""
+    for parameters in optimizer.param_groups:
+        parameters["lr"] = parameters["peak"] * rate
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(list(trained.values()), 1.0)
+    optimizer.step()
+    return float(loss.detach())
 
 
 def make_optimizer(trained: dict[str, nn.Parameter], settings: Settings) -> torch.optim.AdamW:

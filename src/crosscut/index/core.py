@@ -1,0 +1,76 @@
+"""What every role of an index stands on: its state, its models, its method."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.encoders.named import DualEncoder
+from crosscut.index.building import Seller
+from crosscut.index.state import State
+from crosscut.methods import Method, parse
+from crosscut.scorers.base import Scorer
+from crosscut.scores.engines import EngineChoice
+from crosscut.search.recall import RecallModel
+from crosscut.search.stopping import Patience
+from crosscut.storage import Folder, Lock
+from crosscut.types import Progress
+
+
+class Core:
+    """The parts of an index that its roles share."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        scorer: Scorer | None,
+        scorer_name: str | None,
+        encoder: DualEncoder | None,
+        encoder_name: str | None,
+        queries: Sequence[str] = (),
+        method: str | Method = "crosscut",
+    ) -> None:
+        self._state = state
+        self.scorer = scorer
+        self.encoder = encoder
+        self._names = {"scorer": scorer_name, "encoder": encoder_name}
+        self.anchor_queries = list(queries)
+        self.method = parse(method)
+        self.stop: Patience | None = None
+        self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
+        self.recall_model: RecallModel | None = None
+        self.build_calls = 0
+        self._folder: Folder | None = None  # where it was loaded from, or saved to
+        self._lock: Lock | None = None  # of that folder
+        self._writing = threading.RLock()
+
+    def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
+        return Seller(self.scorer, self._names["scorer"], engine, progress)
+
+    def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
+        """The encoder's query vectors, if the items have such vectors too."""
+        if self.encoder is None or self._state.vectors is None or not queries:
+            return None
+        return self.encoder.encode_queries(queries)
+
+    def _claim(self) -> None:
+        """The right to change the folder this index came from, until it is saved."""
+        if self._folder is not None and self._lock is None:
+            lock = self._folder.lock()
+            try:
+                self._folder.unchanged()
+            except BaseException:
+                lock.release()
+                raise
+            self._lock = lock
+
+
+def name_of(model: Any) -> str | None:
+    """How a model is found again: by name, if it was given by name."""
+    return str(model) if isinstance(model, str | Path) else None

@@ -1,0 +1,111 @@
+"""An index that changes: items come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from crosscut.datasets.records import Item
+from crosscut.errors import InputError
+from crosscut.index.building import distinct, encoded
+from crosscut.index.core import Core
+from crosscut.index.items import Source, as_items
+from crosscut.scores.cache import StoreCache
+from crosscut.scores.engines import EngineChoice
+from crosscut.types import Progress
+
+
+class Growing(Core):
+    """The role of holding items."""
+
+    def __len__(self) -> int:
+        return int(self._state.alive.sum())
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._state.places
+
+    def __getitem__(self, id: str) -> Item:
+        state = self._state
+        return state.items[state.place(id)]
+
+    @property
+    def items(self) -> list[Item]:
+        """The items that are there, in the order they came."""
+        state = self._state
+        return [item for item, alive in zip(state.items, state.alive, strict=True) if alive]
+
+    def add(self, source: Source, *, progress: Progress | None = None) -> int:
+        """More items, searchable at once; they are embedded, not scored. Returns how many."""
+        with self._writing:
+            self._claim()
+            state = self._state
+            items = as_items(source, taken=len(state.items))
+            distinct(items)
+            there = state.places
+            known = [item.id for item in items if item.id in there]
+            if known:
+                raise InputError(
+                    f"{len(known)} of {len(items)} ids are in the index already, the first is {known[0]!r}; "
+                    "remove them first, or give new ids"
+                )
+            if items:
+                if self.encoder is None and state.vectors is not None:
+                    raise InputError("this index has vectors and no encoder: load it with encoder=… to add items")
+                vectors = None
+                if self.encoder is not None and state.vectors is not None:
+                    vectors = encoded(self.encoder, items, state.vectors.dtype, progress)
+                self._state = state.extended(items, vectors)
+            return len(items)
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many.
+
+        `save` writes nothing of them. Once most of what is kept in memory is of removed items, it is given up too.
+        """
+        with self._writing:
+            self._claim()
+            gone = [self._state.place(id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
+            self._state = self._state.removed(gone)
+            if 2 * len(self) < len(self._state.items) and self._state.movable:
+                self.compact()
+            return len(gone)
+
+    def compact(self) -> None:
+        """Keep nothing in memory of items that were removed; positions (`hit.position`) change, ids do not."""
+        with self._writing:
+            if not self._state.movable:
+                raise InputError("scores in this index's cache are kept by position: save the index and load it again")
+            self._state = self._state.compacted(self.scorer)
+
+    def forget(self, ids: Iterable[str]) -> int:
+        """`remove`, and no trace: memory is given up, and so are the scores of these texts in the index's score store.
+
+        The folder of the index holds them until `save`. Returns how many.
+        """
+        with self._writing:
+            chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
+            items = [self[id] for id in chosen]
+            count = self.remove(chosen)
+            self.compact()
+            if isinstance(self._state.cache, StoreCache):
+                self._state.cache.store.forget(items)
+            return count
+
+    def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
+        """Score the anchor queries with items that were added since; returns the calls that took."""
+        with self._writing:
+            state = self._state
+            if state.anchors is None or state.measured is None:
+                raise InputError("this index has no anchor queries: build it with queries=… to have them")
+            self._claim()
+            missing = np.flatnonzero(~state.measured & state.alive)
+            calls = 0
+            if len(missing):
+                anchors = np.array(state.anchors)
+                anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
+                self._state = state.changed(
+                    anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
+                )
+                self.build_calls += calls
+            return calls

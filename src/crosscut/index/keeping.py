@@ -1,0 +1,159 @@
+"""An index on disk: saved, loaded, locked, verified."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from crosscut.encoders.named import DualEncoder, load_encoder
+from crosscut.errors import InputError
+from crosscut.index.core import Core, name_of
+from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
+from crosscut.scorers.base import Scorer
+from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.named import load_scorer
+from crosscut.scores.cache import StoreCache
+from crosscut.scores.store import ScoreStore
+from crosscut.search.recall import RecallModel
+from crosscut.search.stopping import Patience
+from crosscut.storage import Folder, Saved
+
+
+class Keeping(Core):
+    """The role of being kept in a folder."""
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write the index to a folder, in one step: until it is done, what was there stays readable."""
+        with self._writing:
+            target = Path(path) if path is not None else self.path
+            if target is None:
+                raise InputError("where should the index go? pass a folder: index.save('my.index')")
+            same = self._folder is not None and target.resolve() == self._folder.path.resolve()
+            folder = self._folder if same and self._folder is not None else Folder(target, KIND)
+            lock = self._lock if same and self._lock is not None else folder.lock()
+            try:
+                if same:
+                    folder.unchanged()
+                folder.write(self._facts(), partial(write_state, self._state, self.anchor_queries))
+            finally:
+                if lock is not self._lock:
+                    lock.release()
+            self._release()  # of this folder, or of another one that this index came from
+            self._folder = folder
+            return target
+
+    def _facts(self) -> dict[str, Any]:
+        def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
+            return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
+
+        return {
+            "items": int(self._state.alive.sum()),
+            "scorer": told("scorer", self.scorer),
+            "encoder": told("encoder", self.encoder),
+            "method": str(self.method),
+            "patience": None if self.stop is None else self.stop.rounds,
+            "tuned": self.tuned,
+            "seed": self._state.seed,
+            "build_calls": self.build_calls,
+        }
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        scorer: Any = None,
+        encoder: Any = None,
+        any_scorer: bool = False,
+        trust_remote: bool = False,
+        cache: ScoreCache | None = None,
+        store: str | Path | None = None,
+        verify: bool = True,
+    ) -> Self:
+        """An index that was saved.
+
+        Parameters
+        ----------
+        scorer, encoder
+            Needed when the index was built with an object or a function instead of a name. They must be the ones it
+            was built with: fingerprints are compared.
+        any_scorer
+            Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
+        trust_remote
+            Let the folder name the address of its scorer, to which queries and items are sent. Without it, an index
+            that was built with an address wants to be told it again (`scorer`).
+        cache, store
+            As in `build`: scores found there are free, new ones are kept.
+        verify
+            Compare the checksums of all files; those of large arrays before the first search.
+        """
+        folder = Folder(path, KIND)
+        read = partial(
+            cls._read,
+            target=Path(path),
+            scorer=scorer,
+            encoder=encoder,
+            any_scorer=any_scorer,
+            trust_remote=trust_remote,
+            cache=cache,
+            store=store,
+        )
+        index = folder.load(read, verify=verify)
+        index._folder = folder
+        return index
+
+    @classmethod
+    def _read(
+        cls,
+        saved: Saved,
+        target: Path,
+        scorer: Any,
+        encoder: Any,
+        any_scorer: bool,
+        trust_remote: bool,
+        cache: ScoreCache | None,
+        store: str | Path | None,
+    ) -> Self:
+        manifest = saved.facts
+        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
+        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
+        state, queries = read_state(saved, model, cache)
+        if store is not None and model is not None:
+            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
+        index = cls(
+            state,
+            scorer=model,
+            scorer_name=name_of(scorer) if scorer is not None else (manifest["scorer"] or {}).get("name"),
+            encoder=dual,
+            encoder_name=name_of(encoder) if encoder is not None else (manifest["encoder"] or {}).get("name"),
+            queries=queries,
+            method=manifest["method"],
+        )
+        index.build_calls = manifest["build_calls"]
+        index.stop = None if manifest["patience"] is None else Patience(manifest["patience"])
+        index.tuned = manifest["tuned"]
+        if index.tuned is not None and index.tuned["model"] is not None:
+            index.recall_model = RecallModel.from_json(index.tuned["model"])
+        return index
+
+    @staticmethod
+    def verify(path: str | Path) -> list[str]:
+        """Read all of a saved index and compare every checksum: a sentence for every file that is damaged."""
+        return verify(path)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder this index was loaded from, or saved to last."""
+        return None if self._folder is None else self._folder.path
+
+    def close(self) -> None:
+        """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
+        if isinstance(self._state.cache, StoreCache):
+            self._state.cache.flush()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

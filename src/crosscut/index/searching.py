@@ -1,0 +1,163 @@
+"""An index that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.datasets.records import ItemList
+from crosscut.errors import InputError, ScorerError
+from crosscut.index.core import Core
+from crosscut.index.items import Filter
+from crosscut.index.options import ManyQueries, OneQuery, Options
+from crosscut.methods import Method, methods, parse
+from crosscut.scorers.meter import Halt
+from crosscut.search.hits import Hits
+from crosscut.search.recall import TargetRecall
+from crosscut.search.stopping import Stop
+from crosscut.searcher import checked_deadline
+
+
+class Searching(Core):
+    """The role of being searched."""
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        budget: int | None = None,
+        *,
+        first_ids: Sequence[str] | None = None,
+        query_vector: npt.ArrayLike | None = None,
+        **options: Unpack[Options],
+    ) -> Hits:
+        """The k best items for one query, with at most `budget` calls of the scorer (100); see `search_many`."""
+        return self.search_many(
+            [query],
+            k,
+            budget,
+            first_ids=None if first_ids is None else [first_ids],
+            query_vectors=None if query_vector is None else [query_vector],
+            **options,
+        )[0]
+
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        budget: int | None = None,
+        *,
+        method: str | Method | None = None,
+        filter: Filter | None = None,
+        stop: str | Stop | None = None,
+        target_recall: float | None = None,
+        deadline: float | None = None,
+        first_ids: Sequence[Sequence[str] | None] | None = None,
+        query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
+        trace: bool = False,
+        halts: Sequence[Halt] | None = None,
+    ) -> list[Hits]:
+        """The k best items for every query, each with at most `budget` calls; a round of all queries is one batch.
+
+        Parameters
+        ----------
+        budget
+            None: 100 calls, or every item for `exact`.
+        method
+            Instead of the index's own: a name with settings, `"axn@rounds=10,first=lexical"`, or a `Method`.
+        filter
+            Conditions on metadata, or a predicate on items; respected in every round.
+        stop
+            `Patience(rounds)` ends a search once its top k has stopped changing. A tuned index has a patience of its
+            own; `Patience(budget)` never stops.
+        target_recall
+            Stop once this share of the top k is expected to be found; calibrated by `tune`, for its k and method.
+        deadline
+            Seconds after which no further batch of calls is made.
+        first_ids
+            Items for round one, from elsewhere.
+        trace
+            Keep every round's predictions in `hits.trace`, for plots.
+        halts
+            One function a query, asked before every batch of its calls: a reason ends that search.
+        """
+        started = time.perf_counter()
+        checked_deadline(deadline)
+        queries = _texts(queries)
+        state = self._state
+        chosen = self.method if method is None else parse(method)
+        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
+        if target_recall is not None:
+            rule = self._expecting(target_recall, chosen, stop)
+            chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
+        allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
+        try:
+            found = state.searcher(chosen).search_many(
+                queries,
+                k,
+                budget,
+                query_vectors=self._vectors(queries) if query_vectors is None else query_vectors,
+                first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
+                allow=None if allow.all() else allow,
+                stop=rule,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
+                trace=trace,
+                halts=halts,
+            )
+        except ScorerError as error:
+            error.hits = [_with_items(hits, state.items) for hits in error.hits]
+            raise
+        return [_with_items(hits, state.items) for hits in found]
+
+    def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
+        if stop is not None:
+            raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
+        if self.recall_model is None or method != self.method:
+            notes = "; ".join((self.tuned or {}).get("notes", [])) if method == self.method else ""
+            raise InputError(
+                f"target_recall={target} needs a calibration for method {method}: call index.tune(queries, k, "
+                f"budget) first, and search with the method it chose{f' ({notes})' if notes else ''}"
+            )
+        return TargetRecall(self.recall_model, target)
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods that this index can be searched with."""
+        parts = self._state.parts
+        return [name for name, method in methods().items() if method().missing(parts) is None]
+
+    async def search_async(
+        self, query: str, k: int = 10, budget: int | None = None, **options: Unpack[OneQuery]
+    ) -> Hits:
+        """`search`, beside other work of an event loop."""
+        return await asyncio.to_thread(partial(self.search, query, k, budget, **options))
+
+    async def search_many_async(
+        self, queries: Sequence[str], k: int = 10, budget: int | None = None, **options: Unpack[ManyQueries]
+    ) -> list[Hits]:
+        """`search_many`, beside other work of an event loop."""
+        return await asyncio.to_thread(partial(self.search_many, queries, k, budget, **options))
+
+    def preload(self) -> None:
+        """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
+        if self._state.scorer is not None:
+            self._state.scorer.preload(np.flatnonzero(self._state.alive))
+
+
+def _texts(queries: Sequence[str]) -> list[str]:
+    wrong = [query for query in queries if not isinstance(query, str)]
+    if wrong:
+        raise InputError(f"a query is a text; got {wrong[0]!r}")
+    return list(queries)
+
+
+def _with_items(hits: Hits, items: ItemList) -> Hits:
+    found = [(hit, items[hit.position]) for hit in hits]
+    return replace(hits, items=tuple(replace(hit, id=item.id, text=item.text, item=item) for hit, item in found))
