@@ -150,7 +150,7 @@ def expected_rating(choice: Mapping[str, Any]) -> float | None:
     logprobs = choice.get("logprobs")
     tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
     digits = (token for token in (tokens if isinstance(tokens, list) else []) if _digit(token) is not None)
-    token = next(digits, {})
+    token: dict[str, Any] = next(digits, {})
     rivals = token.get("top_logprobs")
     weights: dict[int, float] = {}
     for rival in rivals if isinstance(rivals, list) and rivals else [token]:
