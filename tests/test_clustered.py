@@ -27,7 +27,8 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def first_index(searcher: crosscut.Searcher) -> Any:
     """What the first stage asks: that of the default is for scorers that know nothing without a call."""
     first: Any = searcher.plan.first
-    return (first.otherwise if isinstance(first, Known) else first).topk
+    asks: Any = first.otherwise if isinstance(first, Known) else first
+    return asks.topk
 
 
 def searched(searcher: crosscut.Searcher, world: Planted, **how: Any) -> list[list[tuple[Any, float]]]:
