@@ -8,7 +8,8 @@
     ├── MissingDependency       an optional package is not installed (also an ImportError)
     ├── StoreError              a score store, an index or a file that cannot be written or read
     │   ├── WriteError          the disk is full, read-only or failing (also an OSError)
-    │   └── DamagedRecord       a file of a score store whose length or checksum does not fit
+    │   ├── DamagedRecord       a file of a score store whose length or checksum does not fit
+    │   └── StoreUnavailable    a vector store did not answer; carries the hits and the calls so far
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -75,6 +76,15 @@ class DamagedRecord(StoreError):
 
     def __reduce__(self) -> tuple[type[DamagedRecord], tuple[Path, str]]:
         return type(self), (self.path, self.reason)
+
+
+class StoreUnavailable(StoreError):
+    """A vector store is not there, or failed. `hits` and `calls` are what a search had by then (see `ScorerError`)."""
+
+    def __init__(self, message: str, *, hits: list[Hits] | None = None, calls: int = 0) -> None:
+        super().__init__(message)
+        self.hits: list[Hits] = hits or []
+        self.calls = calls
 
 
 class ScorerError(CrosscutError):
