@@ -141,7 +141,7 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
     contents = corpus()
     store = make(contents)
     if make.kind == "edge" and "draft" in filter:  # type: ignore[attr-defined]
-        with pytest.raises(InputError, match="reads (True|False) as the number"):
+        with pytest.raises(InputError, match=r"reads (True|False) as the number"):
             store.session().top([Ask(direction(), 3, within=filter)])
         return
     items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
@@ -306,7 +306,7 @@ def test_an_index_over_a_store(make: Make, world: Planted) -> None:
     assert [hit.id for hit in only if hit.round == 1 and hit.id in contents.ids[:6]]
     given = index.search("query 0", 3, 3, first_ids=contents.ids[:3], method="rnr")
     assert {*given.ids} == {*contents.ids[:3]}
-    with pytest.raises(InputError, match="is not in|are not in"):
+    with pytest.raises(InputError, match="are not in"):
         index.search("query 0", first_ids=[99999999])
     for name, told in (("exact", "does not count"), ("adacur", "anchor"), ("crosscut@first=lexical", "full-text")):
         with pytest.raises(InputError, match=told):
@@ -422,7 +422,7 @@ def test_columns_vectors_and_ids_that_do_not_fit(make: Make) -> None:
         with pytest.raises(InputError, match="and 'doc 5' is not"):
             store.named("doc 5")
     wrong = Encoder(np.ones((1, 3)), np.ones((1, 3)))
-    with pytest.raises(InputError, match="3 dimensions, and those of .* have 12"):
+    with pytest.raises(InputError, match=r"3 dimensions, and those of .* have 12"):
         crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=wrong)
     with pytest.raises(InputError, match="is no store"):
         crosscut.Index.over(contents, scorer=lambda query, texts: [0.0] * len(texts))  # type: ignore[arg-type]
