@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import crosscut
+import crosscut.server
 from crosscut.ann.base import Ask, TopK
 from crosscut.ann.stores.base import Session, Store
 from crosscut.datasets.records import Item, Items
@@ -164,6 +165,7 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
 
 def test_filters_that_cannot_be(make: Make) -> None:
     store = make(corpus(20))
+    wrong: Any
     for wrong, told in (
         (lambda item: True, "mapping"),
         ({"year": {"above": 3}}, "known are"),
@@ -275,13 +277,15 @@ class Encoder:
         return np.array([self.items[int(item.text.split()[-1])] for item in items], np.float32)
 
 
-def over(make: Make, world: Planted, *, method: str = "crosscut", fail: Any = None, size: int | None = None) -> Any:
+def over(
+    make: Make, world: Planted, *, method: str = "crosscut", fail: Any = None, size: int | None = None, **where: Any
+) -> Any:
     def score(query: str, texts: list[str]) -> Any:
         if fail is not None:
             fail()
         return world.test[int(query.split()[-1]), [int(text.split()[-1]) for text in texts]]
 
-    store = make(corpus(vectors=world.vectors[:size]))
+    store = make(corpus(vectors=world.vectors[:size]), **where)
     return crosscut.Index.over(store, scorer=score, encoder=Encoder(world.query_vectors, world.vectors), method=method)
 
 
@@ -356,7 +360,22 @@ def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> N
     (hits,) = caught.value.hits
     assert len(hits) == 5
     assert hits.stop_reason == "store failed"
-    assert all(hit.item.text.startswith("text") for hit in hits)
+    assert all(hit.item is not None and hit.item.text.startswith("text") for hit in hits)
+
+
+def test_served(world: Planted, tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    testing = pytest.importorskip("fastapi.testclient")
+    index = over(real_stores.client, world, folder=tmp_path)
+    asked = {"query": "query 0", "k": 5, "budget": 60, "filter": {"year": {"gte": 2005}}}
+    with testing.TestClient(crosscut.server.make_app(index), base_url="http://127.0.0.1") as client:
+        answer = client.post("/search", json=asked).json()
+        own = index.search("query 0", 5, 60, filter={"year": {"gte": 2005}})
+        assert [hit["id"] for hit in answer["hits"]] == [str(hit.id) for hit in own]
+        assert all(hit["metadata"]["year"] >= 2005 for hit in answer["hits"])
+        index.store.close()
+        gone = client.post("/search", json=asked)
+        assert (gone.status_code, gone.json()["error"]) == (503, "StoreUnavailable")
 
 
 def broken(store: Any) -> None:
@@ -371,7 +390,7 @@ def broken(store: Any) -> None:
 def test_a_server_that_is_not_there() -> None:
     pytest.importorskip("qdrant_client")
     pytest.importorskip("pgvector")
-    with pytest.raises(StoreUnavailable, match="at http://127.0.0.1:9 failed"):
+    with pytest.raises(StoreUnavailable, match=r"at http://127\.0\.0\.1:9 failed"):
         crosscut.stores.Qdrant("papers", url="http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable, match="'papers' failed"):
         crosscut.stores.PgVector("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", "papers")
