@@ -52,7 +52,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
             options |= {"json": True} if kind == "json" else {}
             store = real_stores.postgres(contents, request.getfixturevalue("dsn"), **options)
         else:
-            store = getattr(real_stores, kind)(contents, tmp_path / f"store {len(opened)}", **options)
+            store = getattr(real_stores, kind)(contents, tmp_path / f"store {uuid.uuid4().hex}", **options)
         opened.append(store)
         return store
 
@@ -367,6 +367,26 @@ def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> N
     assert len(hits) == 5
     assert hits.stop_reason == "store failed"
     assert all(hit.item is not None and hit.item.text.startswith("text") for hit in hits)
+
+
+def test_evaluating_takes_deep_searches_for_the_truth(world: Planted, tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    from crosscut.evaluation.judged import evaluate, truth_of
+
+    index = over(real_stores.client, world, folder=tmp_path)
+    queries = {str(j): f"query {j}" for j in range(4)}
+    truth, calls = truth_of(index, list(queries.values()))
+    assert calls == 4 * world.n  # 500 calls reach every item of a world this small
+    ids = corpus(vectors=world.vectors).ids
+    assert isinstance(truth, list)
+    assert truth[2] == {id: score for id, score in zip(ids, world.test[2], strict=True)}
+    small, large = evaluate(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
+    expected = [
+        len({*index.search(query, 5, 20).ids} & {ids[j] for j in np.argsort(-world.test[row])[:5]}) / 5
+        for row, query in enumerate(queries.values())
+    ]
+    assert small.value == pytest.approx(np.mean(expected))
+    assert small.value <= large.value == 1.0
 
 
 def test_served(world: Planted, tmp_path: Path) -> None:
