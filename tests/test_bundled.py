@@ -91,5 +91,5 @@ def test_demo(tmp_path: Path) -> None:
     assert "http" not in page
     with pytest.raises(InputError, match="the query is empty"):
         run("  ", console=console)
-    with pytest.raises(WriteError, match="failed .File exists"):
+    with pytest.raises(WriteError, match=r"failed \(File exists"):
         write(result, load_world(), tmp_path / "r.html" / "below a file.html")
