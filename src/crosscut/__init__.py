@@ -9,11 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut import methods
+    from crosscut import methods, stores
     from crosscut.ann.base import TopK
-    from crosscut.ann.early_exit import Fixed
-    from crosscut.ann.ivf import IVF
-    from crosscut.ann.patience import Patience
+    from crosscut.ann.ivf.index import IVF
+    from crosscut.ann.ivf.rules import Fixed, Patience
     from crosscut.errors import (
         BudgetError,
         CrosscutError,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         LockedError,
         MissingDependency,
         ScorerError,
+        StoreError,
     )
     from crosscut.evaluation.replay import Report, replay
     from crosscut.index import Index
@@ -62,6 +62,7 @@ __all__ = [
     "SparseScores",
     "Stacked",
     "Stop",
+    "StoreError",
     "TextScorer",
     "TopK",
     "Vectors",
@@ -69,6 +70,7 @@ __all__ = [
     "methods",
     "register",
     "replay",
+    "stores",
 ]
 
 _HOME = {
@@ -80,6 +82,7 @@ _HOME = {
         "LockedError",
         "MissingDependency",
         "ScorerError",
+        "StoreError",
     ),
     "evaluation.replay": ("Report", "replay"),
     "index": ("Index",),
@@ -92,14 +95,13 @@ _HOME = {
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
     "ann.base": ("TopK",),
-    "ann.early_exit": ("Fixed",),
-    "ann.ivf": ("IVF",),
-    "ann.patience": ("Patience",),
+    "ann.ivf.index": ("IVF",),
+    "ann.ivf.rules": ("Fixed", "Patience"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("methods",):  # a room of its own: crosscut.methods.AXN(rounds=10)
+    if name in ("methods", "stores"):  # rooms of their own: crosscut.methods.AXN(rounds=10), crosscut.stores.Qdrant(…)
         return import_module(f"crosscut.{name}")
     for module, names in _HOME.items():
         if name in names:
