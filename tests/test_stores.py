@@ -365,7 +365,7 @@ def broken(store: Any) -> None:
         store._dsn = "postgresql://nobody@127.0.0.1:1/none"
         store._timeout = 2
     if hasattr(store, "_table"):
-        shutil.rmtree(store._table.to_lance().uri if hasattr(store._table, "to_lance") else store._table.uri)
+        shutil.rmtree(store._table.uri)
 
 
 def test_a_server_that_is_not_there() -> None:
