@@ -18,6 +18,7 @@ def test_exact_search_is_perfect_and_a_short_one_is_not() -> None:
     judged["q50"] = {"i7": 1.0, "i9": 1.0}  # people disagree with the scorer here
     truth, calls = truth_of(index, list(asked.values()))
     assert calls == 12 * 198
+    assert isinstance(truth, np.ndarray)
     assert np.isneginf(truth[:, :2]).all()
     records = evaluate(index, asked, judged, methods=["exact", "rnr"], budgets=[10, 40], k=[1, 10], truth=truth)
     found = {(r.method, r.budget, r.measure): r for r in records}

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from crosscut.ann.base import Indexed
 from crosscut.ann.stores.base import Session, Store
 from crosscut.ann.stores.filters import conditions
-from crosscut.datasets.records import Item, ItemList
+from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.building import distinct
@@ -234,7 +234,7 @@ class StoreIndex(Index):
             searcher.search_many(queries, 1, budget, query_vectors=vectors)
             if progress is not None:
                 progress("deep searches", done, 2)
-        return [scorer.known.get(query, {}).copy() for query in queries]
+        return [scorer.paid.get(query, {}).copy() for query in queries]
 
     # -- items ---------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class StoreIndex(Index):
         return session.get(session.handles([id]))[0]
 
     @property
-    def items(self) -> ItemList:
+    def items(self) -> list[Item]:
         raise InputError(f"the items stay in {self.store.place}: ask it for them")
 
     def add(self, source: Source, *, progress: Progress | None = None) -> int:
@@ -310,24 +310,24 @@ class _Remembering(BoundScorer):
     def __init__(self, scorer: Scorer | None, session: Session) -> None:
         assert scorer is not None
         self.inner = as_bound(scorer.bind(session))
-        self.known: dict[str, dict[int, float]] = {}
+        self.paid: dict[str, dict[int, float]] = {}
         self.calls = 0
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         asked: list[Request] = []
         for query, handles in requests:
-            known = self.known.setdefault(query, {})
+            known = self.paid.setdefault(query, {})
             new = [handle for handle in handles.tolist() if handle not in known]
             if new:
                 asked.append((query, np.array(new, dtype=np.int64)))
         for (query, handles), answer in zip(asked, self.inner.score_many(asked) if asked else [], strict=True):
             self.calls += int(answer.paid.sum())
             good = np.isfinite(answer.scores)
-            self.known[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
+            self.paid[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
             if answer.error is not None:
                 raise answer.error
         return [
-            Answer.of(np.array([self.known[query].get(handle, np.nan) for handle in handles.tolist()]))
+            Answer.of(np.array([self.paid[query].get(handle, np.nan) for handle in handles.tolist()]))
             for query, handles in requests
         ]
 
