@@ -46,9 +46,7 @@ def searched(
     return searcher.search_many(range(len(scores)), max(KS), budget, query_vectors=vectors)
 
 
-def log_of(
-    parts: Parts, scores: npt.NDArray[Any], vectors: npt.NDArray[Any], method: str = "crosscut"
-) -> list[Past]:
+def log_of(parts: Parts, scores: npt.NDArray[Any], vectors: npt.NDArray[Any], method: str = "crosscut") -> list[Past]:
     """What past searches of the train queries scored."""
     hits = searched(parts, scores, vectors, min(CALLS, scores.shape[1]), method)
     return [
@@ -139,7 +137,8 @@ def main() -> None:
         known[name] = run
         write_json(options.json, {**facts, "runs": known})
         told = ", ".join(
-            f"k={c['k']} B={c['budget']} {c['before']:.3f} → {c['after']:.3f} ({c['misses']:+.0%})" for c in run["cells"]
+            f"k={c['k']} B={c['budget']} {c['before']:.3f} → {c['after']:.3f} ({c['misses']:+.0%})"
+            for c in run["cells"]
         )
         print(f"{options.name} {name}: {run['held_out']['why']}; {told}", flush=True)
 

@@ -33,7 +33,7 @@ from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
 
 ROUNDS = 8  # of expectation and maximisation: the start is sound, and stopping early is one more shrinkage
 SHRINK = 0.15  # of Σ, towards a multiple of the identity
-OWN = 0.2  # ρ: variance of an item's own residual, against σ²
+OWN = 1.0  # ρ: variance of an item's own residual, against σ²
 CAUTION = 2.0  # noise in a search, against what the logged pairs show: they were scored because they looked alike
 LEVEL = 1e4  # variance of a query's level, against σ²
 EXACT = 1e-3  # the noise falls by no more than this in a round: scores may be exactly linear
