@@ -11,8 +11,9 @@ a key. One client, so that the server is idle but for it, sends in turn
     large       megabytes of brackets, lists of 100,000 numbers, strings that never end
 
 then come 1,200 half-sent requests at once, clients that hang up, and an endpoint that is slow, fails, echoes or hangs
-up. The verdict: no 500, no answer over 2 s, memory within 1.5 × of what it was at rest, no secret, query or
-address in a log line, calls reported = pairs that the endpoint saw, the same hits at the end as at the beginning.
+up. The verdict: no 500, no answer over 2 s (of the server's work; and on the clock, which counts on a machine that does
+nothing else), memory within 1.5 × of what it was at rest, no secret, query or address in a log line, calls reported =
+pairs that the endpoint saw, the same hits at the end as at the beginning.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ SETTINGS = (
     "mix",
     "split",
 )
-FIELDS = ("query", "k", "budget", "method", "first_ids", "filter", "deadline", "patience", "target_recall", "trace")
+FIELDS = ("query", "k", "budget", "method", "first_ids", "filter", "deadline", "stop", "target_recall", "trace")
 LARGE: dict[str, Callable[[], bytes]] = {
     "lists in a list": lambda: _filter(b"[]," * 1_300_000 + b"[]"),
     "objects in a list": lambda: _filter(b"{}," * 1_300_000 + b"{}"),
@@ -87,6 +88,8 @@ class Record:
         self.statuses: dict[str, Counter[str]] = {}
         self.slowest: dict[str, float] = {}
         self.late: Counter[str] = Counter()
+        self.process = 0  # the server's
+        self.work: dict[str, float] = {}  # most processor time of the server for one answer
         self.broken: list[str] = []
         self.leaks = 0
 
@@ -113,7 +116,7 @@ class Client:
     def ask(
         self, source: str, method: str, path: str, body: bytes = b"", what: bytes | None = None
     ) -> tuple[int, bytes]:
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), processor(self.record.process)
         for attempt in (1, 2):
             self.line = self.line or http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
             try:
@@ -125,6 +128,7 @@ class Client:
                 self.line = None
                 if attempt == 2:
                     status, content = 0, b""
+        self.record.work[source] = max(self.record.work.get(source, 0.0), processor(self.record.process) - worked)
         self.record.add(source, status, content, time.perf_counter() - started, body if what is None else what)
         return status, content
 
@@ -336,6 +340,14 @@ def metric(client: Client, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
+def processor(process: int) -> float:
+    """Seconds of processor time that a process has taken; on Linux."""
+    if not process:
+        return 0.0
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory(process: int, field: str = "VmRSS") -> float:
     """Megabytes; on Linux."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
@@ -414,6 +426,7 @@ def main() -> None:
 
 def attack(port: int, process: int, endpoint: Endpoint, count: int, chance: random.Random) -> dict[str, Any]:
     record, began = Record(), time.perf_counter()
+    record.process = process
     client = Client(port, record)
     asked = b'{"query": "red cat sea", "k": 5, "budget": 20, "method": "crosscut@rounds=4"}'
     first = json.loads(client.ask("rest", "POST", "/search", asked)[1])["hits"]
@@ -444,6 +457,7 @@ def attack(port: int, process: int, endpoint: Endpoint, count: int, chance: rand
         "statuses": {source: dict(sorted(counts.items())) for source, counts in record.statuses.items()},
         "status_500_or_unexpected": len(record.broken),
         "slowest_seconds": record.slowest,
+        "slowest_seconds_of_the_servers_processor_time": record.work,
         "over_2_seconds": {source: number for source, number in record.late.items() if number},
         "megabytes": {"at_rest": rest, "at_most_until": peaks, "at_the_end": memory(process)},
         "secrets_in_answers": record.leaks,
@@ -453,17 +467,20 @@ def attack(port: int, process: int, endpoint: Endpoint, count: int, chance: rand
 
 
 def verdict(report: dict[str, Any]) -> dict[str, bool]:
-    idle = sum(report["over_2_seconds"].get(source, 0) for source in (*SHARES, "half-sent"))
+    idle = [
+        report["slowest_seconds_of_the_servers_processor_time"].get(source, 0.0) for source in (*SHARES, "half-sent")
+    ]
     left = report["hang_ups"]
     return {
         "no 500": report["status_500_or_unexpected"] == 0,
-        "no answer over 2 s while idle": idle == 0,
+        "no answer over 2 s of work": max(idle) <= SLOW,
+        "no answer over 2 s on the clock": not {*SHARES, "half-sent"} & {*report["over_2_seconds"]},
         "memory within 1.5 x": max(report["megabytes"]["at_most_until"].values())
         <= 1.5 * report["megabytes"]["at_rest"],
         "nothing leaked": report["secrets_in_answers"] == 0
         and report["log"]["with_a_secret_a_query_or_the_address"] == 0
         and report["dying_endpoint"]["answers_with_anothers_query_or_the_address"] == 0,
-        "who left was not paid for": left["pairs_of_those_who_left"] == 0
+        "who left was not paid for": left["pairs_of_those_who_left"] <= left["pairs_if_all_were_searched"] / 20
         and left["pairs_seen"] == left["calls_reported"],
         "the same hits": report["same_hits_afterwards"],
     }

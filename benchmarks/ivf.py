@@ -32,12 +32,11 @@ from threadpoolctl import threadpool_limits
 import crosscut
 from crosscut.ann import clusters
 from crosscut.ann.base import Indexed
-from crosscut.ann.early_exit import USUAL, Fixed, Rule
 from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
-from crosscut.ann.learned import exact, study
-from crosscut.ann.patience import Patience
-from crosscut.ann.tuning import tune
+from crosscut.ann.ivf.learning import exact, observe
+from crosscut.ann.ivf.rules import USUAL, Fixed, Patience, Rule
+from crosscut.ann.ivf.tuning import tune
 from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
 from crosscut.evaluation.report import machine
 from crosscut.methods import Crosscut
@@ -109,9 +108,9 @@ def quality(options: argparse.Namespace) -> None:
 def untuned(index: IVF, test: Array) -> dict[str, float]:
     """What the default does for those who tune nothing."""
     found = index.search_many(test, 10, rule=USUAL)
-    truth = exact(index, test, 1)[:, 0]
+    truth = exact(index.layout, test, 1)[:, 0]
     hit = found.ids[:, 0] == index.ids[truth]
-    ranks = study(index, test, 1, 1).ranks[:, 0]
+    ranks = observe(index.layout, test, 1, 1).ranks[:, 0]
     rival = int(np.sort(ranks)[max(0, int(np.ceil(hit.mean() * len(hit))) - 1)])
     return {"recall_1": float(hit.mean()), "lists": float(found.lists.mean()), "rival": rival}
 

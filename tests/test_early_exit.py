@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosscut.ann import learned, probing
-from crosscut.ann.early_exit import Cascade, Chance, Classifier, Fixed, Regression, Rule, Trees, from_json
-from crosscut.ann.ivf import IVF
-from crosscut.ann.learned import Lessons, study
-from crosscut.ann.patience import Patience
-from crosscut.ann.tuning import candidates, fewest, stops
+from crosscut.ann.ivf import IVF, deciding, learning
+from crosscut.ann.ivf.learning import Observations, observe
+from crosscut.ann.ivf.rules import Cascade, Chance, Classifier, Fixed, Patience, PredictedLists, Rule, Trees, from_json
+from crosscut.ann.ivf.tuning import candidates, fewest
 from crosscut.errors import InputError
 
 K, TAU = 20, 3
@@ -34,8 +33,8 @@ def index() -> IVF:
 
 
 @pytest.fixture(scope="module")
-def lessons(index: IVF) -> Lessons:
-    return study(index, clumps(400, seed=1), K, 40)
+def observed(index: IVF) -> Observations:
+    return observe(index.layout, clumps(400, seed=1), K, 40)
 
 
 def slow_results(index: IVF, query: Any, k: int, lists: int) -> list[list[tuple[float, int]]]:
@@ -101,38 +100,38 @@ def test_the_watch_of_the_outer_loop_is_the_same_rule(
     assert stopped == slow_patience(as_results, rounds, 1 - tolerance, 5)
 
 
-def test_traces_are_what_happened(index: IVF, lessons: Lessons) -> None:
+def test_traces_are_what_happened(index: IVF, observed: Observations) -> None:
     for row in range(0, 400, 57):
-        results = slow_results(index, lessons.queries[row], K, 40)
+        results = slow_results(index, observed.queries[row], K, 40)
         for h, result in enumerate(results):
-            best, kth, kept, first = lessons.traces[row, h]
+            best, kth, kept, first = observed.traces[row, h]
             assert best == pytest.approx(result[0][0], abs=1e-5)
             assert kth == (pytest.approx(result[-1][0], abs=1e-5) if len(result) == K else -np.inf)
             assert kept == (len(members(result) & members(results[h - 1])) if h else 0)
             assert first == len(members(result) & members(results[0]))
 
 
-def test_labels_and_recall(index: IVF, lessons: Lessons) -> None:
+def test_labels_and_recall(index: IVF, observed: Observations) -> None:
     for row in range(0, 400, 31):
-        query = lessons.queries[row]
+        query = observed.queries[row]
         scores = index.vectors.astype(np.float64) @ query
         nearest = int(index.ids[scores.argmax()])
         results = slow_results(index, query, 1, len(index.centroids))
         needed = next(h for h, result in enumerate(results, 1) if result[0][1] == nearest)
-        assert lessons.ranks[row, 0] == needed
-        assert lessons.needed(12)[row] == min(needed, 12)
-    lists = fewest(lessons, 0.9)
-    assert lessons.recall(lists).mean() >= 0.9 > lessons.recall(lists - 1).mean()
-    found = index.search_many(lessons.queries, K, rule=lists)
-    truth = index.search_many(lessons.queries, K, rule=60)
+        assert observed.ranks[row, 0] == needed
+        assert observed.needed(12)[row] == min(needed, 12)
+    lists = fewest(observed, 0.9)
+    assert observed.recall(lists).mean() >= 0.9 > observed.recall(lists - 1).mean()
+    found = index.search_many(observed.queries, K, rule=lists)
+    truth = index.search_many(observed.queries, K, rule=60)
     kept = [len(set(a) & set(b)) / K for a, b in zip(found.ids.tolist(), truth.ids.tolist(), strict=True)]
-    assert lessons.recall(lists, K).mean() == pytest.approx(np.mean(kept))
+    assert observed.recall(lists, K).mean() == pytest.approx(np.mean(kept))
 
 
-def test_features_of_table_1(index: IVF, lessons: Lessons) -> None:
-    features = lessons.features(TAU)
+def test_features_of_table_1(index: IVF, observed: Observations) -> None:
+    features = observed.features(TAU)
     for row in (0, 100, 399):
-        query = lessons.queries[row]
+        query = observed.queries[row]
         near = sorted((float(np.dot(c, query)) for c in index.centroids), reverse=True)
         results = slow_results(index, query, K, TAU)
         best, kth = results[-1][0][0], results[-1][-1][0]
@@ -153,33 +152,34 @@ def test_forests_say_what_lightgbm_says() -> None:
     features = rng.standard_normal((500, 6))
     labels = features[:, 0] * features[:, 1] + (features[:, 2] > 0.3)
     forest = lightgbm.train({"verbosity": -1, "num_threads": 1}, lightgbm.Dataset(features, labels), 20)
-    trees = learned.trees_of(forest.dump_model())
-    mine = [probing.grow(trees.forest(), row) for row in features]
+    trees = learning.trees_of(forest.dump_model())
+    mine = [deciding.sum_of_trees(trees.arrays, row) for row in features]
     np.testing.assert_allclose(mine, forest.predict(features), rtol=1e-9, atol=1e-12)
-    assert Trees.from_json(trees.json()) == trees
+    rule = Classifier(trees)
+    assert from_json(json.loads(json.dumps(rule.json()))) == rule
 
 
 @pytest.fixture(scope="module")
-def rules(lessons: Lessons) -> dict[str, Rule]:
+def rules(observed: Observations) -> dict[str, Rule]:
     pytest.importorskip("lightgbm")
     pytest.importorskip("imblearn")
-    train, held = lessons.some(np.arange(300)), lessons.some(np.arange(300, 400))
-    stable = learned.learn_regression(train, 30, stability=True, tau=TAU, check=held)
-    classifier = learned.learn_classifier(train, 30, weight=3, tau=TAU, check=held)
+    train, held = observed.some(np.arange(300)), observed.some(np.arange(300, 400))
+    stable = learning.learn_prediction(train, 30, stability=True, tau=TAU, check=held)
+    classifier = learning.learn_classifier(train, 30, weight=3, tau=TAU, check=held)
     return {
         "fixed": Fixed(7),
-        "reg": learned.learn_regression(train, 30, stability=False, tau=TAU),
+        "reg": learning.learn_prediction(train, 30, stability=False, tau=TAU),
         "reg+int": stable,
         "classifier": classifier,
-        "cascade reg": Cascade(classifier, Regression(stable.trees, True, 2.0, TAU, 25)),
+        "cascade reg": Cascade(classifier, PredictedLists(stable.trees, True, 2.0, TAU, 25)),
         "cascade patience": Cascade(classifier, Patience(3, 0.1, 30)),
-        "chance": learned.learn_chance(train, 30, rate=0.01),
+        "chance": learning.learn_chance(train, 30, rate=0.01),
     }
 
 
-def slow_stop(rule: Rule, index: IVF, lessons: Lessons, row: int) -> int:
+def slow_stop(rule: Rule, index: IVF, observed: Observations, row: int) -> int:
     """What a rule does, one query at a time, from its definition."""
-    features = lessons.features(TAU)[row]
+    features = observed.features(TAU)[row]
 
     def grown(trees: Trees) -> float:
         total = 0.0
@@ -191,7 +191,7 @@ def slow_stop(rule: Rule, index: IVF, lessons: Lessons, row: int) -> int:
         return total
 
     most = rule.lists or 60
-    if isinstance(rule, Regression):
+    if isinstance(rule, PredictedLists):
         return min(most, max(TAU, int(np.ceil(rule.factor * grown(rule.trees)))))
     if isinstance(rule, Classifier):
         return TAU if grown(rule.trees) < 0 else most
@@ -199,11 +199,11 @@ def slow_stop(rule: Rule, index: IVF, lessons: Lessons, row: int) -> int:
         if grown(rule.first.trees) < 0:
             return TAU
         if isinstance(rule.then, Patience):
-            results = slow_results(index, lessons.queries[row], K, most)
+            results = slow_results(index, observed.queries[row], K, most)
             return slow_patience(results, rule.then.rounds, 1 - rule.then.tolerance, K, start=TAU)
-        return slow_stop(rule.then, index, lessons, row)
+        return slow_stop(rule.then, index, observed, row)
     if isinstance(rule, Chance):
-        query = lessons.queries[row].astype(np.float64)
+        query = observed.queries[row].astype(np.float64)
         near = index.centroids @ query
         mean, spread = near.mean(), near.std()
         near = -np.sort(-near)
@@ -222,42 +222,44 @@ def slow_stop(rule: Rule, index: IVF, lessons: Lessons, row: int) -> int:
 
 
 @pytest.mark.parametrize("name", ["fixed", "reg", "reg+int", "classifier", "cascade reg", "cascade patience", "chance"])
-def test_rules_match_slow_references(name: str, rules: dict[str, Rule], index: IVF, lessons: Lessons) -> None:
+def test_rules_match_slow_references(name: str, rules: dict[str, Rule], index: IVF, observed: Observations) -> None:
     rule = rules[name]
-    found = index.search_many(lessons.queries, K, rule=rule)
-    assert (found.lists == stops(rule, lessons)).all()
+    found = index.search_many(observed.queries, K, rule=rule)
+    assert (found.lists == observed.stops(rule)).all()
     for row in range(0, 400, 13):
-        assert found.lists[row] == slow_stop(rule, index, lessons, row)
+        assert found.lists[row] == slow_stop(rule, index, observed, row)
     assert from_json(rule.json()) == rule
     if name != "fixed":
         assert len(set(found.lists.tolist())) > 1  # it tells queries apart
 
 
-def test_false_exits_fall_as_the_weight_grows(lessons: Lessons) -> None:
+def test_false_exits_fall_as_the_weight_grows(observed: Observations) -> None:
     pytest.importorskip("lightgbm")
     pytest.importorskip("imblearn")
-    train, held = lessons.some(np.arange(250)), lessons.some(np.arange(250, 400))
+    train, held = observed.some(np.arange(250)), observed.some(np.arange(250, 400))
     must_go_on = held.needed(30) > TAU
     false_exits = []
     for weight in (1.0, 5.0, 25.0):
-        exits = stops(learned.learn_classifier(train, 30, weight=weight, tau=TAU), held) == TAU
+        exits = held.stops(learning.learn_classifier(train, 30, weight=weight, tau=TAU)) == TAU
         false_exits.append(int((exits & must_go_on).sum()))
     assert false_exits[0] >= false_exits[1] >= false_exits[2]
     assert false_exits[0] > false_exits[2]
 
 
-def test_synthetic_queries_are_made_of_train_queries_alone(lessons: Lessons, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synthetic_queries_are_made_of_train_queries_alone(
+    observed: Observations, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SMOTE before the split would mix held-out queries into what is trained on, and synthetic ones into the check."""
     pytest.importorskip("lightgbm")
     over_sampling = pytest.importorskip("imblearn.over_sampling")
-    train, held = lessons.some(np.arange(250)), lessons.some(np.arange(250, 400))
+    train, held = observed.some(np.arange(250)), observed.some(np.arange(250, 400))
     seen: list[npt.NDArray[Any]] = []
     original = over_sampling.SMOTE.fit_resample
     monkeypatch.setattr(over_sampling.SMOTE, "fit_resample", lambda self, x, y: seen.append(x) or original(self, x, y))
     checks: list[Any] = []
-    grow = learned._grow
-    monkeypatch.setattr(learned, "_grow", lambda *a, **b: checks.append((a[1], a[2])) or grow(*a, **b))
-    learned.learn_classifier(train, 30, tau=TAU, check=held)
+    grow = learning._forest
+    monkeypatch.setattr(learning, "_forest", lambda *a, **b: checks.append((a[1], a[2])) or grow(*a, **b))
+    learning.learn_classifier(train, 30, tau=TAU, check=held)
     assert len(seen) == 1
     np.testing.assert_array_equal(seen[0], train.features(TAU))
     (data, check) = checks[0]
@@ -266,14 +268,14 @@ def test_synthetic_queries_are_made_of_train_queries_alone(lessons: Lessons, mon
     assert not {tuple(row) for row in held.features(TAU)} & {tuple(row) for row in data[0]}
 
 
-def test_held_out_labels_do_not_reach_the_forests(lessons: Lessons) -> None:
+def test_held_out_labels_do_not_reach_the_forests(observed: Observations) -> None:
     pytest.importorskip("lightgbm")
     pytest.importorskip("imblearn")
-    train = lessons.some(np.arange(250))
-    before = learned.learn_classifier(train, 30, tau=TAU)
-    scrambled = replace(lessons, ranks=lessons.ranks.copy())
+    train = observed.some(np.arange(250))
+    before = learning.learn_classifier(train, 30, tau=TAU)
+    scrambled = replace(observed, ranks=observed.ranks.copy())
     scrambled.ranks[250:] = 1
-    assert learned.learn_classifier(scrambled.some(np.arange(250)), 30, tau=TAU) == before
+    assert learning.learn_classifier(scrambled.some(np.arange(250)), 30, tau=TAU) == before
 
 
 def test_tune(tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_tune(tmp_path: Path) -> None:
     for name in ("patience", "chance"):
         assert tuned[name].recall >= fixed.recall - 0.03
     assert own.rule == tuned.rule
-    fresh = study(own, clumps(300, seed=20), K, 60)
+    fresh = observe(own.layout, clumps(300, seed=20), K, 60)
     found = own.search_many(fresh.queries, K)
     assert fresh.recall(found.lists).mean() >= 0.9 - 0.03 - 0.06
     assert found.lists.mean() < tuned.lists
@@ -305,9 +307,9 @@ def test_tune(tmp_path: Path) -> None:
         tuned["magic"]
 
 
-def test_learned_rules_are_optional(lessons: Lessons, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learned_rules_are_optional(observed: Observations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "lightgbm", None)
-    names = [name for name, _ in candidates(lessons.some(range(200)), lessons.some(range(200, 400)), 20)]
+    names = [name for name, _ in candidates(observed.some(range(200)), observed.some(range(200, 400)), 20)]
     assert names == ["patience", "chance"]
 
 
@@ -319,7 +321,14 @@ def test_learned_rules_are_optional(lessons: Lessons, monkeypatch: pytest.Monkey
         lambda: Patience(2, 1.0),
         lambda: Patience(2, 0.0, 0),
         lambda: Chance((0.0,), rate=2.0),
+        lambda: Chance((0.0,)),  # compiled code would read past them
+        lambda: Classifier(Trees((0,), (0, -1, -1), (0.5, 0, 0), (1, -1, -1), (9, -1, -1), (0, 1, 2))),
+        lambda: Classifier(Trees((0,), (0, -1, -1), (0.5, 0, 0), (1, -1, -1), (0, -1, -1), (0, 1, 2))),  # for ever
+        lambda: Classifier(Trees((3,), (-1,), (0.0,), (-1,), (-1,), (1.0,))),
+        lambda: Classifier(Trees((0,), (-1,), (0.0,), (-1,), (-1,), (1.0,)), tau=0),
         lambda: from_json({"rule": "magic"}),
+        lambda: from_json({"rule": "patience", "round": 3}),
+        lambda: from_json({"rule": "cascade", "first": {"rule": "fixed", "lists": 3}, "then": None}),
     ],
 )
 def test_what_is_refused(make: Any) -> None:
@@ -327,9 +336,32 @@ def test_what_is_refused(make: Any) -> None:
         make()
 
 
-def test_bench_ivf(tmp_path: Path) -> None:
-    import json
+def test_a_rule_learned_on_other_dimensions_is_refused(index: IVF) -> None:
+    stump = Trees((0,), (10_000, -1, -1), (0.5, 0, 0), (1, -1, -1), (2, -1, -1), (0, 1, 2))
+    for rule in (Classifier(stump, tau=2), PredictedLists(stump, tau=2)):
+        with pytest.raises(InputError, match=r"feature 10000 of 28: .* another number of dimensions than 10"):
+            index.search(clumps(1)[0], rule=rule)
 
+
+def test_forests_learn_where_a_result_is_not_full_after_tau_lists() -> None:
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("imblearn")
+    own = IVF.build(clumps(1500), lists=300)  # five vectors a list
+    observed = observe(own.layout, clumps(200, seed=1), 100, 60)
+    assert (observed.traces[:, 2, deciding.KTH] == -np.inf).any()
+    rule = learning.learn_classifier(observed, 30, tau=3)
+    assert (own.search_many(observed.queries, 100, rule=rule).lists == observed.stops(rule)).all()
+
+
+def test_what_every_kind_of_rule_tries_differs_in_one_parameter(rules: dict[str, Rule]) -> None:
+    for name, rule in {**rules, "patience": Patience(3, 0.1, 30)}.items():
+        variants = rule.variants()
+        assert {variant.kind for variant in variants} == {rule.kind}
+        assert len({*variants}) == len(variants)
+        assert name == "fixed" or {variant.lists for variant in variants} == {rule.lists}
+
+
+def test_bench_ivf(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from crosscut.cli import app
@@ -363,13 +395,13 @@ def test_what_a_rule_earns_has_an_interval() -> None:
 
     rng = np.random.default_rng(0)
     needed = rng.geometric(0.1, 4000)  # the list that holds the neighbour
-    lessons = Lessons.__new__(Lessons)
-    object.__setattr__(lessons, "ranks", needed[:, None])
-    fixed = earned(lessons, np.full(4000, 20))  # N′ is the rule itself
+    observed = Observations.__new__(Observations)
+    object.__setattr__(observed, "ranks", needed[:, None])
+    fixed = earned(observed, np.full(4000, 20))  # N′ is the rule itself
     assert 0.95 <= fixed[0] <= 1.0 <= fixed[1] <= 1.06
-    oracle = earned(lessons, np.where(needed <= 20, needed, 1))  # finds as much, and stops where it should
+    oracle = earned(observed, np.where(needed <= 20, needed, 1))  # finds as much, and stops where it should
     assert oracle[1] < 0.5
-    few = Lessons.__new__(Lessons)
+    few = Observations.__new__(Observations)
     object.__setattr__(few, "ranks", needed[:60, None])
     wide = earned(few, np.full(60, 20))
     assert wide[1] - wide[0] > fixed[1] - fixed[0]

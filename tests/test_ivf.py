@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosscut.ann.early_exit import Fixed
 from crosscut.ann.ivf import IVF
-from crosscut.ann.patience import Patience
+from crosscut.ann.ivf.rules import Fixed, Patience
 from crosscut.errors import InputError
 
 

@@ -370,11 +370,11 @@ def test_every_id_can_be_reached() -> None:
 )
 def test_wrong_arguments_are_sentences(how: dict[str, Any]) -> None:
     (name,) = how
-    with pytest.raises(InputError, match=name.replace("stop", "rule")):
+    with pytest.raises(InputError, match=name):
         small_index().search("red cat", **{"k": 5, "budget": 20, **how})
     if name != "filter":
         searcher = crosscut.Searcher(lambda query, ids: np.zeros(len(ids)), vectors=np.eye(30))
-        with pytest.raises(InputError, match=name.replace("stop", "rule")):
+        with pytest.raises(InputError, match=name):
             searcher.search("red cat", **{"k": 5, "budget": 20, **how})
 
 

@@ -55,7 +55,13 @@ def test_a_search_is_what_the_index_finds(client: httpx.Client) -> None:
 
 
 def test_options_reach_the_search(client: httpx.Client) -> None:
-    asked = {"query": "red cat", "k": 3, "budget": 50, "filter": {"number": {"gte": 100, "lt": 200}}, "patience": 2}
+    asked = {
+        "query": "red cat",
+        "k": 3,
+        "budget": 50,
+        "filter": {"number": {"gte": 100, "lt": 200}},
+        "stop": "patience@rounds=2",
+    }
     body = client.post("/search", json=asked).json()
     assert all(100 <= hit["metadata"]["number"] < 200 for hit in body["hits"])
     assert body["stop_reason"] in ("patience", "budget")
@@ -132,7 +138,10 @@ def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
         ("/search", {"query": "a", "first": "dense"}, 422, "first"),
         ("/search", {"query": "a", "first_ids": ["i1", "nobody"]}, 422, "nobody"),
         ("/search", {"query": "a", "first_ids": ["i1"] * 301}, 422, "300"),
-        ("/search", {"query": "a", "patience": 2, "target_recall": 0.9}, 422, "two stopping rules"),
+        ("/search", {"query": "a", "stop": "patience@rounds=2", "target_recall": 0.9}, 422, "two stopping rules"),
+        ("/search", {"query": "a", "stop": "never"}, 422, "patience"),
+        ("/search", {"query": "a", "stop": "patience@rounds=0"}, 422, "at least 1 round"),
+        ("/search", {"query": "a", "stop": 2}, 422, "stop"),
         ("/search", {"query": "a", "filter": {"number": [[]]}}, 422, "condition on 'number'"),
         ("/search", {"query": "a", "filter": {"number": None}}, 422, "condition on 'number'"),
         ("/search", {"query": "a", "filter": {str(j): 1 for j in range(65)}}, 422, "64 conditions"),
@@ -427,7 +436,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = (
-    *("query", "k", "budget", "method", "first_ids", "filter", "deadline", "patience", "target_recall", "trace"),
+    *("query", "k", "budget", "method", "first_ids", "filter", "deadline", "stop", "target_recall", "trace"),
     *("compare", "documents"),
 )
 

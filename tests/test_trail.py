@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import crosscut
 from crosscut.ann import clustered
 from crosscut.ann.ivf import IVF
-from crosscut.ann.patience import Patience
+from crosscut.ann.ivf.rules import Patience
 from crosscut.ann.trail import AGAIN, Trail
 from crosscut.errors import InputError
 from tests.test_ivf import brute, clumps

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from crosscut import methods
     from crosscut.ann.base import TopK
-    from crosscut.ann.early_exit import Fixed
-    from crosscut.ann.ivf import IVF
-    from crosscut.ann.patience import Patience
+    from crosscut.ann.ivf.index import IVF
+    from crosscut.ann.ivf.rules import Fixed, Patience
     from crosscut.errors import (
         BudgetError,
         CrosscutError,
@@ -92,9 +91,8 @@ _HOME = {
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
     "ann.base": ("TopK",),
-    "ann.early_exit": ("Fixed",),
-    "ann.ivf": ("IVF",),
-    "ann.patience": ("Patience",),
+    "ann.ivf.index": ("IVF",),
+    "ann.ivf.rules": ("Fixed", "Patience"),
 }
 
 

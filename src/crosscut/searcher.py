@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.base import TopK, as_vectors
-from crosscut.ann.early_exit import Rule
+from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError
 from crosscut.methods.base import Method, Parts, parse

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crosscut.ann.base import NOTHING_FOUND, Ask, Everything, Found
-from crosscut.ann.early_exit import USUAL, Rule
-from crosscut.ann.patience import Patience
+from crosscut.ann.ivf.rules import USUAL, Patience, Rule
 from crosscut.errors import InputError
 from crosscut.types import Floats, Handles
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.linalg.arrays import finite
 from crosscut.linalg.products import widen
 from crosscut.threads import cores
+from crosscut.types import Array
 
-Array = npt.NDArray[Any]
 Single = npt.NDArray[np.float32]
 
 PER_LIST = 64  # vectors a centroid is learned from
@@ -53,6 +53,7 @@ def centroids(vectors: Array, lists: int, seed: int = 0, *, spherical: bool = Fa
     """(lists × d) centroids of a sample of the vectors; unit length when `spherical`."""
     rng = np.random.default_rng(seed)
     picked = np.sort(rng.choice(len(vectors), min(len(vectors), PER_LIST * lists), replace=False))
+    finite(vectors[picked], "vectors")  # FAISS ends the process on infinite distances
     sample = single(vectors[picked])
     try:
         import faiss

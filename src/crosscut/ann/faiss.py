@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from crosscut.ann import clustered, clusters
 from crosscut.ann.base import TopK
-from crosscut.ann.early_exit import Fixed, Rule
-from crosscut.ann.ivf import Found, FoundMany, Metric
+from crosscut.ann.ivf.rules import Fixed, Rule, as_rule
+from crosscut.ann.results import Metric, Nearest, NearestMany, as_queries, each
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError, MissingDependency
+from crosscut.linalg.arrays import Ids, checked_vectors, untie
 from crosscut.spaces.base import Slot, Space
-from crosscut.types import Floats, Positions
+from crosscut.types import Array, Floats, Positions
 
 
 class Faiss(Space):
@@ -54,8 +55,8 @@ class Faiss(Space):
     ) -> Faiss:
         """An IVFFlat index of `lists` lists, or an HNSW graph of `links` links a vector, over (n × d) vectors."""
         faiss = _faiss()
-        array = np.asarray(vectors)
-        if array.ndim != 2 or not array.shape[0]:
+        array = checked_vectors(vectors, "vectors")
+        if not array.size:
             raise InputError(f"an index needs vectors (n × d), one at least; got shape {array.shape}")
         measure = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
         if kind == "hnsw":
@@ -98,12 +99,10 @@ class Faiss(Space):
         rule: Rule | int | None = None,
         exclude: npt.ArrayLike | None = None,
         allow: npt.ArrayLike | None = None,
-    ) -> Found:
+    ) -> Nearest:
         """The k closest vectors to one query (d); see `IVF.search`. What FAISS scanned is not told: −1."""
-        queries = np.asarray(query, dtype=np.float32).reshape(1, -1)
-        out = self.search_many(queries, k, rule=rule, exclude=None if exclude is None else [exclude], allow=allow)
-        count = int((out.ids[0] >= 0).sum())
-        return Found(out.ids[0, :count], out.scores[0, :count], int(out.lists[0]), -1)
+        gone = None if exclude is None else [exclude]
+        return self.search_many(np.asarray(query).reshape(1, -1), k, rule=rule, exclude=gone, allow=allow).only()
 
     def search_many(
         self,
@@ -115,36 +114,45 @@ class Faiss(Space):
         allow: npt.ArrayLike | None = None,
         threads: int | None = None,
         trails: Sequence[Trail] | None = None,
-    ) -> FoundMany:
-        """What `search` finds, for every query (q × d). Trails are not followed: FAISS begins every search anew."""
-        points = np.ascontiguousarray(queries, dtype=np.float32)
-        if points.ndim != 2 or points.shape[1] != self.d:
-            raise InputError(f"queries of shape {points.shape} for an index of {self.d} dimensions")
-        if not np.isfinite(points).all():
-            raise InputError("the queries contain NaN or infinities")
-        effort = self.rule if rule is None else rule
-        if not isinstance(effort, Fixed | int | np.integer):
-            raise InputError(f"FAISS knows no exit rules: use crosscut.IVF, or a number of lists; got {effort!r}")
-        effort = int(effort.lists if isinstance(effort, Fixed) else effort)
-        if exclude is None:
-            scores, ids = self.index.search(points, k, params=self._parameters(effort, k, None, allow))
-        else:  # a filter holds for a whole call
-            parts = [
-                self.index.search(points[j : j + 1], k, params=self._parameters(effort, k, gone, allow))
-                for j, gone in enumerate(exclude)
-            ]
-            scores, ids = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-        values = np.where(ids < 0, -np.inf, scores if self.metric == "ip" else -scores).astype(np.float32)
-        return FoundMany(ids, values, np.full(len(points), effort), np.full(len(points), -1))
+    ) -> NearestMany:
+        """What `search` finds, for every query (q × d). Trails are not followed: FAISS begins every search anew.
 
-    def _parameters(self, effort: int, k: int, gone: npt.ArrayLike | None, allow: npt.ArrayLike | None) -> Any:
+        Which of several equal vectors at the end of a result are in it is FAISS's choice.
+        """
+        points = as_queries(queries, self.d, k)
+        given = as_rule(self.rule if rule is None else rule)
+        if not isinstance(given, Fixed):
+            raise InputError(f"FAISS knows no exit rules: use crosscut.IVF, or a number of lists; got {given!r}")
+        effort = int(given.lists)
+        gone = [self._known(ids) for ids in each(exclude, len(points))]
+        only = None if allow is None else self._known(allow)
+        # a filter holds for a whole call
+        parts = [points[j : j + 1] for j in range(len(points))] if any(map(len, gone)) else [points]
+        found = [
+            self.index.search(part, k, params=self._parameters(effort, k, out, only))
+            for part, out in zip(parts, gone or [self._known(None)], strict=False)
+        ]
+        scores, ids = (np.concatenate([one[side] for one in found]) for side in (0, 1))
+        values = np.where(ids < 0, -np.inf, scores if self.metric == "ip" else -scores).astype(np.float32)
+        untie(ids, values)
+        return NearestMany(ids, values, np.full(len(points), effort), np.full(len(points), -1))
+
+    def _known(self, ids: npt.ArrayLike | None) -> Ids:
+        """Ids for a selector; unknown ones are refused."""
+        wanted = np.asarray([] if ids is None else ids).reshape(-1)
+        if len(wanted) and not np.issubdtype(wanted.dtype, np.integer):
+            raise InputError(f"ids are whole numbers; got {wanted[0]!r}")
+        missing = (wanted < 0) | (wanted >= self.n)
+        if missing.any():
+            raise InputError(f"id {wanted[missing][0]} is not in this index of {self.n} vectors")
+        return wanted.astype(np.int64)
+
+    def _parameters(self, effort: int, k: int, gone: Ids, only: Ids | None) -> Any:
         faiss = _faiss()
         settings: dict[str, Any] = {}
-        selectors = []
-        if allow is not None:
-            selectors.append(faiss.IDSelectorBatch(np.asarray(allow, dtype=np.int64)))
-        if gone is not None and len(np.asarray(gone)):
-            selectors.append(faiss.IDSelectorNot(faiss.IDSelectorBatch(np.asarray(gone, dtype=np.int64))))
+        selectors = [] if only is None else [faiss.IDSelectorBatch(only)]
+        if len(gone):
+            selectors.append(faiss.IDSelectorNot(faiss.IDSelectorBatch(gone)))
         if selectors:
             settings["sel"] = selectors[0] if len(selectors) == 1 else faiss.IDSelectorAnd(*selectors)
         if hasattr(self.index, "nprobe"):
@@ -155,7 +163,7 @@ class Faiss(Space):
         """Some vectors (m × d), in float64."""
         return np.asarray(self.index.reconstruct_batch(np.asarray(positions, dtype=np.int64)), dtype=np.float64)
 
-    def predict(self, queries: Floats) -> npt.NDArray[Any]:
+    def predict(self, queries: Floats) -> Array:
         """Inner products with every vector: (q × d) → (q × n). Reads everything."""
         blocks = [
             queries.astype(np.float32) @ self.index.reconstruct_n(start, min(1 << 16, self.n - start)).T

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from crosscut.ann.base import Ask, Found, TopK, Within
 from crosscut.ann.clustered import Clustered
-from crosscut.ann.early_exit import Rule
 from crosscut.ann.flat import Flat, masked, rerank
 from crosscut.ann.ivf import IVF
+from crosscut.ann.ivf.rules import Rule
 from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions

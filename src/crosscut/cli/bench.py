@@ -9,6 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from crosscut.cli.common import progress_bar
 from crosscut.errors import InputError
 
 app = typer.Typer(help="Measure on your own data.", no_args_is_help=True)
@@ -53,10 +54,8 @@ def ivf(
     """
     import json
 
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from crosscut.ann.ivf import IVF
-    from crosscut.ann.tuning import tune
+    from crosscut.ann.ivf.tuning import tune
     from crosscut.evaluation.clustered import as_records, as_table, table_2
     from crosscut.evaluation.report import machine
     from crosscut.storage import write_json
@@ -77,19 +76,16 @@ def ivf(
         if len(gold) != len(test):
             raise InputError(f"{judgements} judges {len(gold)} queries and there are {len(test)} test queries")
     errors, out = Console(stderr=True), Console()
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=errors) as bar:
-        task = bar.add_task("clustering")
+    with progress_bar() as tell:
+        tell("clustering", 0, 1)
         index = IVF.build(
             items, lists=lists, metric="l2" if metric == "l2" else "ip", dtype=np.float16 if half else None, seed=seed
         )
-
-        def tell(what: str) -> None:
-            bar.update(task, description=what)
-
+        tell("clustering", 1, 1)
         tuned = tune(index, train, target=target, k=k, loss=loss, seed=seed, progress=tell)
         rows, limit = table_2(index, tuned, test, k=k, gold=gold, repeats=repeats, threads=threads, progress=tell)
     index.rule = tuned.rule
-    title = f"{index.n:,} × {index.d}, {len(index.centroids):,} lists, N = {tuned.lists}, {len(test):,} test queries"
+    title = f"{index.n:,} × {index.d}, {index.most:,} lists, N = {tuned.lists}, {len(test):,} test queries"
     out.print(as_table(rows, limit, k, title))
     if save is not None:
         index.save(save)
@@ -100,7 +96,7 @@ def ivf(
             {
                 "machine": machine(),
                 "vectors": [index.n, index.d, str(index.vectors.dtype)],
-                "lists": len(index.centroids),
+                "lists": index.most,
                 "N": tuned.lists,
                 "target": target,
                 "loss": loss,

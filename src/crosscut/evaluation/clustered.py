@@ -14,17 +14,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.early_exit import Rule
-from crosscut.ann.ivf import IVF, FoundMany
-from crosscut.ann.learned import Lessons, study
-from crosscut.ann.tuning import Tuned, fewest, relatives, stops
+from crosscut.ann.ivf import IVF, NearestMany
+from crosscut.ann.ivf.learning import Observations, observe
+from crosscut.ann.ivf.tuning import Tuned, fewest
+from crosscut.types import Floats, Progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,69 +64,74 @@ def table_2(
     gold: Gold | None = None,
     repeats: int = 5,
     threads: int | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[list[Row], dict[str, Any]]:
     """A row per tuned rule, on test queries; and the oracle's limit with the line of fixed numbers of lists."""
-    tell = progress or (lambda _: None)
+    tell = progress or (lambda what, done, total: None)
     points = np.ascontiguousarray(queries, dtype=np.float32)
-    tell("true neighbours of the test queries")
-    lessons = study(index, points, k, tuned.lists)
-    rules: dict[str, Rule] = {choice.name: choice.rule for choice in tuned.choices}
-    found: dict[str, FoundMany] = {}
-    times: dict[str, list[float]] = {name: [] for name in rules}
+    tell("searching the test queries", 0, repeats + 1)
+    observed = observe(index.layout, points, k, tuned.lists)
+    found = {one.name: index.search_many(points, k, rule=one.rule, threads=threads) for one in tuned.choices}
+    seconds: dict[str, list[float]] = {name: [] for name in found}
     timed = points[:TIMED]
-    for repeat in range(repeats + 1):  # the first searches all, the others are timed
-        for name, rule in rules.items():
-            tell(f"searching, run {repeat} of {repeats}: {name}")
-            if not repeat:
-                found[name] = index.search_many(points, k, rule=rule, threads=threads)
-                continue
+    for repeat in range(repeats):  # the rules in turn
+        tell("searching the test queries", repeat + 1, repeats + 1)
+        for one in tuned.choices:
             started = time.perf_counter()
-            index.search_many(timed, k, rule=rule, threads=threads)
-            times[name].append(time.perf_counter() - started)
-    judged = None if gold is None else np.array([j for j, items in enumerate(gold) if len(items)], dtype=np.int64)
-    rows = []
-    for name, rule in rules.items():
-        out = found[name]
-        mrr, deep = (None, None) if judged is None or gold is None else judge(out.ids, gold, judged)
-        base = found["fixed"]
-        per_query = lessons.recall(out.lists) if mrr is None else mrr
-        against = lessons.recall(base.lists) if judged is None or gold is None else judge(base.ids, gold, judged)[0]
-        seconds = float(np.median(times[name]))
-        reached = float(lessons.recall(out.lists).mean())
-        rival = fewest(lessons, reached)
-        rows.append(
-            Row(
-                name,
-                parameters(rule.json()),
-                reached,
-                float(lessons.recall(out.lists, k).mean()),
-                None if deep is None else float(deep.mean()),
-                None if mrr is None else float(mrr.mean()),
-                float(out.lists.mean()),
-                float(out.vectors.mean()),
-                rival,
-                float(out.lists.mean()) / rival,
-                earned(lessons, out.lists),
-                1000 * seconds / len(timed),
-                float(np.median(times["fixed"])) / seconds,
-                float(base.vectors.mean() / out.vectors.mean()),
-                _paired(per_query, against, len(rules) - 1),
-            )
+            index.search_many(timed, k, rule=one.rule, threads=threads)
+            seconds[one.name].append((time.perf_counter() - started) / len(timed))
+    medians = {name: float(np.median(values)) for name, values in seconds.items()}
+    judged = {name: None if gold is None else judge(out.ids, gold) for name, out in found.items()}
+    compared = {
+        name: observed.recall(out.lists) if (of := judged[name]) is None else of[0] for name, out in found.items()
+    }
+    rows = [
+        Row(
+            name=one.name,
+            rule=parameters(one.rule.json()),
+            **_recalls(observed, found[one.name], found["fixed"], k),
+            **_judgements(judged[one.name]),
+            ms=1000 * medians[one.name],
+            speedup=medians["fixed"] / medians[one.name],
+            p=_paired(compared[one.name], compared["fixed"], len(found) - 1),
         )
-    return rows, {**limits(lessons, tuned.lists), "frontier": frontier(tuned, lessons)}
+        for one in tuned.choices
+    ]
+    return rows, {**limits(observed, tuned.lists), "frontier": frontier(tuned, observed)}
+
+
+def _recalls(observed: Observations, out: NearestMany, fixed: NearestMany, k: int) -> dict[str, Any]:
+    """What a rule found, what that took, and against its rival."""
+    reached, lists = float(observed.recall(out.lists).mean()), float(out.lists.mean())
+    rival = fewest(observed, reached)
+    return {
+        "recall_1": reached,
+        "recall_k": float(observed.recall(out.lists, k).mean()),
+        "lists": lists,
+        "vectors": float(out.vectors.mean()),
+        "fewer_vectors": float(fixed.vectors.mean() / out.vectors.mean()),
+        "rival": rival,
+        "against_rival": lists / rival,
+        "against_rival_interval": earned(observed, out.lists),
+    }
+
+
+def _judgements(judged: tuple[Floats, Floats] | None) -> dict[str, Any]:
+    return {
+        name: None if judged is None else float(judged[j].mean()) for j, name in enumerate(("mrr_10", "recall_100"))
+    }
 
 
 def parameters(rule: dict[str, Any]) -> dict[str, Any]:
     """A rule as JSON, without what it has learned."""
-    kept = {key: value for key, value in rule.items() if key not in ("trees", "coefficients")}
-    return {key: parameters(value) if isinstance(value, dict) else value for key, value in kept.items()}
+    told = {key: value for key, value in rule.items() if key not in ("trees", "coefficients")}
+    return {key: parameters(value) if isinstance(value, dict) else value for key, value in told.items()}
 
 
-def earned(lessons: Lessons, lists: npt.NDArray[np.int64], draws: int = 500) -> tuple[float, float]:
+def earned(observed: Observations, lists: npt.NDArray[np.int64], draws: int = 500) -> tuple[float, float]:
     """A 95 % bootstrap interval of lists / N′: queries are drawn anew, and N′ is found anew for each draw."""
     rng = np.random.default_rng(0)
-    hits, needed = lessons.recall(lists), lessons.ranks[:, 0]
+    hits, needed = observed.recall(lists), observed.ranks[:, 0]
     ratios = []
     for _ in range(draws):
         some = rng.integers(0, len(lists), len(lists))
@@ -136,9 +141,9 @@ def earned(lessons: Lessons, lists: npt.NDArray[np.int64], draws: int = 500) -> 
     return float(low), float(high)
 
 
-def limits(lessons: Lessons, lists: int) -> dict[str, Any]:
+def limits(observed: Observations, lists: int) -> dict[str, Any]:
     """The oracle, which stops when it has found the neighbour or, if N lists do not, at once."""
-    needed = lessons.ranks[:, 0]
+    needed = observed.ranks[:, 0]
     within = needed <= lists
     return {
         "oracle_lists": float(np.where(within, needed, 1).mean()),
@@ -146,32 +151,30 @@ def limits(lessons: Lessons, lists: int) -> dict[str, Any]:
     }
 
 
-def frontier(tuned: Tuned, test: Lessons) -> dict[str, list[list[float]]]:
+def frontier(tuned: Tuned, test: Observations) -> dict[str, list[list[float]]]:
     """Mean lists and R*@1 on test queries over every parameter of every kind of rule, beside the line of N′."""
     line: dict[str, list[list[float]]] = {}
     for choice in tuned.choices:
         points = []
-        for rule in relatives(choice.rule):
-            after = stops(rule, test)
+        for rule in choice.rule.variants():
+            after = test.stops(rule)
             points.append([round(float(after.mean()), 2), round(float(test.recall(after).mean()), 4)])
         line[choice.name] = sorted(points)
     return line
 
 
-def judge(
-    ids: npt.NDArray[np.int64], gold: Gold, judged: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """mRR@10 and R@100 of every judged query."""
+def judge(ids: npt.NDArray[np.int64], gold: Gold) -> tuple[Floats, Floats]:
+    """mRR@10 and R@100 of every query that has judgements."""
+    judged = [j for j, items in enumerate(gold) if len(items)]
     first, deep = np.zeros(len(judged)), np.zeros(len(judged))
     for at, j in enumerate(judged):
-        wanted = set(gold[j])
-        places = [place for place, name in enumerate(ids[j, :100].tolist()) if name in wanted]
-        first[at] = 1 / (places[0] + 1) if places and places[0] < 10 else 0.0
-        deep[at] = len(places) / len(wanted)
+        hits = np.flatnonzero(np.isin(ids[j, :100], list(gold[j])))
+        first[at] = 1 / (hits[0] + 1) if len(hits) and hits[0] < 10 else 0.0
+        deep[at] = len(hits) / len(set(gold[j]))
     return first, deep
 
 
-def _paired(values: npt.NDArray[np.float64], against: npt.NDArray[np.float64], tests: int) -> float:
+def _paired(values: Floats, against: Floats, tests: int) -> float:
     from scipy.stats import ttest_rel
 
     if not np.any(values != against):

@@ -92,7 +92,7 @@ class State:
             return None
         if self.centroids is None or self.home is None or self.anchors is not None or self.factors is not None:
             return Vectors(self.vectors)
-        return IVF.of_homes(self.vectors, self.centroids, self.home)
+        return IVF.from_assignment(self.vectors, self.centroids, self.home)
 
     @cached_property
     def anchor_space(self) -> CUR | None:

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
+from crosscut.types import Array
 
 Ids = npt.NDArray[np.int64]
+LARGEST = 1e15  # so that sums of products of two stay far inside float32
 NOTHING: Ids = np.zeros(0, dtype=np.int64)
 
 
@@ -36,13 +38,40 @@ def storage(kind: np.dtype[Any], given: bool) -> np.dtype[Any]:
     return np.dtype(np.float32)
 
 
-def finite(array: npt.NDArray[Any], what: str) -> None:
-    """Refuse NaN and infinities, and name the row."""
+def checked_vectors(values: npt.ArrayLike, what: str, d: int | None = None, kind: npt.DTypeLike = np.float32) -> Array:
+    """(m × d) numbers as they are, checked: they can be kept as `kind` and searched."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{what} are an array (rows × dimensions): {error}") from None
+    if array.ndim != 2 or (d is not None and array.shape[1] != d):
+        wanted = "" if d is None else f" for an index of {d} dimensions"
+        raise InputError(f"{what} of shape {array.shape}{wanted}: pass (rows × {d or 'dimensions'})")
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{what} are numbers; got {array.dtype}")
+    finite(array, what, kind)
+    return array
+
+
+def finite(array: Array, what: str, kind: npt.DTypeLike = np.float32) -> None:
+    """Refuse NaN, infinities, and numbers too large for what they are kept as; name the row."""
+    most = min(LARGEST, float(np.finfo(kind).max))
     step = max(1, (1 << 22) // max(array.shape[1], 1))
     for start in range(0, len(array), step):
-        fine = np.isfinite(array[start : start + step]).all(axis=1)
-        if not fine.all():
-            raise InputError(f"row {start + int(fine.argmin())} of the {what} contains NaN or infinities")
+        block = array[start : start + step]
+        if block.dtype == np.float16:  # slow to compare, and never too large
+            fine = bool(np.isfinite(block).all())
+        else:
+            fine = not block.size or bool(block.max() <= most and block.min() >= -most)  # NaN is neither
+        if not fine:
+            row = int((abs(block) <= most).all(axis=1).argmin())
+            worst = float(abs(block[row]).max())
+            if not np.isfinite(worst):
+                raise InputError(f"row {start + row} of the {what} contains NaN or infinities")
+            raise InputError(
+                f"row {start + row} of the {what} holds {worst:g}, and an index in {np.dtype(kind)} takes up to "
+                f"{most:g}: divide all vectors by one number, which changes no order"
+            )
 
 
 def named(ids: npt.ArrayLike | None, count: int, start: int) -> Ids:

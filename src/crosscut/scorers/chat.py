@@ -149,23 +149,21 @@ def expected_rating(choice: Mapping[str, Any]) -> float | None:
     """Σ r p(r) / Σ p(r) at the first token that is a digit; None without usable log-probabilities."""
     logprobs = choice.get("logprobs")
     tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
-    for token in tokens if isinstance(tokens, list) else []:
-        if not isinstance(token, dict) or str(token.get("token")).strip() not in RATINGS:
-            continue
-        rivals = token.get("top_logprobs")
-        pairs = [_weighed(rival) for rival in (rivals if isinstance(rivals, list) and rivals else [token])]
-        total = sum(weight for _, weight in pairs)  # "7" and " 7" are one rating
-        return sum(rating * weight for rating, weight in pairs) / total if total > 0 else None
-    return None
+    digits = (token for token in (tokens if isinstance(tokens, list) else []) if _digit(token) is not None)
+    token: dict[str, Any] = next(digits, {})
+    rivals = token.get("top_logprobs")
+    weights: dict[int, float] = {}
+    for rival in rivals if isinstance(rivals, list) and rivals else [token]:
+        rating = _digit(rival)
+        value = rival.get("logprob") if rating is not None else None
+        if rating is not None and isinstance(value, int | float) and not isinstance(value, bool) and value <= 0.01:
+            weights[rating] = weights.get(rating, 0.0) + math.exp(value)  # "7" and " 7" are one rating
+    total = sum(weights.values())
+    return sum(rating * weight for rating, weight in weights.items()) / total if total > 0 else None
 
 
-def _weighed(token: Any) -> tuple[int, float]:
-    """A rating and its probability; (0, 0) of a token that is none, or without a usable log-probability."""
-    rating = RATINGS.get(str(token.get("token")).strip()) if isinstance(token, dict) else None
-    value = token.get("logprob") if rating is not None else None
-    if rating is None or not isinstance(value, int | float) or isinstance(value, bool) or value > 0.01:
-        return 0, 0.0
-    return rating, math.exp(value)
+def _digit(token: Any) -> int | None:
+    return RATINGS.get(str(token.get("token")).strip()) if isinstance(token, dict) else None
 
 
 def _content(choice: Any) -> Any:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import ndtr
 
-from crosscut.ann.patience import Patience
+from crosscut.ann.ivf.rules import Patience
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
 from crosscut.types import Floats, Handles

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.index import Index
 from crosscut.search.hits import Hit, Hits, Round
 from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, Scored, TraceModel
 from crosscut.types import Positions
@@ -17,32 +16,30 @@ BINS = 48
 MOST_NUMBERS = 200_000  # predictions of scored items, over all rounds of one trace
 
 
-def hit_models(index: Index, hits: Sequence[Hit]) -> list[HitModel]:
-    """Hits with what the index knows of them; one that was removed meanwhile keeps its text."""
-    models = []
-    for hit in hits:
-        known = index[hit.id] if hit.id in index else None  # noqa: SIM401 (an index has no get)
-        models.append(
-            HitModel(
-                id=hit.id,
-                title=known.title if known else "",
-                text=known.text if known else hit.text or "",
-                score=hit.score,
-                round=hit.round,
-                estimate=_number(hit.estimate),
-                metadata=dict(known.metadata) if known else {},
-            )
+def hit_models(hits: Sequence[Hit]) -> list[HitModel]:
+    """Hits with their items, as they were when the search began."""
+    return [
+        HitModel(
+            id=hit.id,
+            title=hit.item.title,
+            text=hit.item.text,
+            score=hit.score,
+            round=hit.round,
+            estimate=_number(hit.estimate),
+            metadata=dict(hit.item.metadata),
         )
-    return models
+        for hit in hits
+        if hit.item is not None
+    ]
 
 
-def comparison(index: Index, hits: Hits, reranked: Hits) -> Comparison:
+def comparison(hits: Hits, reranked: Hits) -> Comparison:
     """What retrieve-and-rerank returned, and which of the best k of both together either of them lacks."""
     together = {hit.id: hit.score for hit in [*reranked, *hits]}
     best = sorted(together, key=lambda id: -together[id])[: max(len(hits), len(reranked))]
     own, other = set(hits.ids), set(reranked.ids)
     return Comparison(
-        hits=hit_models(index, reranked),
+        hits=hit_models(reranked),
         calls=reranked.calls,
         missed=[id for id in best if id not in other],
         extra=[id for id in best if id not in own],

@@ -112,8 +112,7 @@ async def failed(request: Request, error: ScorerError) -> Response:
     _count(request, name, error.calls)
     request.state.facts["causes"] = outline(error)
     status, sentence = SENTENCES[type(told)]
-    index = request.app.state.service.index
-    hits = [model.model_dump() for found in told.hits for model in answers.hit_models(index, found)]
+    hits = [model.model_dump() for found in told.hits for model in answers.hit_models(found)]
     headers = {"retry-after": "10"} if status == 503 else None
     return problem(status, name, sentence, headers, hits=hits, calls=error.calls)
 

@@ -68,8 +68,10 @@ class SearchRequest(Strict):
     filter: Annotated[dict[str, Any], PlainValidator(conditions), WithJsonSchema(CONDITIONS)] | None = Field(
         None, description="Conditions on metadata, all of which must hold: a value, a list of values, or bounds."
     )
-    patience: int | None = Field(
-        None, ge=1, le=1000, description="Stop once the top k has not changed for this many rounds."
+    stop: str | None = Field(
+        None,
+        max_length=300,
+        description="When to stop: `patience@rounds=2` once the top k has not changed for two rounds.",
     )
     target_recall: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = Field(
         None, description="Stop once this share of the top k is expected to be found; needs a tuned index."
@@ -86,8 +88,8 @@ class SearchRequest(Strict):
 
     @model_validator(mode="after")
     def one_rule(self) -> Self:
-        if self.patience is not None and self.target_recall is not None:
-            raise ValueError("patience and target_recall are two stopping rules: give one")
+        if self.stop is not None and self.target_recall is not None:
+            raise ValueError("stop and target_recall are two stopping rules: give one")
         return self
 
 

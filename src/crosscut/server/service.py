@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from crosscut.datasets.records import ItemList
 from crosscut.errors import CrosscutError, InputError, ScorerError
 from crosscut.index import Index
 from crosscut.methods import Method, parse
 from crosscut.scorers.meter import Account, Meter
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.search.hits import Hits
-from crosscut.search.stopping import Patience
+from crosscut.search.stopping import parse_stop
 from crosscut.server import answers, schemas
 from crosscut.server.batcher import Batcher, Job, Outcome
 from crosscut.server.logs import LOGGER, outline
@@ -96,7 +97,7 @@ class Service:
         reranked: Hits | None = outcomes[1].value if request.compare else None
         spent = hits.seconds
         return schemas.SearchResponse(
-            hits=answers.hit_models(self.index, hits),
+            hits=answers.hit_models(hits),
             calls=hits.calls,
             cached=hits.cached,
             budget=hits.budget,
@@ -107,7 +108,7 @@ class Service:
                 scorer=spent.scorer, fit=spent.fit, select=spent.select, waiting=outcomes[0].waited
             ),
             trace=answers.trace(self.index._state.items, hits, reranked) if request.trace else None,
-            comparison=None if reranked is None else answers.comparison(self.index, hits, reranked),
+            comparison=None if reranked is None else answers.comparison(hits, reranked),
         )
 
     async def _find(self, request: schemas.SearchRequest, method: Method, client: Client) -> Outcome:
@@ -121,9 +122,10 @@ class Service:
             "filter": request.filter,
             "trace": own and request.trace and numbers <= self.settings.trace_numbers,
         }
+        stop = None if request.stop is None else parse_stop(request.stop)
         deadline = request.deadline or self.settings.max_deadline
-        key = json.dumps([how, str(method), request.patience, deadline], sort_keys=True)
-        how |= {"method": method, "stop": None if request.patience is None else Patience(request.patience)}
+        key = json.dumps([how, str(method), str(stop), deadline], sort_keys=True)
+        how |= {"method": method, "stop": stop}
         work = functools.partial(_search, self.index, how)
         return await self.batcher.submit(key, (request.query, request.first_ids), work, deadline, client.gone)
 
@@ -194,7 +196,7 @@ def _rerank(index: Index, jobs: Sequence[Job], seconds: float) -> list[Any]:
     query, documents = job.payload
     account = Account(query, len(documents), halt=job.halt)
     try:
-        Meter(index.scorer.bind(documents), deadline=seconds).buy([account], [np.arange(len(documents))])
+        Meter(index.scorer.bind(ItemList(documents)), deadline=seconds).buy([account], [np.arange(len(documents))])
     except ScorerError as error:
         error.calls = account.calls
         raise

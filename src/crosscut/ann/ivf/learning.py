@@ -14,7 +14,7 @@ here w weighs Continue.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,26 +22,26 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann import clusters
-from crosscut.ann.early_exit import TAU, Chance, Classifier, Regression, Trees
-from crosscut.ann.ivf import IVF
+from crosscut.ann.ivf import searching
+from crosscut.ann.ivf.layout import Layout, Single
+from crosscut.ann.ivf.rules import TAU, Chance, Classifier, Conditions, PredictedLists, Rule, Trees
+from crosscut.ann.results import as_queries
 from crosscut.errors import InputError, MissingDependency
 
-Single = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
 
 TREES = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
+class Observations:
     """What an index did for some queries, list by list, and what would have been right."""
 
-    index: IVF
-    queries: Single  # (q × d)
     k: int
-    traces: Single  # (q × N × 4): see `probing`
+    queries: Single  # (q × d)
+    traces: Single  # (q × N × 4): see `deciding`
     near: Single  # (q × lists) similarities to centroids, best first
-    moments: npt.NDArray[np.float64]  # (q × 2) their mean and standard deviation
+    spreads: npt.NDArray[np.float64]  # (q × 2) their mean and standard deviation
     ranks: Whole  # (q × k) in which list, counted in the query's order from 1, each of its true k nearest lies
 
     @property
@@ -58,62 +58,64 @@ class Lessons:
         after = np.broadcast_to(np.asarray(stops), len(self.ranks))
         return np.asarray((self.ranks[:, :k] <= after[:, None]).mean(axis=1))
 
-    def some(self, rows: npt.ArrayLike) -> Lessons:
-        """The lessons of some queries."""
+    def some(self, rows: npt.ArrayLike) -> Observations:
+        """Those of some queries."""
         picked = np.asarray(rows)
-        return Lessons(
-            self.index,
-            self.queries[picked],
-            self.k,
-            self.traces[picked],
-            self.near[picked],
-            self.moments[picked],
-            self.ranks[picked],
-        )
+        return replace(self, **{part.name: getattr(self, part.name)[picked] for part in fields(self)[1:]})
+
+    def stops(self, rule: Rule) -> Whole:
+        """After how many lists a rule stops each query: what a search under it would do, without searching again."""
+        from crosscut.ann.ivf.deciding import replay
+
+        stop = rule.conditions(self.k, self.most)
+        return replay(stop, self.queries, self.near, self.spreads, self.traces, self.k)
 
     @cached_property
     def clues(self) -> npt.NDArray[np.float64]:
         """What `Chance` sees after every list (q × N × clues)."""
-        from crosscut.ann import probing
+        from crosscut.ann.ivf.deciding import every_clue
 
-        return probing.look_all(self.traces, self.near, self.moments)
+        return every_clue(self.queries, self.near, self.spreads, self.traces)
 
     def features(self, tau: int = TAU) -> npt.NDArray[np.float64]:
         """The features of Table 1 after τ lists (q × f): query, centroids, results, stability."""
-        from crosscut.ann import probing
+        from crosscut.ann.ivf.deciding import Outlook, describe, features_of
 
-        out = np.empty((len(self.queries), self.queries.shape[1] + 3 * tau + probing.RATIOS + 2))
-        known = min(max(self.most, 100), self.near.shape[1])
-        for row in range(len(out)):
-            probing.describe(self.queries[row], self.near[row], known, self.traces[row], self.k, tau, out[row])
+        out = np.empty((len(self.queries), features_of(self.queries.shape[1], tau)))
+        for row, found in enumerate(out):
+            outlook = Outlook(self.queries[row], self.near[row], *self.spreads[row])
+            describe(outlook, self.traces[row], self.k, tau, found)
         return out
 
 
-def study(index: IVF, queries: npt.ArrayLike, k: int = 100, lists: int | None = None) -> Lessons:
-    """Visit `lists` lists (all but the last, when not given) for every query, and find its true neighbours."""
-    from crosscut.ann import probing
+def observe(layout: Layout, queries: npt.ArrayLike, k: int = 100, lists: int | None = None) -> Observations:
+    """Visit `lists` lists (all of them, when not given) for every query, and find its true neighbours."""
+    from crosscut.ann.ivf.deciding import moments
 
-    points = np.ascontiguousarray(queries, dtype=np.float32)
-    most = min(lists or len(index.centroids), len(index.centroids))
-    _, traces = index.traces(points, k, most)
-    near = np.concatenate([index.similarities(points[row : row + 1]) for row in range(len(points))])
+    points = as_queries(queries, layout.d, k)
+    if not layout.n or not len(points):
+        raise InputError(f"{len(points)} queries to an index of {layout.n} vectors: there is nothing to observe")
+    most = len(layout.centroids)
+    stop = Conditions(min(lists or most, most))
+    traces = searching.search(layout, points, k, stop, searching.Restrictions.of(layout, len(points)), traced=True)[1]
+    near = np.concatenate([layout.similarities(points[row : row + 1]) for row in range(len(points))])
     order = np.argsort(-near, axis=1, kind="stable")
     place = np.empty_like(order)  # a list's rank in the query's order
     np.put_along_axis(place, order, np.arange(1, near.shape[1] + 1)[None, :], axis=1)
-    home = np.searchsorted(index.starts, exact(index, points, min(k, index.n)), side="right") - 1
-    moments = np.array([probing.moments(row) for row in near])
-    ranks = np.take_along_axis(place, home, axis=1)
-    return Lessons(index, points, k, traces, np.take_along_axis(near, order, axis=1), moments, ranks)
+    list_of = np.searchsorted(layout.starts, exact(layout, points, min(k, layout.n)), side="right") - 1
+    ranks = np.take_along_axis(place, list_of, axis=1)
+    spreads = np.array([moments(row) for row in near])
+    return Observations(k, points, traces, np.take_along_axis(near, order, axis=1), spreads, ranks)
 
 
-def exact(index: IVF, queries: Single, k: int) -> Whole:
+def exact(layout: Layout, queries: Single, k: int) -> Whole:
     """(q × k) places of the true nearest vectors, best first: every query against every vector."""
     best = np.full((len(queries), 0), 0, dtype=np.int64)
     scores = np.full((len(queries), 0), 0, dtype=np.float32)
     step = max(1, (1 << 25) // max(len(queries), 1))
-    for rows, block in clusters.blocks(index.vectors, max(step, 2048)):
+    for rows, block in clusters.blocks(layout.vectors, max(step, 2048)):
         near = queries @ block.T
-        if index.metric == "l2":
+        if layout.metric == "l2":
             near = 2 * near - (block * block).sum(axis=1)
         top = np.argpartition(-near, min(k, near.shape[1]) - 1, axis=1)[:, :k]
         scores = np.concatenate([scores, np.take_along_axis(near, top, axis=1)], axis=1)
@@ -123,29 +125,41 @@ def exact(index: IVF, queries: Single, k: int) -> Whole:
     return best
 
 
-def learn_regression(
-    lessons: Lessons, lists: int, *, stability: bool, tau: int = TAU, check: Lessons | None = None, seed: int = 0
-) -> Regression:
+def learn_prediction(
+    observed: Observations,
+    lists: int,
+    *,
+    stability: bool,
+    tau: int = TAU,
+    check: Observations | None = None,
+    seed: int = 0,
+) -> PredictedLists:
     """REG, or REG+int with stability features, for N = lists; `check` holds queries for early stopping."""
-    width = lessons.features(tau).shape[1] - (0 if stability else 2 * (tau - 1))
+    width = observed.features(tau).shape[1] - (0 if stability else 2 * (tau - 1))
 
-    def parts(some: Lessons) -> tuple[Any, Any]:
+    def parts(some: Observations) -> tuple[Any, Any]:
         return some.features(tau)[:, :width], some.needed(lists)
 
-    trees = _grow("regression", parts(lessons), None if check is None else parts(check), seed)
-    return Regression(trees, stability, 1.0, tau, lists)
+    trees = _forest("regression", parts(observed), None if check is None else parts(check), seed)
+    return PredictedLists(trees, stability, 1.0, tau, lists)
 
 
 def learn_classifier(
-    lessons: Lessons, lists: int, *, weight: float = 1.0, tau: int = TAU, check: Lessons | None = None, seed: int = 0
+    observed: Observations,
+    lists: int,
+    *,
+    weight: float = 1.0,
+    tau: int = TAU,
+    check: Observations | None = None,
+    seed: int = 0,
 ) -> Classifier:
-    """Exit or Continue after τ lists, for N = lists. Synthetic queries are made of `lessons`, never of `check`."""
-    features = lessons.features(tau)
-    goes_on = (lessons.needed(lists) > tau).astype(np.int64)
+    """Exit or Continue after τ lists, for N = lists. Synthetic queries are made of `observed`, never of `check`."""
+    features = observed.features(tau)
+    goes_on = (observed.needed(lists) > tau).astype(np.int64)
     features, goes_on = balanced(features, goes_on, seed)
     weights = np.where(goes_on == 1, weight, 1.0)
     held = None if check is None else (check.features(tau), (check.needed(lists) > tau).astype(np.int64))
-    trees = _grow("binary", (features, goes_on), held, seed, weights)
+    trees = _forest("binary", (features, goes_on), held, seed, weights)
     return Classifier(trees, weight, tau, lists)
 
 
@@ -163,7 +177,7 @@ def balanced(features: npt.NDArray[Any], labels: Whole, seed: int) -> tuple[npt.
     return np.asarray(made), np.asarray(marks)
 
 
-def _grow(
+def _forest(
     objective: str, data: tuple[Any, Any], check: tuple[Any, Any] | None, seed: int, weights: Any = None
 ) -> Trees:
     try:
@@ -177,8 +191,8 @@ def _grow(
     held = [] if check is None else [lightgbm.Dataset(check[0], check[1], reference=train)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        forest = lightgbm.train(settings, train, TREES, valid_sets=held, callbacks=stop)
-    return trees_of(forest.dump_model(num_iteration=forest.best_iteration or None))
+        model = lightgbm.train(settings, train, TREES, valid_sets=held, callbacks=stop)
+    return trees_of(model.dump_model(num_iteration=model.best_iteration or None))
 
 
 def trees_of(model: dict[str, Any]) -> Trees:
@@ -202,21 +216,21 @@ def trees_of(model: dict[str, Any]) -> Trees:
     return Trees(tuple(roots), feature, threshold, left, right, value)
 
 
-def learn_chance(lessons: Lessons, lists: int, rate: float = 0.002) -> Chance:
+def learn_chance(observed: Observations, lists: int, rate: float = 0.002) -> Chance:
     """A logistic model of whether the nearest neighbour lies in the next lists, given what is seen after each.
 
     Every query is looked at after each of its first 16 lists, and then at growing intervals.
     """
     from sklearn.linear_model import LogisticRegression
 
-    from crosscut.ann.probing import window
+    from crosscut.ann.ivf.deciding import window
 
-    clues, most = lessons.clues, lessons.most
+    clues, most = observed.clues, observed.most
     after = np.unique(np.concatenate([np.arange(1, 17), np.geomspace(16, max(most - 1, 16), 24).astype(np.int64)]))
     after = after[after < most]
     seen = squared(clues[:, after - 1].reshape(-1, clues.shape[2]))
     ahead = after + np.array([window(int(h)) for h in after])
-    found = lessons.ranks[:, :1]
+    found = observed.ranks[:, :1]
     improves = ((found > after) & (found <= ahead)).reshape(-1)
     if not improves.any() or improves.all():
         raise InputError(
@@ -231,7 +245,7 @@ def learn_chance(lessons: Lessons, lists: int, rate: float = 0.002) -> Chance:
 
 
 def squared(clues: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Clues (… × c) and all their products of two, in the order of `probing.odds`."""
+    """Clues (… × c) and all their products of two, in the order of `deciding.log_odds`."""
     count = clues.shape[-1]
     pairs = [clues[..., i] * clues[..., j] for i in range(count) for j in range(i, count)]
     return np.concatenate([clues, np.stack(pairs, axis=-1)], axis=-1)

@@ -1,0 +1,26 @@
+"""An index on disk: a folder with `ivf.json` (format, metric, rule) and one `.npy` per array of its layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crosscut.ann.files import read, write
+from crosscut.ann.ivf.layout import Layout
+from crosscut.ann.ivf.rules import USUAL, Rule, from_json
+from crosscut.storage import Unread
+
+ARRAYS = ("centroids", "vectors", "starts", "ids")
+
+
+def save(path: Path, layout: Layout, rule: Rule) -> None:
+    """Write a layout and its rule; the folder is replaced in one step."""
+    arrays = {name: getattr(layout, name) for name in ARRAYS}
+    write(path, {"metric": layout.metric, "rule": None if rule is USUAL else rule.json()}, arrays)
+
+
+def load(path: Path, *, memory_map: bool) -> tuple[Layout, Rule, Unread]:
+    """What `save` wrote, and the checks that wait for the first search: until then mapped vectors stay on disk."""
+    record, arrays, unread = read(path, memory_map=memory_map)
+    rule = USUAL if record["rule"] is None else from_json(record["rule"])
+    centroids, vectors, starts, ids = (arrays[name] for name in ARRAYS)
+    return Layout(centroids, vectors, starts, ids, record["metric"]), rule, unread

@@ -1,0 +1,165 @@
+"""Choosing N and an exit rule on queries of one's own; and the paper's Table 2 for one's own vectors.
+
+Busolin et al. 2024, §3. Of the queries two thirds teach the learned rules and a third is held out to choose by. N is
+the fewest lists with R*@1 ≥ target; every rule is capped by N and gets its cheapest parameters (fewest lists in the
+mean) that lose at most `loss` of N's R*@1. *N′* is the rival of every rule: the smallest fixed number of lists with
+the same R*@1. A rule that needs as many lists as N′ has earned nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.ann.ivf.index import IVF
+from crosscut.ann.ivf.layout import Layout, Single
+from crosscut.ann.ivf.learning import Observations, learn_chance, learn_classifier, learn_prediction, observe
+from crosscut.ann.ivf.rules import TAU, Cascade, Fixed, Patience, Rule
+from crosscut.ann.results import as_queries
+from crosscut.errors import InputError, MissingDependency
+from crosscut.types import Progress
+
+TOLERANCES = (0.1, 0.05, 0.0)  # 1 − Φ
+WEIGHTS = (1.0, 3.0, 5.0, 7.0)  # w
+KINDS = ("patience", "chance", "reg", "reg+int", "classifier", "classifier+reg+int", "classifier+patience")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule with its cheapest parameters, and what it did on the queries held out."""
+
+    name: str
+    rule: Rule
+    recall: float  # R*@1
+    lists: float  # mean number probed
+    rival: int  # N′
+
+    @property
+    def against_rival(self) -> float:
+        """Lists probed over N′: below 1, the rule earns its place."""
+        return self.lists / self.rival
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `tune` found. `rule` is the cheapest of the choices at the stated quality."""
+
+    lists: int  # N
+    target: float
+    loss: float
+    quality: float  # R*@1 that was asked of the rules
+    choices: tuple[Choice, ...]
+
+    @property
+    def rule(self) -> Rule:
+        good = [choice for choice in self.choices if choice.recall >= self.quality]
+        return min(good, key=lambda choice: choice.lists).rule
+
+    def __getitem__(self, name: str) -> Choice:
+        for choice in self.choices:
+            if choice.name == name:
+                return choice
+        raise InputError(f"no rule {name!r} was tuned: there are {', '.join(choice.name for choice in self.choices)}")
+
+
+def tune(
+    index: IVF,
+    queries: npt.ArrayLike,
+    *,
+    target: float = 0.95,
+    k: int = 100,
+    loss: float = 0.02,
+    rules: Sequence[str] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Tuned:
+    """N and every rule, on train queries only. Learned rules are left out when their packages are not installed.
+
+    Parameters
+    ----------
+    target
+        R*@1 that N must reach.
+    k
+        The size of the result whose changes patience and stability features watch.
+    loss
+        How much R*@1 a rule may lose against N.
+    rules
+        Which of `KINDS` to try; all that can be learned here, when not given.
+    """
+    points = as_queries(queries, index.d, k)
+    if len(points) < 30:
+        raise InputError(f"tuning needs 30 queries at least, better a thousand; got {len(points)}")
+    if not 0 < target < 1 or not 0 <= loss < target:
+        raise InputError(f"target lies between 0 and 1, loss below it; got target={target}, loss={loss}")
+    wanted = KINDS if rules is None else tuple(rules)
+    if unknown := set(wanted) - set(KINDS):
+        raise InputError(f"no rule {sorted(unknown)[0]!r} can be tuned: there are {', '.join(KINDS)}")
+    tell = progress or (lambda what, done, total: None)
+    tell("tuning", 0, len(KINDS))
+    rows = np.random.default_rng(seed).permutation(len(points))
+    observed = observe(index.layout, points, k, deepest(index.layout, points[rows[:500]], target))
+    train, held = observed.some(np.sort(rows[len(rows) // 3 :])), observed.some(np.sort(rows[: len(rows) // 3]))
+    lists = fewest(observed, target)
+    recall = float(held.recall(lists).mean())
+    choices = [Choice("fixed", Fixed(lists), recall, float(lists), lists)]
+    missing = {*wanted}
+    for done, (name, tried) in enumerate(candidates(train, held, lists) if wanted else ()):
+        if name in missing:
+            choices.append(cheapest(name, tried, held, recall - loss))
+            missing.remove(name)
+        tell("tuning", done + 1, len(KINDS))
+        if not missing:
+            break
+    if missing and rules is not None:
+        raise InputError(
+            f"{sorted(missing)[0]!r} could not be tuned: pip install 'crosscut[learned]', or N is too small"
+        )
+    return Tuned(lists, target, loss, recall - loss, tuple(choices))
+
+
+def deepest(layout: Layout, queries: Single, target: float) -> int:
+    """How many lists must be looked at: enough for a recall well above the target, on a sample."""
+    needed = observe(layout, queries, 1, 1).ranks[:, 0]
+    return int(min(max(np.quantile(needed, 1 - (1 - target) / 2), 2 * TAU, 32), len(layout.centroids)))
+
+
+def fewest(observed: Observations, target: float) -> int:
+    """The fewest lists with R*@1 ≥ target."""
+    ranks = np.sort(observed.ranks[:, 0])
+    return int(ranks[max(0, int(np.ceil(target * len(ranks) - 1e-9)) - 1)])
+
+
+def candidates(train: Observations, held: Observations, lists: int) -> Iterator[tuple[str, Sequence[Rule]]]:
+    """Every kind of rule, with the parameters that are tried; learned forests where their packages are installed."""
+    patient = [rule for share in TOLERANCES for rule in Patience(1, share, lists).variants()]
+    yield "patience", patient
+    if lists > 1:
+        yield "chance", learn_chance(train, lists).variants()
+    tau = min(TAU, lists)
+    try:
+        plain = learn_prediction(train, lists, stability=False, tau=tau, check=held)
+        stable = learn_prediction(train, lists, stability=True, tau=tau, check=held)
+        yield "reg", plain.variants()
+        yield "reg+int", stable.variants()
+        if lists <= tau:
+            return
+        classifiers = [learn_classifier(train, lists, weight=w, tau=tau, check=held) for w in WEIGHTS]
+    except MissingDependency:
+        return
+    yield "classifier", classifiers
+    yield "classifier+reg+int", [rule for one in classifiers for rule in Cascade(one, stable).variants()]
+    yield "classifier+patience", [Cascade(one, then) for one in classifiers for then in patient]
+
+
+def cheapest(name: str, rules: Sequence[Rule], held: Observations, quality: float) -> Choice:
+    """The rule that probes fewest lists with R*@1 ≥ quality; if none reaches it, the one that comes closest."""
+    choices = []
+    for rule in rules:
+        after = held.stops(rule)
+        recall = float(held.recall(after).mean())
+        choices.append(Choice(name, rule, recall, float(after.mean()), fewest(held, recall)))
+    # first by quality, up to what is asked for; then by cost
+    return max(choices, key=lambda choice: (min(choice.recall, quality), -choice.lists))

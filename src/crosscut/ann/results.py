@@ -1,0 +1,56 @@
+"""What an index is asked and what it answers: results with their cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import InputError
+from crosscut.linalg.arrays import Ids, checked_vectors
+
+Metric = Literal["ip", "l2"]
+
+
+class Nearest(NamedTuple):
+    """The result of one query and its cost. Best first."""
+
+    ids: Ids  # (≤ k)
+    scores: npt.NDArray[np.float32]  # (≤ k) inner products, or minus squared distances
+    lists: int  # probed
+    vectors: int  # scanned
+
+
+class NearestMany(NamedTuple):
+    """The results of a batch and their cost. Where there are fewer than k, ids are −1 and scores −inf."""
+
+    ids: Ids  # (q × k)
+    scores: npt.NDArray[np.float32]  # (q × k)
+    lists: Ids  # (q) probed
+    vectors: Ids  # (q) scanned
+
+    def only(self) -> Nearest:
+        """The result of the only query."""
+        count = int((self.ids[0] >= 0).sum())
+        return Nearest(self.ids[0, :count], self.scores[0, :count], int(self.lists[0]), int(self.vectors[0]))
+
+
+def as_queries(queries: npt.ArrayLike, d: int, k: int) -> npt.NDArray[np.float32]:
+    """Queries (q × d) as they are searched, and k checked."""
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1; got {k!r}")
+    return np.ascontiguousarray(checked_vectors(queries, "queries", d), dtype=np.float32)
+
+
+def check_one_each(given: Sized | None, what: str, count: int) -> None:
+    """Refuse what is not one per query."""
+    if given is not None and len(given) != count:
+        raise InputError(f"{len(given)} {what} for {count} queries: give one for each")
+
+
+def each(given: Sequence[npt.ArrayLike | None] | None, count: int) -> Sequence[npt.ArrayLike | None]:
+    """Sets of ids, one per query."""
+    check_one_each(given, "sets of excluded ids", count)
+    return [None] * count if given is None else given
