@@ -1,9 +1,9 @@
 """What past searches teach the next: recall before and after, against the number of past searches.
 
-    python benchmarks/learning.py --data squad-sentences.npz --name squad-sentences --json results/learning-squad-sentences.json
+    python benchmarks/learning.py --data squad-sentences.npz --name squad --json results/learning-squad.json
 
-A world is a known score matrix (arrays test, train, vectors, query_vectors, anchor_query_vectors). The train queries are
-the past: each is searched by the default method without anchors, 100 calls, and only the pairs that it scored are
+A world is a known score matrix (arrays test, train, vectors, query_vectors, anchor_query_vectors). The train queries
+are the past: each is searched by the default method without anchors, 100 calls, and only the pairs that it scored are
 learned from. Then the test queries are searched, before and after. Differences are paired over test queries. `misses`
 is the share of the misses before that is gone after. A seed chooses which of the train queries came first.
 Results are written as they come; what is there already is not computed again.

@@ -53,7 +53,7 @@ class Crosscut(InRounds):
     """The default: stacked spaces, a base per item, ridge, ten rounds.
 
     `rank` limits the CUR block, `stretch` is how much easier the ridge is on the encoder's direction, `ridge`
-    multiplies the noise that is assumed, `learned` is whether past searches count, where an index has learned from them.
+    multiplies the noise that is assumed; with `learned`, past searches count where an index learned from them.
     """
 
     name: ClassVar[str] = "crosscut"

@@ -13,7 +13,7 @@ Yu, NIPS 2004). With X_j (m × d) the scored items' vectors, y_j their scores le
 K_j = X_j Σ X_jᵀ + σ² I + level:
 
     E   û_j = u₀(q_j) + Σ X_jᵀ K_j⁻¹ y_j        C_j = Σ − Σ X_jᵀ K_j⁻¹ X_j Σ
-    M   ū, s by least squares of û on q;        Σ = mean of (û_j − u₀)(û_j − u₀)ᵀ + C_j, shrunk towards its diagonal mean
+    M   ū, s by least squares of û on q;        Σ = mean of (û_j − u₀)(û_j − u₀)ᵀ + C_j, then shrunk
         σ² = mean of E ε²;                      b_i = Σ_j [K_j⁻¹ y_j]_i / (Σ_j [K_j⁻¹]_ii + 1 / (ρ σ²))
 
 Everything is arrays: a log of searches in, a `Prior` out. u stays a vector of the encoder's space.
@@ -41,7 +41,7 @@ SAMPLE = 1000  # searches that all rounds but the last look at
 
 
 class Past(NamedTuple):
-    """A search as it was logged: the encoder's query vector (d), the items it scored (m), in order, and their scores."""
+    """A search as it was logged: the encoder's query vector (d), the items scored (m), in order, and their scores."""
 
     vector: Floats
     handles: Handles
