@@ -5,13 +5,13 @@ One file, appended to. A record is
     b"ccsr"   4 bytes
     size      4 bytes, little-endian, of what follows the checksum
     checksum  8 bytes, blake2b of what follows
-    header    JSON, one line: {"query": blake2b of its text, "scorer": fingerprint, "time": s, "d": d, "ids": [m ids]}
+    header    JSON, one line: {"query": blake2b of its text, "models": fingerprints, "time": s, "d": d, "ids": [m ids]}
     vector    d float32: the encoder's query vector
     scores    m float32: what the scorer was asked for, without what it knows unasked
 
-The text of a query is not kept, only a hash by which it can be forgotten; its vector may still tell what it was about. A
-record that was torn by a crash, or damaged, is passed over. At `limit` bytes the older half is dropped. What is forgotten
-is gone from the file when `forget` returns.
+The text of a query is not kept, only a hash by which it can be forgotten; its vector may still tell what it was about.
+A record that was torn by a crash, or damaged, is passed over. At `limit` bytes the older half is dropped. What is
+forgotten is gone from the file when `forget` returns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Logged(NamedTuple):
     """One past search."""
 
     query: str  # a hash of its text
-    scorer: str  # the fingerprint
+    models: str  # the fingerprints of scorer and encoder
     time: float  # seconds since 1970
     ids: list[str]  # (m) of the items that were scored, in order
     vector: npt.NDArray[np.float32]  # (d)
@@ -127,7 +127,7 @@ def query_hash(query: str) -> str:
 
 
 def _packed(search: Logged) -> bytes:
-    header = {"query": search.query, "scorer": search.scorer, "time": search.time, "d": len(search.vector)}
+    header = {"query": search.query, "models": search.models, "time": search.time, "d": len(search.vector)}
     line = json.dumps({**header, "ids": search.ids}, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     body = line + search.vector.astype("<f4").tobytes() + search.scores.astype("<f4").tobytes()
     return HEAD.pack(MARK, len(body), _checksum(body)) + body
@@ -150,7 +150,7 @@ def _unpacked(data: bytes) -> Iterator[Logged]:
         header = json.loads(line.decode(errors="surrogatepass"))
         values = np.frombuffer(numbers, dtype="<f4").astype(np.float32)
         d = header["d"]
-        yield Logged(header["query"], header["scorer"], header["time"], header["ids"], values[:d], values[d:])
+        yield Logged(header["query"], header["models"], header["time"], header["ids"], values[:d], values[d:])
 
 
 def _checksum(body: bytes) -> bytes:

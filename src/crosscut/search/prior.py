@@ -22,13 +22,14 @@ Everything is arrays: a log of searches in, a `Prior` out. u stays a vector of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from crosscut.errors import InputError
+from crosscut.storage import Files, Saved
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
 
 ROUNDS = 8  # of expectation and maximisation: the start is sound, and stopping early is one more shrinkage
@@ -80,6 +81,36 @@ class Prior:
         there = self.seen < n
         base[self.seen[there]] = self.residuals[there]
         return base
+
+    def taken(self, positions: Handles) -> Prior:
+        """The same for some of the items, in order, which then have positions of their own."""
+        places = np.searchsorted(positions, self.seen)
+        stay = (places < len(positions)) & (positions[np.minimum(places, len(positions) - 1)] == self.seen)
+        return replace(self, seen=places[stay], residuals=self.residuals[stay])
+
+    def write(self, files: Files) -> None:
+        """Into the folder of an index: `prior.json`, `prior-*.npy`."""
+        files.json("prior", {"slope": self.slope, "noise": self.noise, "searches": self.searches})
+        for name in ("mean", "centre", "covariance", "seen", "residuals"):
+            files.array(f"prior-{name}", getattr(self, name))
+
+    @staticmethod
+    def read(saved: Saved, n: int, d: int) -> Prior:
+        """What `write` wrote."""
+        facts = saved.json("prior")
+        seen = saved.array("prior-seen", "<i8", (None,))
+        if len(seen) and not (seen.min() >= 0 and seen.max() < n):
+            raise saved.damaged("prior-seen.npy", f"names items outside the {n} there are")
+        return Prior(
+            saved.array("prior-mean", "<f8", (d,)),
+            saved.array("prior-centre", "<f8", (d,)),
+            float(facts["slope"]),
+            saved.array("prior-covariance", "<f8", (d, d)),
+            float(facts["noise"]),
+            int(facts["searches"]),
+            seen,
+            saved.array("prior-residuals", "<f8", (len(seen),)),
+        )
 
 
 def fit_prior(
