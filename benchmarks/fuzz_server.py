@@ -480,7 +480,8 @@ def verdict(report: dict[str, Any]) -> dict[str, bool]:
         "nothing leaked": report["secrets_in_answers"] == 0
         and report["log"]["with_a_secret_a_query_or_the_address"] == 0
         and report["dying_endpoint"]["answers_with_anothers_query_or_the_address"] == 0,
-        "who left was not paid for": left["pairs_of_those_who_left"] <= left["pairs_if_all_were_searched"] / 20
+        "at most 1 in 20 pairs of those who left, and all reported": left["pairs_of_those_who_left"]
+        <= left["pairs_if_all_were_searched"] / 20
         and left["pairs_seen"] == left["calls_reported"],
         "the same hits": report["same_hits_afterwards"],
     }

@@ -13,7 +13,6 @@ The arrays are those that `crosscut replay --data` reads: test (t × n) and trai
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
 import sys
@@ -29,9 +28,10 @@ from crosscut.datasets.records import Collection, Item, Query
 from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.tokens import marked_text
-from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
-
-_bound: BoundOnnxCrossEncoder
+from crosscut.scorers.onnx import OnnxCrossEncoder
+from crosscut.scores.buy import buy_matrix
+from crosscut.scores.engines import LocalEngine
+from crosscut.threads import cores
 
 
 def read(name: str) -> Collection:
@@ -66,15 +66,6 @@ def some_items(collection: Collection, queries: list[Query], count: int, seed: i
     return [item for item in collection.items if item.id in kept]
 
 
-def start(items: list[str], model: str) -> None:
-    global _bound
-    _bound = OnnxCrossEncoder.load(model, threads=1).bind(items)
-
-
-def row(query: str) -> np.ndarray:
-    return _bound.score(query, np.arange(_bound.n_items)).astype(np.float16)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection")
@@ -103,12 +94,12 @@ def main() -> None:
     }
     begun = time.monotonic()
     # one thread in each of several processes: small matrix products do not share well
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(arguments.processes, initializer=start, initargs=(items, arguments.model)) as pool:
-        for name, queries, vectors in (("train", anchors, "anchor_query_vectors"), ("test", tests, "query_vectors")):
-            if queries and not (name == "test" and arguments.no_test_scores):
-                arrays[name] = np.stack(pool.map(row, [query.text for query in queries], chunksize=1))
-                arrays[vectors] = encoder.encode_queries([query.text for query in queries]).astype(np.float16)
+    engine = LocalEngine(arguments.processes or cores(), "processes")
+    for name, queries, vectors in (("train", anchors, "anchor_query_vectors"), ("test", tests, "query_vectors")):
+        if queries and not (name == "test" and arguments.no_test_scores):
+            texts = [query.text for query in queries]
+            arrays[name] = buy_matrix(arguments.model, texts, items, engine=engine).scores.astype(np.float16)
+            arrays[vectors] = encoder.encode_queries(texts).astype(np.float16)
     pairs = sum(arrays[name].size for name in ("train", "test") if name in arrays)
     seconds = time.monotonic() - begun
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,11 @@ import pytest
 
 import crosscut
 from crosscut.errors import InputError
+from crosscut.index import Index
 from crosscut.index.state import SEARCHERS
 from crosscut.methods import AXN, methods, parse
-from tests.test_index import Planted, build
+from crosscut.scorers.callable import TextScorer
+from tests.test_index import Planted, build, planted_items
 
 
 @pytest.fixture
@@ -90,6 +92,18 @@ def test_tune_tries_every_method_that_can_work(world: Planted) -> None:
     assert tried == {name for name, kind in methods().items() if kind.tried}
     assert report.json()["chosen"]["method"] == str(report.chosen.method)
     assert parse(report.json()["chosen"]["method"]) == report.chosen.method
+
+
+def test_tune_without_an_encoder_leaves_out_what_cannot_begin(world: Planted) -> None:
+    index = Index.build(
+        planted_items(),
+        scorer=TextScorer(world.score, fingerprint="planted"),
+        encoder=None,
+        queries=[f"query {j}" for j in range(20)],
+    )
+    tried = {trial.method.name for trial in index.tune(k=5, budget=40).trials}
+    assert "rnr" not in tried
+    assert {"crosscut", "adacur", "hybrid"} <= tried
 
 
 def test_options_are_checked_by_name(world: Planted) -> None:

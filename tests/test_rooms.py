@@ -18,7 +18,7 @@ ROOMS = (
     ("scorers",),
     ("scores",),
     ("spaces",),
-    ("ann",),
+    ("ann", "stores"),
     ("retrievers",),
     ("search",),
     ("methods",),

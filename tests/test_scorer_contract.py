@@ -413,3 +413,35 @@ def test_caches_keep_what_is_put_and_nothing_else(tmp_path: Path) -> None:
         got[:] = 0  # the caller's own
         assert cache.get("q", np.array([5])).tolist() == [0.25], name
         assert cache.get("q", np.array([], np.int64)).shape == (0,), name
+
+
+def test_what_an_object_of_ones_own_declares_is_passed_on() -> None:
+    class Hurried:
+        def score_many(self, requests: Any) -> Any:
+            return [[2.0] * len(handles) for _, handles in requests]
+
+    class Full:
+        n_items, pairs_at_once, knows = 5, 7, True
+        ready: list[int] = []  # noqa: RUF012
+
+        def score_many(self, requests: Any) -> Any:
+            return [[1.0] * len(handles) for _, handles in requests]
+
+        def known(self, query: Any, handles: Any = None) -> list[float]:
+            return [0.5] * (5 if handles is None else len(handles))
+
+        def within(self, seconds: float) -> Hurried:
+            return Hurried()
+
+        def preload(self, handles: Any) -> None:
+            self.ready.extend(handles.tolist())
+
+    bound = as_bound(Full())
+    assert (bound.n_items, bound.pairs_at_once, bound.knows) == (5, 7, True)
+    assert bound.known("q").tolist() == [0.5] * 5
+    assert bound.score("q", np.arange(2)).tolist() == [1.0, 1.0]
+    assert bound.within(3.0).score("q", np.arange(2)).tolist() == [2.0, 2.0]
+    bound.preload(np.array([4]))
+    assert Full.ready == [4]
+    bare = as_bound(Hurried())
+    assert (bare.n_items, bare.pairs_at_once, bare.knows, bare.within(1.0) is bare) == (None, 32, False, True)

@@ -579,6 +579,7 @@ def test_what_was_removed_is_gone_from_disk_and_counts_no_more(tmp_path: Path) -
     again = loaded(path)
     assert [item.id for item in again.items] == [item.id for item in index.items]
     assert len(again._state.items) == 39
+    assert Folder(path, KIND).record()["items"] == 39
     whole = build(WORLD, stop=41, queries=4)
     whole.remove(["i3", "i40"])
     asked = "query 50 damson"

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosscut import methods
+    from crosscut import methods, stores
     from crosscut.ann.base import TopK
     from crosscut.ann.ivf.index import IVF
     from crosscut.ann.ivf.rules import Fixed, Patience
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         LockedError,
         MissingDependency,
         ScorerError,
+        StoreError,
     )
     from crosscut.evaluation.replay import Report, replay
     from crosscut.index import Index
@@ -61,6 +62,7 @@ __all__ = [
     "SparseScores",
     "Stacked",
     "Stop",
+    "StoreError",
     "TextScorer",
     "TopK",
     "Vectors",
@@ -68,6 +70,7 @@ __all__ = [
     "methods",
     "register",
     "replay",
+    "stores",
 ]
 
 _HOME = {
@@ -79,6 +82,7 @@ _HOME = {
         "LockedError",
         "MissingDependency",
         "ScorerError",
+        "StoreError",
     ),
     "evaluation.replay": ("Report", "replay"),
     "index": ("Index",),
@@ -97,7 +101,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("methods",):  # a room of its own: crosscut.methods.AXN(rounds=10)
+    if name in ("methods", "stores"):  # rooms of their own: crosscut.methods.AXN(rounds=10), crosscut.stores.Qdrant(…)
         return import_module(f"crosscut.{name}")
     for module, names in _HOME.items():
         if name in names:

@@ -7,7 +7,9 @@
     ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
     ├── MissingDependency       an optional package is not installed (also an ImportError)
     ├── StoreError              a score store, an index or a file that cannot be written or read
-    │   └── WriteError          the disk is full, read-only or failing (also an OSError)
+    │   ├── WriteError          the disk is full, read-only or failing (also an OSError)
+    │   ├── DamagedRecord       a file of a score store whose length or checksum does not fit
+    │   └── StoreUnavailable    a vector store did not answer; carries the hits and the calls so far
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -25,6 +27,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import numpy.typing as npt
 
@@ -61,6 +65,26 @@ class StoreError(CrosscutError):
 
 class WriteError(StoreError, OSError):
     """The disk is full, read-only or failing; what was there before is still there."""
+
+
+class DamagedRecord(StoreError):
+    """A file of a score store does not fit its length or checksum; its pairs count as missing and are scored again."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{str(path)!r} is damaged: {reason}")
+        self.path, self.reason = path, reason
+
+    def __reduce__(self) -> tuple[type[DamagedRecord], tuple[Path, str]]:
+        return type(self), (self.path, self.reason)
+
+
+class StoreUnavailable(StoreError):
+    """A vector store is not there, or failed. `hits` and `calls` are what a search had by then (see `ScorerError`)."""
+
+    def __init__(self, message: str, *, hits: list[Hits] | None = None, calls: int = 0) -> None:
+        super().__init__(message)
+        self.hits: list[Hits] = hits or []
+        self.calls = calls
 
 
 class ScorerError(CrosscutError):

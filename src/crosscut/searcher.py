@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import TopK, as_vectors
+from crosscut.ann.base import TopK, Within, as_vectors
 from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.linear import block_of, cluster, topk_of
-from crosscut.errors import InputError, ScorerError
+from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
-from crosscut.retrievers.first import Dense, Retriever
+from crosscut.retrievers.first import Dense, FirstStage, Known, Retriever
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.hits import Hits
@@ -24,8 +24,8 @@ from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Positions
 
-Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any]
-"""Items a search may score: ids, a boolean mask over all items, or a predicate on ids."""
+Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any] | Mapping[str, Any]
+"""Items a search may score: ids, a mask over all items, a predicate on ids; over a store, conditions on metadata."""
 
 
 class Searcher:
@@ -107,9 +107,8 @@ class Searcher:
         if plan.space is None:
             raise InputError(f"{self.method} makes one round and searches no space: there is nothing to cluster")
         topk = cluster(plan.space, plan.offset.base, lists=lists, rule=rule, seed=self.parts.seed)
-        first = plan.first
-        if self.parts.encoder is not None and isinstance(first, Dense):
-            first = replace(first, topk=block_of(topk, self.parts.encoder) or topk_of(self.parts.encoder))
+        encoder = self.parts.encoder
+        first = plan.first if encoder is None else _through(plan.first, block_of(topk, encoder) or topk_of(encoder))
         self.plan = replace(plan, topk=topk, first=first)
         return self
 
@@ -200,9 +199,10 @@ class Searcher:
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
             run(self.plan, states, meter, k, trace=trace)
-        except ScorerError as error:
+        except (ScorerError, StoreUnavailable) as error:
+            failed = "scorer failed" if isinstance(error, ScorerError) else "store failed"
             for state in states:
-                state.stop = state.stop or "scorer failed"
+                state.stop = state.stop or failed
             error.hits = [state.hits(k, self.ids, self.texts) for state in states]
             error.calls = meter.calls
             raise
@@ -233,15 +233,20 @@ class Searcher:
             raise InputError("the query vector contains NaN or infinities")
         return values
 
-    def _given(self, names: Sequence[Any] | Positions | None, allowed: Positions | None) -> Positions:
+    def _given(self, names: Sequence[Any] | Positions | None, allowed: Within) -> Positions:
         if names is None:
             return NO_HANDLES
         positions = self._positions(names)
         _, first = np.unique(positions, return_index=True)
         positions = positions[np.sort(first)]
-        return positions if allowed is None else positions[np.isin(positions, allowed)]
+        # what a store's filter lets through only the store knows: its caller names items that pass
+        return positions[np.isin(positions, allowed)] if isinstance(allowed, np.ndarray) else positions
 
-    def _allowed(self, allow: Allow) -> Positions:
+    def _allowed(self, allow: Allow) -> Within:
+        if isinstance(allow, Mapping):
+            if self.parts.n is not None:
+                raise InputError(f"conditions on metadata are for a store, which knows it; got allow={allow!r}")
+            return allow
         if callable(allow):
             names = range(self.n) if self.ids is None else self.ids
             return np.array([j for j, name in enumerate(names) if allow(name)], dtype=np.int64)
@@ -262,6 +267,8 @@ class Searcher:
                     f"items are named by position, 0 … {self.n - 1}; got {given[0]!r} (pass ids= to name them)"
                 )
             positions = given.astype(np.int64)
+            if self.parts.n is None:  # handles of a store, given out by itself
+                return positions
             if len(positions) and not (positions.min() >= 0 and positions.max() < self.n):
                 wrong = positions.min() if positions.min() < 0 else positions.max()
                 raise InputError(f"item {wrong} is not one of the {self.n} items (0 … {self.n - 1})")
@@ -270,6 +277,13 @@ class Searcher:
             return np.array([self._place[name] for name in names], dtype=np.int64)
         except KeyError as error:
             raise InputError(f"item id {error.args[0]!r} is not among the {self.n} items") from None
+
+
+def _through(first: FirstStage, topk: TopK) -> FirstStage:
+    """A first stage that asks this index, if it ranks by the query vector."""
+    if isinstance(first, Known):
+        return replace(first, otherwise=_through(first.otherwise, topk))
+    return replace(first, topk=topk) if isinstance(first, Dense) else first
 
 
 def _size(things: Sequence[Any] | None) -> int | None:

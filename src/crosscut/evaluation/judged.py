@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from crosscut.errors import InputError, MissingDependency
 from crosscut.index import Index
+from crosscut.index.over import StoreIndex
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
 from crosscut.scores.engines import EngineChoice
+from crosscut.search.hits import Hits
 from crosscut.types import Floats, Progress
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
@@ -40,10 +42,19 @@ class Judged:
         return dict(vars(self))
 
 
+Truth: TypeAlias = Floats | list[dict[Any, float]]
+"""Scores of queries with every item (q × n); over a store, those that deep searches found, id → score."""
+
+
 def truth_of(
     index: Index, queries: Sequence[str], progress: Progress | None = None, *, engine: EngineChoice = "local"
-) -> tuple[Floats, int]:
-    """Scores of queries with every item of the index (q × n; −inf: removed), and the calls they took."""
+) -> tuple[Truth, int]:
+    """Scores of queries with every item of the index (q × n; −inf: removed), and the calls they took.
+
+    Over a store: with what two deep searches of each query reach (`StoreIndex.truth`).
+    """
+    if isinstance(index, StoreIndex):
+        return index.truth(queries)
     state = index._state
     truth = np.full((len(queries), len(state.items)), -np.inf)
     there = np.flatnonzero(state.alive)
@@ -59,7 +70,7 @@ def evaluate(
     methods: Sequence[str | Method],
     budgets: Sequence[int],
     k: Sequence[int] = (10,),
-    truth: Floats | None = None,
+    truth: Truth | None = None,
     progress: Progress | None = None,
 ) -> list[Judged]:
     """Every method at every budget.
@@ -85,11 +96,10 @@ def evaluate(
             values: dict[str, Floats] = {}
             if truth is not None:
                 for size in k:
-                    least = min(size, len(index))
-                    shares = [recall(row, hits.scored, least) for row, hits in zip(truth, found, strict=True)]
+                    shares = [_recall(row, hits, size, index) for row, hits in zip(truth, found, strict=True)]
                     values[f"recall of top {size}"] = np.array(shares)
             if judgements:
-                run = {id: {hit.id: hit.score for hit in hits} for id, hits in zip(queries, found, strict=True)}
+                run = {id: {str(hit.id): hit.score for hit in hits} for id, hits in zip(queries, found, strict=True)}
                 values |= _relevance({id: judgements.get(id, {}) for id in queries}, run)
             for measure, each in values.items():
                 low, high = interval(each)
@@ -98,6 +108,13 @@ def evaluate(
             if progress is not None:
                 progress("searching", done, len(methods) * len(budgets))
     return records
+
+
+def _recall(truth: Floats | dict[Any, float], hits: Hits, k: int, index: Index) -> float:
+    if not isinstance(truth, dict):
+        return recall(truth, hits.scored, min(k, len(index)))
+    best = sorted(truth.values(), reverse=True)[:k]  # of what deep searches have reached
+    return sum(score >= best[-1] for score in hits.scores[:k]) / len(best) if best else 0.0
 
 
 def _relevance(judgements: dict[str, dict[str, float]], run: dict[str, dict[str, float]]) -> dict[str, Floats]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,10 @@ from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.stopping import Patience
 from crosscut.types import Progress
+
+if TYPE_CHECKING:
+    from crosscut.ann.stores.base import Store
+    from crosscut.index.over import StoreIndex
 
 ANCHORS = 200
 PER_QUERY = 100
@@ -140,6 +144,23 @@ class Index(Searching, Growing, Keeping):
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    @staticmethod
+    def over(
+        store: Store,
+        *,
+        scorer: Any = "default",
+        encoder: Any = "default",
+        method: str | Method = "crosscut",
+        seed: int = 0,
+    ) -> StoreIndex:
+        """An index over a vector database: items and vectors stay there, nothing is copied (`crosscut.stores`).
+
+        `encoder` is the one that made the store's vectors, or None, and every search brings a `query_vector`.
+        """
+        from crosscut.index.over import StoreIndex
+
+        return StoreIndex(store, scorer=scorer, encoder=encoder, method=method, seed=seed)
 
     def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
         """The calls that `tune` would make at most: none for anchor queries, every item for any other."""

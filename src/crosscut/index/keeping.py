@@ -48,7 +48,7 @@ class Keeping(Core):
             return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
 
         return {
-            "items": len(self._state.items),
+            "items": int(self._state.alive.sum()),
             "scorer": told("scorer", self.scorer),
             "encoder": told("encoder", self.encoder),
             "method": str(self.method),

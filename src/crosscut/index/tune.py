@@ -170,7 +170,7 @@ def tune(
     parts = folds[0].state.parts
     if candidates is None:
         known = [kind() for name, kind in methods().items() if kind.tried and name != Crosscut.name]
-        candidates = [method for method in (Crosscut(), *known) if method.missing(parts) is None]
+        candidates = [m for m in (Crosscut(), *known) if m.missing(parts) is None and m.unaided(parts)]
     trials: list[Trial] = []
 
     def attempt(method: Method) -> Trial:

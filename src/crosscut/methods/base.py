@@ -120,6 +120,10 @@ class Method(Named, ABC):
         """What is lacking, as the end of a sentence that begins with the method's name; None: nothing is."""
         return next((told for told in map(parts.lacks, self.needs) if told is not None), None)
 
+    def unaided(self, parts: Parts) -> bool:
+        """Whether it can begin without the caller's `first_ids`."""
+        return True
+
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
         """What `tune` tries, one setting after another, beside the values that it has."""
         return {}

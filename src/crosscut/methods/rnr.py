@@ -21,6 +21,9 @@ class RNR(Method):
 
     first: First = "auto"
 
+    def unaided(self, parts: Parts) -> bool:
+        return parts.encoder is not None or self.first != "auto"
+
     def plan(self, parts: Parts) -> Plan:
         listed = Listed(parts.pool)
         own = listed if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=listed)

@@ -8,12 +8,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from crosscut.datasets.records import Item, Items, items_of, plain_text
 from crosscut.errors import InputError, ScoreCountError
 from crosscut.scorers.answers import checked
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.threads import run_async
-from crosscut.types import Handles
+from crosscut.types import Floats, Handles
 
 
 class ScoresMany(Protocol):
@@ -92,6 +94,10 @@ class UserScorer(BoundScorer):
         self.scorer = scorer
         self.n_items = getattr(scorer, "n_items", None)
         self.pairs_at_once = int(getattr(scorer, "pairs_at_once", BoundScorer.pairs_at_once))
+        self.knows = bool(getattr(scorer, "knows", False))
+
+    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+        return np.asarray(self.scorer.known(query, handles), np.float64)
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         given = list(self.scorer.score_many(requests))

@@ -19,8 +19,9 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.errors import DamagedRecord
 from crosscut.scores.keys import Hashes, Keys
-from crosscut.scores.records import SUFFIX, Damage, DamagedRecord, Record, write_record
+from crosscut.scores.records import SUFFIX, Damage, Record, write_record
 from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
 from crosscut.storage import make_folder, writing
 from crosscut.types import Positions
@@ -93,17 +94,17 @@ class Catalogue:
                     self.by_query.setdefault(query, []).append((source, row))
 
     def _report(self, error: DamagedRecord) -> None:
-        self.damaged.append(error.damage)
+        self.damaged.append(Damage(error.path, error.reason))
         logger.warning("%s; its scores are not used and count as missing", error)
 
     def _refuse(self, name: str, error: DamagedRecord) -> None:
         self._report(error)
-        self._refused[name] = error.damage
+        self._refused[name] = self.damaged[-1]
         self.sources.pop(name, None)
 
     def distrust(self, source: Source, row: int, error: DamagedRecord) -> None:
         """Take a damaged row of a matrix, or a whole damaged block, out of use."""
-        if isinstance(source, Matrix) and error.damage.path == source.path:
+        if isinstance(source, Matrix) and error.path == source.path:
             self._report(error)
             source.spoilt.add(row)
         else:

@@ -18,10 +18,10 @@ from uuid import uuid4
 
 import numpy as np
 
-from crosscut.errors import InputError
+from crosscut.errors import DamagedRecord, InputError
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.keys import Hashes, Keys, split_hashes
-from crosscut.scores.records import SUFFIX, DamagedRecord, Record, write_record
+from crosscut.scores.records import SUFFIX, Record, write_record
 from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
 from crosscut.storage import TEMPORARY, Lock, npy_header, write_file
 from crosscut.types import Mask, Positions

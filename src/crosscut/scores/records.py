@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import StoreError
+from crosscut.errors import DamagedRecord, StoreError
 from crosscut.storage import write_file
 
 MAGIC = b"CCSCORE1"
@@ -45,17 +45,6 @@ class Damage:
 
     def __str__(self) -> str:
         return f"{self.path.name}: {self.reason}"
-
-
-class DamagedRecord(StoreError):
-    """A file whose length or checksum does not fit; the store reports it and has its pairs scored again."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{str(path)!r} is damaged: {reason}")
-        self.damage = Damage(path, reason)
-
-    def __reduce__(self) -> tuple[type[DamagedRecord], tuple[Path, str]]:
-        return type(self), (self.damage.path, self.damage.reason)
 
 
 @dataclass(frozen=True, slots=True)

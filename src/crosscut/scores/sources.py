@@ -19,8 +19,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.errors import DamagedRecord
 from crosscut.scores.keys import Hashes, split_hashes
-from crosscut.scores.records import DamagedRecord, Record, opened
+from crosscut.scores.records import Record, opened
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = slice | npt.NDArray[Any]

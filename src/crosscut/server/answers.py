@@ -20,7 +20,7 @@ def hit_models(hits: Sequence[Hit]) -> list[HitModel]:
     """Hits with their items, as they were when the search began."""
     return [
         HitModel(
-            id=hit.id,
+            id=str(hit.id),
             title=hit.item.title,
             text=hit.item.text,
             score=hit.score,
@@ -41,8 +41,8 @@ def comparison(hits: Hits, reranked: Hits) -> Comparison:
     return Comparison(
         hits=hit_models(reranked),
         calls=reranked.calls,
-        missed=[id for id in best if id not in other],
-        extra=[id for id in best if id not in own],
+        missed=[str(id) for id in best if id not in other],
+        extra=[str(id) for id in best if id not in own],
     )
 
 

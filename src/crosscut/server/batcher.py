@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from crosscut.errors import InputError, ScorerError
+from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.server.problems import ClientLeft, Closing, QueueFull, TooLate, retold
 
 
@@ -169,11 +169,12 @@ def _guarded(jobs: list[Job]) -> list[Any]:
 
 def _shared(error: Exception, count: int) -> list[Any]:
     """What each search of a failed batch gets: its hits if it had ended before, else the error with its hits so far."""
-    if not isinstance(error, ScorerError):
+    if not isinstance(error, ScorerError | StoreUnavailable):
         return [error] * count
     if len(error.hits) != count:
         return [retold(error, [], error.calls if count == 1 else 0) for _ in range(count)]
-    return [hits if hits.stop_reason != "scorer failed" else retold(error, [hits], hits.calls) for hits in error.hits]
+    failed = ("scorer failed", "store failed")
+    return [hits if hits.stop_reason not in failed else retold(error, [hits], hits.calls) for hits in error.hits]
 
 
 def _read(future: asyncio.Future[Any]) -> None:

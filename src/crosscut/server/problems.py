@@ -16,12 +16,12 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from crosscut import errors
-from crosscut.errors import BudgetError, CrosscutError, InputError, ScorerError
+from crosscut.errors import BudgetError, CrosscutError, InputError, ScorerError, StoreUnavailable
 from crosscut.search.hits import Hits
 from crosscut.server import answers, schemas
 from crosscut.server.logs import LOGGER, outline
 
-SENTENCES: dict[type[ScorerError], tuple[int, str]] = {
+SENTENCES: dict[type[ScorerError] | type[StoreUnavailable], tuple[int, str]] = {
     errors.ScorerTimeout: (504, "the scorer did not answer in time; ask for fewer calls, or give a longer deadline"),
     errors.ScorerRateLimited: (503, "the scorer's endpoint asks for fewer requests than were made; try again later"),
     errors.ScorerUnavailable: (502, "the scorer's endpoint is down, or kept failing; try again later"),
@@ -30,6 +30,7 @@ SENTENCES: dict[type[ScorerError], tuple[int, str]] = {
     errors.ScoreCountError: (502, "the scorer returned another number of scores than it was given pairs"),
     errors.ScoreValueError: (502, "the scorer returned a score that is no real number"),
     ScorerError: (502, "the scorer failed"),
+    StoreUnavailable: (503, "the vector store does not answer; try again later"),
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.Problem, "description": text}
@@ -73,7 +74,7 @@ class TooLate(CrosscutError):
         self.calls = calls
 
 
-def retold(error: ScorerError, hits: list[Hits], calls: int) -> ScorerError:
+def retold(error: ScorerError | StoreUnavailable, hits: list[Hits], calls: int) -> ScorerError | StoreUnavailable:
     """The error of a search that others took part in, as one of them may see it."""
     kind = next(known for known in SENTENCES if isinstance(error, known))
     own = kind(SENTENCES[kind][1], hits=hits, calls=calls)
@@ -106,7 +107,7 @@ async def late(request: Request, error: TooLate) -> Response:
     return problem(504, "ScorerTimeout", str(error), calls=error.calls, hits=[])
 
 
-async def failed(request: Request, error: ScorerError) -> Response:
+async def failed(request: Request, error: ScorerError | StoreUnavailable) -> Response:
     told = retold(error, error.hits[:1], error.calls)
     name = type(told).__name__
     _count(request, name, error.calls)
@@ -140,6 +141,7 @@ HANDLERS: dict[type[Exception], Callable[..., Awaitable[Response]]] = {
     QueueFull: full,
     TooLate: late,
     ScorerError: failed,
+    StoreUnavailable: failed,
     CrosscutError: wrong,
 }
 """What is left is answered 500, by the guard."""

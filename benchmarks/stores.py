@@ -1,0 +1,201 @@
+"""The default method over vector stores, against the flat array: recall, time, memory.
+
+    python benchmarks/stores.py --items 20000 --json benchmarks/results/stores.json
+    python benchmarks/stores.py --vectors vectors/wordnet-static --teacher vectors/wordnet-minilm --json …
+
+With `--vectors` and `--teacher`, item and query vectors of two encoders (`benchmarks/vectors.py`): searches run in the
+first space, and the scorer is the inner product in the second, so that the true top k of every query is known. Without
+them, a planted world of `--items` items in 32 clusters.
+
+B = 100, R = 10, k = 10. Every store in its exact and its approximate mode holds the same vectors. Time outside the scorer
+is split into the trips to the store and the rest. Peak memory is that of Python objects during one search; run with other
+`--items` to see that it does not grow. PostgreSQL is pgserver's (PyPI), started and stopped here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tests import real_stores
+from tests.real_stores import Corpus, corpus
+
+import crosscut
+from crosscut.ann.stores.base import Rows, Session, Store, Want
+from crosscut.measures import recall
+
+K, BUDGET, ROUNDS = 10, 100, 10
+METHOD = f"crosscut@rounds={ROUNDS}"
+
+
+@dataclass
+class World:
+    """Vectors to search with, and the scores that decide."""
+
+    name: str
+    vectors: npt.NDArray[np.float32]  # (n × d)
+    queries: npt.NDArray[np.float32]  # (q × d)
+    truth: npt.NDArray[np.float32]  # (q × n)
+
+
+def planted(n: int, queries: int) -> World:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(32, 64))
+    items = centres[rng.integers(32, size=n)] + rng.normal(size=(n, 64))
+    asked = items[rng.choice(n, queries, replace=False)] + 0.7 * rng.normal(size=(queries, 64))
+    truth = asked @ items.T + 2 * rng.normal(size=(queries, n))
+    seen = items + 0.6 * rng.normal(size=items.shape)  # an encoder that sees the items through noise
+    unit = np.linalg.norm(seen, axis=1, keepdims=True)
+    return World(
+        f"planted, {n} items", (seen / unit).astype(np.float32), asked.astype(np.float32), truth.astype(np.float32)
+    )
+
+
+def encoded(vectors: Path, teacher: Path, n: int, queries: int) -> World:
+    def read(stem: Path, kind: str) -> npt.NDArray[np.float32]:
+        return np.asarray(np.load(f"{stem}-{kind}.npy"), np.float32)
+
+    items, others = read(vectors, "items"), read(teacher, "items")
+    n = min(n, len(items), len(others))
+    asked = np.random.default_rng(0).permutation(len(read(vectors, "test")))[:queries]
+    truth = read(teacher, "test")[asked] @ others[:n].T
+    return World(f"{vectors.name} scored by {teacher.name}, {n} items", items[:n], read(vectors, "test")[asked], truth)
+
+
+class Timed:
+    """A store whose trips are timed."""
+
+    def __init__(self, store: Store) -> None:
+        self.seconds, self._query = 0.0, store.query
+        store.query = self.query  # type: ignore[method-assign]
+
+    def query(self, wants: Any, *, exact: bool) -> list[Rows]:
+        started = time.perf_counter()
+        try:
+            return self._query(wants, exact=exact)
+        finally:
+            self.seconds += time.perf_counter() - started
+
+
+def search(world: World, store: Store, place: dict[Any, int], row: int) -> crosscut.Hits:
+    session: Session = store.session()
+
+    def score(query: int, handles: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return world.truth[query, [place[session.name(handle)] for handle in handles.tolist()]].astype(np.float64)
+
+    searcher = crosscut.Searcher(score, vectors=session, method=METHOD)
+    hits = searcher.search(row, K, BUDGET, query_vector=world.queries[row])
+    names = [place[session.name(handle)] for handle in hits.scored.tolist()]
+    shares.append(recall(world.truth[row], np.array(names), K))
+    return hits
+
+
+shares: list[float] = []
+
+
+def measured(world: World, store: Store, contents: Corpus) -> dict[str, Any]:
+    place = {store.named(id): j for j, id in enumerate(contents.ids)}
+    shares.clear()
+    store.spread  # noqa: B018  (drawn once for a store, not once a search)
+    search(world, store, place, 0)  # connections, plans, pages
+    shares.clear()
+    timed = Timed(store)
+    started, scorer = time.perf_counter(), 0.0
+    for row in range(len(world.truth)):
+        scorer += search(world, store, place, row).seconds.scorer
+    spent = (time.perf_counter() - started - scorer - timed.seconds) / len(world.truth)
+    tracemalloc.start()
+    search(world, store, place, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {
+        "recall": float(np.mean(shares[: len(world.truth)])),
+        "round_recall_500_excluded": round_recall(world, store, place, contents),
+        "store_ms": 1e3 * timed.seconds / len(world.truth),
+        "rest_ms": 1e3 * spent,
+        "peak_mb": peak / 1e6,
+    }
+
+
+def round_recall(world: World, store: Store, place: dict[Any, int], contents: Corpus) -> float:
+    """Of 26 items after 500 were excluded, the share that an exact search would have given."""
+    found = []
+    for u in world.queries[:20].astype(np.float64):
+        order = np.argsort(-(world.vectors.astype(np.float64) @ u), kind="stable")
+        keys = store.fetch([store.named(contents.ids[j]) for j in order[:500]]).keys
+        (rows,) = store.query([Want(u / np.linalg.norm(u), 26, keys)], exact=store.exact)
+        named = {place[store.name(key, payload)] for key, payload in zip(rows.keys, rows.payloads, strict=True)}
+        found.append(len(named & {*order[500:526].tolist()}) / 26)
+    return float(np.mean(found))
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[str]:
+    import pgserver
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = pgserver.get_server(folder, cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+def flat(world: World) -> dict[str, Any]:
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.truth), vectors=world.vectors, method=METHOD)
+    started = time.perf_counter()
+    found = [searcher.search(row, K, BUDGET, query_vector=world.queries[row]) for row in range(len(world.truth))]
+    spent = (time.perf_counter() - started - sum(hits.seconds.scorer for hits in found)) / len(found)
+    kept = [recall(world.truth[row], hits.scored, K) for row, hits in enumerate(found)]
+    return {"store": "flat array", "mode": "exact", "recall": float(np.mean(kept)), "rest_ms": 1e3 * spent}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--vectors", type=Path)
+    parser.add_argument("--teacher", type=Path)
+    parser.add_argument("--stores", nargs="+", default=["edge", "postgres", "lance"])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.vectors is None:
+        world = planted(options.items, options.queries)
+    else:
+        world = encoded(options.vectors, options.teacher, options.items, options.queries)
+    contents = corpus(vectors=world.vectors)
+    records = [flat(world)]
+    print(records[0], flush=True)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        dsn = stack.enter_context(postgres(Path(folder, "pg"))) if "postgres" in options.stores else ""
+        for kind in options.stores:
+            for hnsw in (False, True):
+                where: Any = dsn if kind == "postgres" else Path(folder, f"{kind} {hnsw}")
+                make: Callable[..., Store] = getattr(real_stores, kind)
+                store = make(contents, where, hnsw=hnsw, exact=not hnsw)
+                told = {"store": kind, "mode": "approximate" if hnsw else "exact", **measured(world, store, contents)}
+                store.close()
+                records.append(told)
+                print(told, flush=True)
+    if options.json is not None:
+        about = {"world": world.name, "queries": options.queries, "k": K, "budget": BUDGET, "rounds": ROUNDS}
+        machine = {"cores": os.cpu_count(), "python": platform.python_version()}
+        options.json.write_text(json.dumps({**about, "machine": machine, "records": records}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

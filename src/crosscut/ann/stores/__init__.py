@@ -1,0 +1,1 @@
+"""Vector databases behind `TopK`; `crosscut.stores` has their names."""

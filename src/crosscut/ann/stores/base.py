@@ -1,0 +1,305 @@
+"""One search over a vector store.
+
+A `Store` is long-lived: a connection, a collection, which fields hold what. For every search it opens a `Session`, a
+`TopK` that keeps only what this search has seen: numbers, given in order of appearance, that stand for the store's own
+keys, and the vectors and payloads that came with the answers. So a round is one trip, and memory does not grow with n.
+
+An adapter only translates (`query`, `sample`, `fetch`, `count`, `write`, `erase`). What all of them share is here:
+
+- u is sent at length 1, which changes no order, and answers are put in order in float64, ties by key;
+- an index that gives fewer items than it was asked for, because it looked at its candidates first and at exclusions and
+  filters later, is asked again, exactly. Adapters also let it look at as many more candidates as there are exclusions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crosscut.ann.base import Ask, Found, Within
+from crosscut.ann.stores.filters import Condition, conditions
+from crosscut.datasets.records import Item
+from crosscut.errors import CrosscutError, InputError, MissingDependency, StoreUnavailable
+from crosscut.types import NO_HANDLES, Floats, Handles
+
+SPREAD = 1000  # items whose vectors tell how far apart a store's vectors are
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """One question to a store: its best `count` by v · u, without these keys, within these conditions."""
+
+    vector: Floats  # u (d), of length 1
+    count: int
+    exclude: list[Any] = field(default_factory=list)
+    where: tuple[Condition, ...] = ()
+
+
+class Rows(NamedTuple):
+    """What a store shows of some items."""
+
+    keys: list[Any]  # what the store calls them
+    vectors: Floats  # (m × d)
+    payloads: list[Mapping[str, Any]]  # everything else
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Where a store keeps what an item is made of.
+
+    `text` and `title` name fields of a payload, or columns; `metadata` one that holds a mapping, None: all others.
+    """
+
+    text: str = "text"
+    title: str | None = None
+    metadata: str | None = None
+    name: str | None = None  # where an item's name is not its key
+
+    def item(self, name: Any, payload: Mapping[str, Any]) -> Item:
+        if self.metadata is not None:
+            metadata = payload.get(self.metadata) or {}
+        else:
+            metadata = {key: value for key, value in payload.items() if key not in (self.text, self.title, self.name)}
+        title = "" if self.title is None else payload.get(self.title)
+        return Item(str(name), _text(title), _text(payload.get(self.text)), metadata)
+
+    def record(self, item: Item) -> dict[str, Any]:
+        """The payload of an item that is added."""
+        metadata = {self.metadata: dict(item.metadata)} if self.metadata is not None else dict(item.metadata)
+        if self.title is None and item.title:
+            raise InputError(
+                f"item {item.id!r} has a title, and the store has no place for titles: open it with title='a field'"
+            )
+        return metadata | {self.text: item.text} | ({} if self.title is None else {self.title: item.title})
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+class Store(ABC):
+    """A collection in a vector database."""
+
+    exact: bool  # whether `query` finds the best, or only most of them
+    fields: Fields
+    d: int
+
+    @abstractmethod
+    def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        """The best of every want, with vectors and payloads, in one trip; fewer only if the index finds no more."""
+
+    @abstractmethod
+    def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
+        """Some items drawn at random."""
+
+    @abstractmethod
+    def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
+        """The items of these names that are there and pass, in no order."""
+
+    @abstractmethod
+    def count(self, where: tuple[Condition, ...] = ()) -> int:
+        """How many items there are."""
+
+    @abstractmethod
+    def write(self, items: Sequence[Item], vectors: Floats) -> None:
+        """Add items."""
+
+    @abstractmethod
+    def erase(self, keys: Sequence[Any]) -> None:
+        """Take items out."""
+
+    @abstractmethod
+    def named(self, name: Any) -> Any:
+        """An item's name in the store's own type, from what a caller gives: text that stands for a number, a uuid."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """What and where this is, for messages."""
+
+    def close(self) -> None:
+        """Give the connection back."""
+        return
+
+    def name(self, key: Any, payload: Mapping[str, Any]) -> Any:
+        """What an item is called: its key, unless the store has another name for it."""
+        return key
+
+    def session(self) -> Session:
+        """The vectors and items of one search."""
+        return Session(self)
+
+    @cached_property
+    def spread(self) -> float:
+        """Root mean square distance of the vectors from their mean, on a sample that is drawn once."""
+        rows = self.sample(SPREAD, 0, (), ()).vectors
+        if not len(rows):
+            return 1.0
+        return float(np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))) or 1.0
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Around every trip: what goes wrong is an error of the store, in a sentence."""
+        try:
+            yield
+        except CrosscutError:
+            raise
+        except Exception as error:
+            raise StoreUnavailable(
+                f"{self.place} failed: {type(error).__name__}: {str(error).strip() or 'without a message'}; check that "
+                "it is there and try again (what a search had found is in error.hits)"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.place}, d={self.d}, {'exact' if self.exact else 'approximate'})"
+
+
+class Session:
+    """What one search has seen of a store: a `TopK`, and `Items` by handle. Not shared between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._keys: list[Any] = []
+        self._vectors: list[Floats] = []
+        self._payloads: list[Mapping[str, Any]] = []
+        self._handle: dict[Any, int] = {}
+        self.trips = 0
+
+    @property
+    def d(self) -> int:
+        return self.store.d
+
+    @property
+    def exact(self) -> bool:
+        return self.store.exact
+
+    @property
+    def spread(self) -> float:
+        """Of the whole store (see `Store.spread`)."""
+        return self.store.spread
+
+    def __repr__(self) -> str:
+        return f"Session({len(self._keys)} items seen of {self.store.place}, {self.trips} trips)"
+
+    # -- TopK ----------------------------------------------------------------------------------------------------
+
+    def count(self, within: Within = None) -> int | None:
+        """Known only of handles: a search does not count a store's items (`Store.count` does)."""
+        return len(within) if isinstance(within, np.ndarray) else None
+
+    def top(self, asks: Sequence[Ask]) -> list[Found]:
+        there = [j for j, ask in enumerate(asks) if not isinstance(ask.within, np.ndarray) and ask.count > 0]
+        wants = [self._want(asks[j]) for j in there]
+        pools: dict[int, Handles] = {}
+        if wants:
+            exact = self.exact
+            answers = self._asked(wants, exact)
+            short = [] if exact else [j for j, rows in enumerate(answers) if len(rows.keys) < wants[j].count]
+            if short:
+                for j, rows in zip(short, self._asked([wants[j] for j in short], True), strict=True):
+                    answers[j] = rows
+            pools = {j: self._seen(rows) for j, rows in zip(there, answers, strict=True)}
+        return [self._best(ask, pools.get(j)) for j, ask in enumerate(asks)]
+
+    def sample(
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
+    ) -> Handles:
+        if count < 1:
+            return NO_HANDLES
+        if isinstance(within, np.ndarray):
+            return np.asarray(rng.permutation(np.setdiff1d(within, exclude))[:count], dtype=np.int64)
+        seed = int(rng.integers(1 << 31))
+        self.trips += 1
+        with self.store.reaching():
+            return self._seen(self.store.sample(count, seed, self.keys(exclude), conditions(within)))
+
+    def rows(self, handles: Handles) -> Floats:
+        if not len(handles):
+            return np.empty((0, self.d))
+        return np.array([self._vectors[handle] for handle in handles])
+
+    # -- items ---------------------------------------------------------------------------------------------------
+
+    def get(self, handles: Handles) -> list[Item]:
+        """The items of these handles, as they came with the answers."""
+        item, name = self.store.fields.item, self.name
+        return [item(name(handle), self._payloads[handle]) for handle in np.asarray(handles).tolist()]
+
+    def keys(self, handles: Handles) -> list[Any]:
+        """What the store calls these items."""
+        return [self._keys[handle] for handle in handles.tolist()]
+
+    def name(self, handle: int) -> Any:
+        """What the user calls an item."""
+        return self.store.name(self._keys[handle], self._payloads[handle])
+
+    def handles(self, names: Sequence[Any], within: Within = None) -> Handles:
+        """Handles of items that the user names, in that order, without those that do not pass a filter."""
+        wanted = list(dict.fromkeys(self.store.named(name) for name in names))
+        if not wanted:
+            return NO_HANDLES
+        self.trips += 1
+        with self.store.reaching():
+            found = self._seen(self.store.fetch(wanted))
+            missing = set(wanted) - {self.name(handle) for handle in found.tolist()}
+            if missing:
+                first = next(name for name in wanted if name in missing)
+                raise InputError(f"{len(missing)} of {len(wanted)} ids are not in {self.store.place}, as {first!r}")
+            if within is not None:
+                found = self._seen(self.store.fetch(wanted, conditions(within)))
+        place = {name: number for number, name in enumerate(wanted)}
+        return np.array(sorted(found.tolist(), key=lambda handle: place[self.name(handle)]), dtype=np.int64)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _want(self, ask: Ask) -> Want:
+        length = float(np.linalg.norm(ask.vector))
+        vector = ask.vector / length if length > 0 else np.eye(1, self.d)[0]  # nothing to go by: any order will do
+        return Want(vector, ask.count, self.keys(ask.exclude), conditions(ask.within))
+
+    def _asked(self, wants: Sequence[Want], exact: bool) -> list[Rows]:
+        self.trips += 1
+        with self.store.reaching():
+            return self.store.query(wants, exact=exact)
+
+    def _seen(self, rows: Rows) -> Handles:
+        """Handles of what a store shows; the new ones get the next numbers."""
+        handles = []
+        for key, vector, payload in zip(rows.keys, rows.vectors, rows.payloads, strict=True):
+            handle = self._handle.setdefault(key, len(self._keys))
+            if handle == len(self._keys):
+                self._keys.append(key)
+                self._vectors.append(np.asarray(vector, dtype=np.float64))
+                self._payloads.append(payload)
+            handles.append(handle)
+        return np.array(handles, dtype=np.int64)
+
+    def _best(self, ask: Ask, pool: Handles | None) -> Found:
+        """The best of what was shown, or of handles that the search stays within."""
+        if pool is None:
+            pool = ask.within if isinstance(ask.within, np.ndarray) else NO_HANDLES
+        pool = pool[~np.isin(pool, ask.exclude)]
+        scores = np.einsum("md,d->m", self.rows(pool), ask.vector)
+        ties = [_order(self._keys[handle]) for handle in pool.tolist()]
+        order = sorted(range(len(pool)), key=lambda j: (-scores[j], ties[j]))[: max(ask.count, 0)]
+        return Found(pool[order], scores[order])
+
+
+def _order(key: Any) -> tuple[str, Any]:
+    """Keys of one store may be numbers and texts side by side."""
+    return type(key).__name__, key
+
+
+def needed(module: str, extra: str, what: str) -> Any:
+    """A client's module, or the command that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependency(f"{what} needs {module}: pip install 'crosscut[{extra}]'") from error

@@ -1,0 +1,61 @@
+"""A filter as a value: conditions on metadata, all of which must hold, for a store to compile into its own words.
+
+The grammar is that of `Index.search(filter=…)`: a value, a list of values (any of them), or bounds:
+`{"language": "en", "topic": ["law", "tax"], "year": {"gte": 2000, "lt": 2010}}`. An item without the key does not pass.
+Where an item has several values, one of them must meet the condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
+
+import numpy as np
+
+from crosscut.errors import InputError
+
+Bound: TypeAlias = Literal["gt", "gte", "lt", "lte", "ne"]
+SIGNS: dict[str, str] = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "ne": "<>"}
+"""Bounds as SQL writes them."""
+
+
+class Condition(NamedTuple):
+    """On one key: it is one of these values, or above, below or not equal to this one."""
+
+    key: str
+    kind: Literal["in"] | Bound
+    value: Any  # "in": a tuple of values, which may be empty: then nothing passes
+
+
+def conditions(filter: Any) -> tuple[Condition, ...]:
+    """The conditions of a filter; None has none."""
+    if filter is None:
+        return ()
+    if not isinstance(filter, Mapping):
+        raise InputError(
+            f"over a store a filter is a mapping of metadata, {{'year': {{'gte': 2000}}}}, that the store can read; "
+            f"got {filter!r}"
+        )
+    found: list[Condition] = []
+    for key, wanted in filter.items():
+        if not isinstance(key, str):
+            raise InputError(f"a filter names metadata by text; got the key {key!r}")
+        if isinstance(wanted, Mapping):
+            if not wanted or set(wanted) - set(get_args(Bound)):
+                known = ", ".join(get_args(Bound))
+                raise InputError(f"the filter on {key!r} has bounds {sorted(wanted)}; known are {known}")
+            found += [Condition(key, cast(Bound, name), _plain(bound)) for name, bound in wanted.items()]
+        else:
+            several = isinstance(wanted, list | tuple | set | frozenset | np.ndarray)
+            values = [_plain(value) for value in (wanted if several else [wanted])]
+            found.append(Condition(key, "in", tuple(value for value in values if value is not None)))
+    return tuple(found)
+
+
+def number(value: Any) -> bool:
+    """Whether a value is a number (True and False are not)."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

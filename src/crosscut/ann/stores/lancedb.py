@@ -1,0 +1,242 @@
+"""LanceDB: a table on disk, or at an address that LanceDB reads.
+
+Without an index on the vectors every round is exact. With one, lists are probed after exclusions and filters were
+applied, more of them the more is excluded; a round that is short is asked again without the index.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed
+from crosscut.ann.stores.filters import SIGNS, Condition, number
+from crosscut.datasets.records import Item
+from crosscut.errors import InputError
+from crosscut.types import Floats
+
+METRICS = ("dot", "cosine")
+
+
+class LanceDB(Store):
+    """A table of LanceDB.
+
+    Parameters
+    ----------
+    where
+        A folder, an address, or a connection (`lancedb.connect(…)`).
+    table
+        Its name.
+    id, vector, text, title
+        Columns.
+    metadata
+        A struct column; None: every other column is metadata.
+    metric
+        `dot`, or `cosine` for vectors that are compared by their direction alone: they are then taken at length 1.
+    exact
+        Whether every round reads every vector; None: if the vectors have no index.
+    probes
+        Lists of an index that are looked at, at least; more the more is excluded.
+    """
+
+    def __init__(
+        self,
+        where: Any,
+        table: str,
+        *,
+        id: str = "id",
+        vector: str = "vector",
+        text: str = "text",
+        title: str | None = None,
+        metadata: str | None = None,
+        metric: str = "dot",
+        exact: bool | None = None,
+        probes: int = 20,
+    ) -> None:
+        package = needed("lancedb", "lancedb", "crosscut.stores.LanceDB")
+        self._arrow = needed("pyarrow", "lancedb", "crosscut.stores.LanceDB")
+        if metric not in METRICS:
+            raise InputError(f"metric is one of {', '.join(METRICS)}; got {metric!r}")
+        self.id, self.vector, self.metric, self.probes = id, vector, metric, probes
+        self.fields = Fields(text, title, metadata)
+        self._name = table
+        with self.reaching():
+            base = package.connect(where) if isinstance(where, str | Path) else where
+            self._table = base.open_table(table)
+            self._schema = self._table.schema
+            indexed = any(vector in index.columns for index in self._table.list_indices())
+        for name, column in ((id, "id"), (vector, "vector"), (text, "text"), (title, "title"), (metadata, "metadata")):
+            if name is not None and name not in self._schema.names:
+                raise InputError(
+                    f"{self.place} has no column {name!r} for {column}=; it has {', '.join(self._schema.names)}"
+                )
+        kind = self._schema.field(vector).type
+        if not self._arrow.types.is_fixed_size_list(kind):
+            raise InputError(f"the column {vector!r} of {self.place} is {kind}; vectors are lists of a fixed size")
+        self.d = int(kind.list_size)
+        self.exact = not indexed if exact is None else exact
+        shown = [text, title, metadata] if metadata is not None else [n for n in self._schema.names if n != vector]
+        self._names = [name for name in dict.fromkeys(shown) if name is not None and name != id]
+
+    @property
+    def place(self) -> str:
+        return f"the LanceDB table {self._name!r}"
+
+    def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        return [self._one(want, exact) for want in wants]
+
+    def _one(self, want: Want, exact: bool) -> Rows:
+        asked = self._table.search(want.vector.astype(np.float32), vector_column_name=self.vector)
+        asked = asked.distance_type(self.metric).limit(want.count)
+        asked = asked.select([self.id, self.vector, *self._names, "_distance"])
+        if told := self._where(want.where, want.exclude):
+            asked = asked.where(told, prefilter=True)
+        if exact:
+            asked = asked.bypass_vector_index()
+        else:
+            more = self.probes * (1 + (want.count + len(want.exclude)) // 50)
+            asked = asked.nprobes(more).refine_factor(4)  # quantised vectors: the best are compared again as they are
+        return self._rows(asked.to_arrow())
+
+    def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
+        """Drawn by a pass over the ids, a few at a time: the same draw for the same table."""
+        rng = np.random.default_rng(seed)
+        asked = self._table.search().select([self.id]).limit(None)
+        if told := self._where(where, exclude):
+            asked = asked.where(told)
+        keys: list[Any] = []
+        marks = np.empty(0)
+        for batch in asked.to_batches():
+            keys += batch.column(self.id).to_pylist()
+            marks = np.append(marks, rng.random(batch.num_rows))
+            kept = np.argsort(marks, kind="stable")[:count]
+            keys, marks = [keys[j] for j in kept], marks[kept]
+        return self.fetch(keys) if keys else self._rows(None)
+
+    def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
+        told = self._where(where, (), only=names)
+        asked = self._table.search().where(told).select([self.id, self.vector, *self._names]).limit(len(names))
+        return self._rows(asked.to_arrow())
+
+    def count(self, where: tuple[Condition, ...] = ()) -> int:
+        with self.reaching():
+            return int(self._table.count_rows(self._where(where, ()) or None))
+
+    def write(self, items: Sequence[Item], vectors: Floats) -> None:
+        records = []
+        for item, vector in zip(items, vectors.astype(np.float32), strict=True):
+            record = self.fields.record(item)
+            if unknown := [name for name in record if name not in self._schema.names]:
+                raise InputError(
+                    f"{self.place} has no column {unknown[0]!r} for what item {item.id!r} brings; "
+                    f"it has {', '.join(self._schema.names)}"
+                )
+            empty = dict.fromkeys(self._schema.names)
+            records.append(empty | record | {self.id: self.named(item.id), self.vector: vector.tolist()})
+        with self.reaching():
+            self._table.add(self._arrow.Table.from_pylist(records, schema=self._schema))
+
+    def erase(self, keys: Sequence[Any]) -> None:
+        with self.reaching():
+            self._table.delete(f"{_q(self.id)} IN ({', '.join(map(_literal, keys))})")
+
+    def named(self, name: Any) -> Any:
+        kind = self._schema.field(self.id).type
+        if not self._arrow.types.is_integer(kind):
+            return str(name)
+        try:
+            return int(name)
+        except ValueError:
+            raise InputError(f"ids of {self.place} are of type {kind}, and {name!r} is not") from None
+
+    def _rows(self, table: Any) -> Rows:
+        if table is None or not table.num_rows:
+            return Rows([], np.empty((0, self.d)), [])
+        column = table.column(self.vector).combine_chunks()
+        vectors = np.asarray(column.flatten(), dtype=np.float64).reshape(-1, self.d)
+        if self.metric == "cosine":
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return Rows(table.column(self.id).to_pylist(), vectors, table.select(self._names).to_pylist())
+
+    # -- filters -------------------------------------------------------------------------------------------------
+
+    def _where(self, where: tuple[Condition, ...], exclude: Sequence[Any], *, only: Sequence[Any] | None = None) -> str:
+        """In LanceDB's SQL, which takes no parameters: values are written as literals."""
+        told = [self._condition(condition) for condition in where]
+        if len(exclude):
+            told.append(f"{_q(self.id)} NOT IN ({', '.join(map(_literal, exclude))})")
+        if only is not None:
+            told.append(f"{_q(self.id)} IN ({', '.join(map(_literal, only))})")
+        return " AND ".join(told)
+
+    def _condition(self, condition: Condition) -> str:
+        own, kind = self._place_of(condition.key)
+        types = self._arrow.types
+        if several := types.is_list(kind) or types.is_large_list(kind):
+            kind = kind.value_type
+        values = condition.value if condition.kind == "in" else (condition.value,)
+        for value in values:
+            if not self._fits(value, kind):
+                raise InputError(
+                    f"the column {condition.key!r} of {self.place} holds {kind}, "
+                    f"and the filter compares it with {value!r}"
+                )
+        if not values:
+            return "false"
+        listed = ", ".join(map(_literal, values))
+        if condition.kind == "in":
+            return f"array_has_any({own}, [{listed}])" if several else f"{own} IN ({listed})"
+        if several:
+            raise InputError(
+                f"LanceDB cannot filter {condition.key!r} by {condition.kind}, because its items have several values: "
+                "it can look for values in them"
+            )
+        return f"{own} {SIGNS[condition.kind]} {listed}"
+
+    def _place_of(self, key: str) -> tuple[str, Any]:
+        outer = self.fields.metadata
+        if outer is None:
+            known = {name: self._schema.field(name).type for name in self._schema.names}
+        else:
+            kind = self._schema.field(outer).type
+            if not self._arrow.types.is_struct(kind):
+                raise InputError(f"LanceDB cannot filter inside the column {outer!r}, which is {kind} and not a struct")
+            known = {field.name: field.type for field in kind}
+        if key not in known:
+            raise InputError(f"{self.place} has no column {key!r} to filter by; it has {', '.join(known)}")
+        return (_q(key) if outer is None else f"{_q(outer)}.{_q(key)}"), known[key]
+
+    def _fits(self, value: Any, kind: Any) -> bool:
+        types = self._arrow.types
+        if isinstance(value, bool):
+            return bool(types.is_boolean(kind))
+        if number(value):
+            return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+        if isinstance(value, date):
+            return bool(types.is_timestamp(kind) or types.is_date(kind))
+        return isinstance(value, str) and bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _q(name: str) -> str:
+    if "`" in name:
+        raise InputError(f"LanceDB's SQL has no way to write the name {name!r}: rename the column")
+    return f"`{name}`"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if number(value):
+        return repr(value)
+    if isinstance(value, datetime):
+        return f"timestamp '{value.isoformat(sep=' ')}'"
+    if isinstance(value, date):
+        return f"date '{value.isoformat()}'"
+    if isinstance(value, uuid.UUID | str):
+        return "'" + str(value).replace("'", "''") + "'"
+    raise InputError(f"LanceDB compares texts, numbers, booleans and dates; got {value!r}")

@@ -1,0 +1,354 @@
+"""PostgreSQL with pgvector: a table (or a view) with a column of vectors.
+
+Without an index on the vectors every round is exact. HNSW and IVFFlat give candidates first and filter them later, so
+that exclusions eat the answer. From pgvector 0.8 on the server goes on until the round is full (iterative scan). Before
+that, more candidates are asked for, and a round that is still short is asked again without the index.
+
+Values go to the server as parameters, names of tables and columns are quoted, and the statements of a batch of queries
+travel together (pipeline mode): one trip a round.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed
+from crosscut.ann.stores.filters import SIGNS, Condition, number
+from crosscut.datasets.records import Item
+from crosscut.errors import InputError
+from crosscut.types import Floats
+
+OPERATORS = {"dot": "<#>", "cosine": "<=>"}
+OPCLASSES = {"dot": "ip_ops", "cosine": "cosine_ops"}  # vector_ip_ops, halfvec_cosine_ops, …
+MOST_CANDIDATES = 1000  # that pgvector lets a scan of a graph hold (hnsw.ef_search)
+FAMILIES = {"N": "numbers", "S": "texts", "D": "dates", "B": "booleans", "U": "values of its type", "E": "its values"}
+
+
+class Column(NamedTuple):
+    """A column as the catalogue tells it: its type, the kind of it, and whether it holds several values."""
+
+    type: str
+    family: str  # N number, S text, D date, B boolean, U uuid and others, E enumeration
+    several: bool = False
+
+
+class PgVector(Store):
+    """A table of PostgreSQL.
+
+    Parameters
+    ----------
+    dsn
+        A connection string, `postgresql://user@host/database`, or a psycopg `Connection` that does nothing else.
+    table
+        Its name; `schema.table` where it is not on the search path.
+    id, vector, text, title
+        Columns.
+    metadata
+        A jsonb column that holds a mapping; None: every other column is metadata.
+    metric
+        `dot`, or `cosine` for vectors that are compared by their direction alone: they are then taken at length 1.
+    exact
+        Whether every round reads every vector; None: if there is no index on the vectors that fits the metric.
+    """
+
+    def __init__(
+        self,
+        dsn: Any,
+        table: str,
+        *,
+        id: str = "id",
+        vector: str = "embedding",
+        text: str = "text",
+        title: str | None = None,
+        metadata: str | None = None,
+        metric: str = "dot",
+        exact: bool | None = None,
+        timeout: int = 30,
+    ) -> None:
+        self._psycopg = needed("psycopg", "pgvector", "crosscut.stores.PgVector")
+        needed("pgvector", "pgvector", "crosscut.stores.PgVector")
+        if metric not in OPERATORS:
+            raise InputError(f"metric is one of {', '.join(OPERATORS)}; got {metric!r}")
+        self.table, self.id, self.vector, self.metric = table, id, vector, metric
+        self.fields = Fields(text, title, metadata)
+        self._dsn, self._timeout = dsn, timeout
+        self._connection: Any = None
+        self._lock = threading.RLock()
+        with self.reaching():
+            self._columns = self._read_columns()
+        for name, column in ((id, "id"), (vector, "vector"), (text, "text"), (title, "title"), (metadata, "metadata")):
+            if name is not None and name not in self._columns:
+                raise InputError(
+                    f"{self.place} has no column {name!r} for {column}=; it has {', '.join(self._columns) or 'none'}"
+                )
+        self._kind, size = _vector_type(self._columns[vector].type, f"{vector!r} of {self.place}")
+        with self.reaching():
+            found = self._run("SELECT extversion FROM pg_extension WHERE extname = 'vector'", ())
+            self._iterative = tuple(int(part) for part in found[0][0].split(".")[:2]) >= (0, 8)
+            self._method = self._index_method()
+            shown = self._run(f"SELECT {self._q(vector)}::vector FROM {self._from} LIMIT 1", ()) if not size else []
+        self.d = size or (shown[0][0].dimensions() if shown else 0)
+        if not self.d:
+            raise InputError(f"{self.place} is empty, and its column {vector!r} does not say how long vectors are")
+        self.exact = self._method is None if exact is None else exact
+        shown_columns = [name for name in self._columns if name not in (id, vector)]
+        self._names = (
+            shown_columns
+            if metadata is None
+            else [name for name in dict.fromkeys((text, title, metadata)) if name is not None]
+        )
+        listed = ", ".join(map(self._q, self._names))
+        self._shown = f"{self._q(id)}, {self._q(vector)}::vector" + (f", {listed}" if listed else "")
+
+    @property
+    def place(self) -> str:
+        return f"the PostgreSQL table {self.table!r}"
+
+    # -- what a search asks --------------------------------------------------------------------------------------
+
+    def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        with self._session() as connection, connection.pipeline(), connection.transaction():
+            self._prepare(connection, wants, exact)
+            cursors = []
+            for want in wants:
+                where, values = self._where(want.where, want.exclude)
+                order = f"{self._q(self.vector)} {OPERATORS[self.metric]} %s::{self._kind}"
+                text = f"SELECT {self._shown} FROM {self._from} WHERE {where} ORDER BY {order} LIMIT %s"
+                vector = _vector(want.vector)
+                cursors.append(connection.execute(text, [*values, vector, want.count], binary=True))
+            return [self._rows(cursor.fetchall()) for cursor in cursors]
+
+    def _prepare(self, connection: Any, wants: Sequence[Want], exact: bool) -> None:
+        """How this transaction uses the index."""
+        settings: dict[str, str] = {}
+        if exact:
+            settings["enable_indexscan"] = "off"  # pgvector has no other kind of scan
+        elif self._method is not None:
+            settings["enable_seqscan"] = "off"
+            candidates = 2 * max(want.count + len(want.exclude) for want in wants)
+            if self._method == "hnsw":
+                settings["hnsw.ef_search"] = str(min(MOST_CANDIDATES, max(100, candidates)))
+            if self._iterative:
+                settings[f"{self._method}.iterative_scan"] = "relaxed_order"
+        for name, value in settings.items():
+            connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+
+    def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
+        """In the order of a hash of id and seed: the same draw every time; it reads every id."""
+        told, values = self._where(where, exclude)
+        key = f"hashtextextended({self._q(self.id)}::text, %s)"
+        text = f"SELECT {self._shown} FROM {self._from} WHERE {told} ORDER BY {key}, {self._q(self.id)} LIMIT %s"
+        return self._rows(self._run(text, [*values, seed, count]))
+
+    def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
+        told, values = self._where(where, ())
+        text = f"SELECT {self._shown} FROM {self._from} WHERE {told} AND {self._q(self.id)} = ANY(%s::{self._key}[])"
+        return self._rows(self._run(text, [*values, list(names)]))
+
+    def count(self, where: tuple[Condition, ...] = ()) -> int:
+        told, values = self._where(where, ())
+        with self.reaching():
+            return int(self._run(f"SELECT count(*) FROM {self._from} WHERE {told}", values)[0][0])
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def write(self, items: Sequence[Item], vectors: Floats) -> None:
+        records = [self.fields.record(item) for item in items]
+        columns = list(dict.fromkeys(name for record in records for name in record))
+        if unknown := [name for name in columns if name not in self._columns]:
+            raise InputError(
+                f"{self.place} has no column {unknown[0]!r} for what the items bring; it has "
+                f"{', '.join(self._columns)}: leave it out, or open the store with metadata='a jsonb column'"
+            )
+        listed = ", ".join(map(self._q, [self.id, self.vector, *columns]))
+        marks = ", ".join([f"%s::{self._key}", f"%s::{self._kind}", *["%s"] * len(columns)])
+        text = f"INSERT INTO {self._from} ({listed}) VALUES ({marks})"
+        values = [
+            [self.named(item.id), _vector(vector), *(self._sent(record.get(name)) for name in columns)]
+            for item, vector, record in zip(items, vectors, records, strict=True)
+        ]
+        with self.reaching(), self._session() as connection, connection.transaction(), connection.cursor() as cursor:
+            cursor.executemany(text, values)
+
+    def erase(self, keys: Sequence[Any]) -> None:
+        with self.reaching():
+            text = f"DELETE FROM {self._from} WHERE {self._q(self.id)} = ANY(%s::{self._key}[]) RETURNING 1"
+            self._run(text, [list(keys)])
+
+    def named(self, name: Any) -> Any:
+        column = self._columns[self.id]
+        try:
+            if column.family == "N":
+                return int(name)
+            return uuid.UUID(str(name)) if column.type == "uuid" else str(name)
+        except ValueError:
+            raise InputError(f"ids of {self.place} are of type {column.type}, and {name!r} is not") from None
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    # -- filters -------------------------------------------------------------------------------------------------
+
+    def _where(self, where: tuple[Condition, ...], exclude: Sequence[Any]) -> tuple[str, list[Any]]:
+        """A condition in SQL, and its values; rows without a vector are no items."""
+        told, values = [f"{self._q(self.vector)} IS NOT NULL"], []
+        if len(exclude):
+            told.append(f"{self._q(self.id)} <> ALL(%s::{self._key}[])")
+            values.append(list(exclude))
+        for condition in where:
+            text, given = self._inside(condition) if self.fields.metadata is not None else self._column(condition)
+            told.append(text)
+            values += given
+        return " AND ".join(told), values
+
+    def _column(self, condition: Condition) -> tuple[str, list[Any]]:
+        if condition.key not in self._columns:
+            raise InputError(
+                f"{self.place} has no column {condition.key!r} to filter by; it has {', '.join(self._columns)}"
+            )
+        column = self._columns[condition.key]
+        for value in condition.value if condition.kind == "in" else (condition.value,):
+            if column.family in "NSDB" and column.family not in _families(value):
+                raise InputError(
+                    f"the column {condition.key!r} of {self.place} holds {FAMILIES[column.family]} ({column.type}), "
+                    f"and the filter compares it with {value!r}"
+                )
+        own = "v" if column.several else self._q(condition.key)
+        told, given = _compared(own, condition, column.type)
+        if column.several:
+            told = f"EXISTS (SELECT 1 FROM unnest({self._q(condition.key)}) AS v WHERE {told})"
+        return told, given
+
+    def _inside(self, condition: Condition) -> tuple[str, list[Any]]:
+        """In a jsonb column: a value, or one of several, of the same kind as what it is compared with."""
+        given = list(condition.value) if condition.kind == "in" else [condition.value]
+        if unknown := [one for one in given if not isinstance(one, str | int | float)]:
+            raise InputError(
+                f"jsonb holds texts, numbers and booleans, and {condition.key!r} is compared with {unknown[0]!r}"
+            )
+        own = f"({self._q(self.fields.metadata or '')} -> %s)"
+        several = f"CASE jsonb_typeof({own}) WHEN 'array' THEN {own} ELSE jsonb_build_array({own}) END"
+        if condition.kind == "in":
+            test, values = "v = ANY(%s::jsonb[])", [[self._json(one) for one in given]]
+        else:
+            kind = "" if condition.kind == "ne" else "jsonb_typeof(v) = jsonb_typeof(%s::jsonb) AND "
+            test = f"v <> 'null'::jsonb AND {kind}v {SIGNS[condition.kind]} %s::jsonb"
+            values = [self._json(given[0])] * (1 if condition.kind == "ne" else 2)
+        keys = [condition.key] * 3
+        text = f"{own} IS NOT NULL AND EXISTS (SELECT 1 FROM jsonb_array_elements({several}) AS v WHERE {test})"
+        return text, [condition.key, *keys, *values]
+
+    # -- the server ----------------------------------------------------------------------------------------------
+
+    def _json(self, value: Any) -> Any:
+        return needed("psycopg.types.json", "pgvector", "jsonb").Jsonb(value)
+
+    def _sent(self, value: Any) -> Any:
+        return self._json(value) if isinstance(value, Mapping) else value
+
+    def _q(self, name: str) -> str:
+        """A name, quoted; % would be taken for a parameter."""
+        return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+    @property
+    def _from(self) -> str:
+        return ".".join(map(self._q, self.table.split(".")))
+
+    @property
+    def _key(self) -> str:
+        return self._columns[self.id].type
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        """The connection, for one thread at a time; made again if it was lost."""
+        with self._lock:
+            if self._connection is None or self._connection.closed:
+                if isinstance(self._dsn, self._psycopg.Connection):
+                    self._connection = self._dsn
+                    self._connection.autocommit = True
+                else:
+                    self._connection = self._psycopg.connect(self._dsn, autocommit=True, connect_timeout=self._timeout)
+                try:
+                    needed("pgvector.psycopg", "pgvector", "PgVector").register_vector(self._connection)
+                except self._psycopg.ProgrammingError as error:
+                    raise InputError(
+                        f"the database has no extension pgvector ({error}): CREATE EXTENSION vector"
+                    ) from error
+            yield self._connection
+
+    def _run(self, text: str, values: Sequence[Any]) -> list[Any]:
+        with self._session() as connection:
+            return list(connection.execute(text, values, binary=True).fetchall())
+
+    def _read_columns(self) -> dict[str, Column]:
+        rows = self._run(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typcategory::text, format_type(e.oid, NULL), "
+            "e.typcategory::text FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e "
+            "ON e.oid = t.typelem AND t.typcategory = 'A' "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            [self._from.replace("%%", "%")],
+        )
+        if not rows:
+            raise InputError(f"there is no table {self.table!r} in the database, or it has no columns")
+        return {
+            name: Column(own, family) if inner is None else Column(inner, inner_family, True)
+            for name, own, family, inner, inner_family in rows
+        }
+
+    def _index_method(self) -> str | None:
+        """The kind of index on the vectors that fits the metric."""
+        rows = self._run(
+            "SELECT m.amname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam "
+            "JOIN pg_opclass o ON o.oid = i.indclass[0] JOIN pg_attribute a ON a.attrelid = i.indrelid "
+            "AND a.attnum = i.indkey[0] WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND a.attname = %s "
+            "AND m.amname IN ('hnsw', 'ivfflat') AND o.opcname LIKE %s ORDER BY m.amname",
+            [self._from.replace("%%", "%"), self.vector, f"%{OPCLASSES[self.metric]}"],
+        )
+        return rows[0][0] if rows else None
+
+    def _rows(self, found: Sequence[Any]) -> Rows:
+        vectors = np.array([row[1].to_numpy() for row in found], dtype=np.float64).reshape(-1, self.d)
+        if self.metric == "cosine":
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        payloads = [dict(zip(self._names, row[2:], strict=True)) for row in found]
+        return Rows([row[0] for row in found], vectors, payloads)
+
+
+def _vector(values: Floats) -> Any:
+    return needed("pgvector", "pgvector", "PgVector").Vector(np.asarray(values, np.float32))
+
+
+def _vector_type(told: str, where: str) -> tuple[str, int]:
+    """`vector(384)`: the type and d; 0 where the column does not say."""
+    kind, _, size = told.removesuffix(")").partition("(")
+    kind = kind.rpartition(".")[2]
+    if kind not in ("vector", "halfvec"):
+        raise InputError(f"the column {where} is of type {told}; vectors are of type vector or halfvec")
+    return kind, int(size or 0)
+
+
+def _families(value: Any) -> str:
+    """The kinds of column that a value can be compared with."""
+    if isinstance(value, bool):
+        return "B"
+    if number(value):
+        return "N"
+    return "D" if isinstance(value, date) else "SD" if isinstance(value, str) else ""
+
+
+def _compared(own: str, condition: Condition, kind: str) -> tuple[str, list[Any]]:
+    if condition.kind == "in":
+        return f"{own} = ANY(%s::{kind}[])", [list(condition.value)]
+    if number(condition.value):  # 2000.5 is no integer, and is above 2000 all the same
+        return f"{own} {SIGNS[condition.kind]} %s::numeric", [condition.value]
+    return f"{own} {SIGNS[condition.kind]} %s::{kind}", [condition.value]

@@ -1,0 +1,232 @@
+"""Qdrant: a server, a cluster, the cloud, qdrant-client's local mode, or a qdrant-edge shard in this process.
+
+Points are excluded by `must_not has_id`. Qdrant's graph (HNSW) does not walk through points that a filter hides, and
+what a search has scored lies where its next answers are; so the width of the walk (`hnsw_ef`) grows with it.
+Points are numbers or uuids. Where items have other names, a field of the payload holds them (`id=`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed
+from crosscut.ann.stores.filters import Condition, number
+from crosscut.ann.stores.qdrant_words import Client, Edge, Engine
+from crosscut.datasets.records import Item
+from crosscut.errors import InputError, StoreUnavailable
+from crosscut.types import Floats
+
+WIDTH = 128  # of the walk through the graph, at least
+BATCH = 256  # points written at a time
+NAMES = uuid.UUID("6b1f4a52-8f0e-5c8a-9a55-0c2f3f1f7c11")  # uuids of items that have a name of their own
+
+
+class Qdrant(Store):
+    """A collection of Qdrant.
+
+    Parameters
+    ----------
+    collection
+        Its name.
+    url, api_key
+        Of a server or of the cloud.
+    client
+        A `QdrantClient` instead: your own settings, or qdrant-client's local mode.
+    shard
+        A qdrant-edge shard instead, or its folder: in this process, without a server.
+    vector
+        The name of the vector, where points have several.
+    text, title, metadata
+        Fields of the payload; `metadata` one that holds a mapping, None: all others are metadata.
+    id
+        A field of the payload that holds the item's name; None: a point's number or uuid is its name.
+    exact
+        Whether every round compares every vector instead of walking the graph. Collections that Qdrant has not indexed
+        are compared so anyway.
+    """
+
+    def __init__(
+        self,
+        collection: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: Any = None,
+        shard: Any = None,
+        vector: str = "",
+        text: str = "text",
+        title: str | None = None,
+        metadata: str | None = None,
+        id: str | None = None,
+        exact: bool = False,
+        timeout: int = 30,
+    ) -> None:
+        if sum(way is not None for way in (url, client, shard)) != 1:
+            raise InputError("where is the collection? pass one of url=, client= and shard=")
+        self.collection, self.vector, self.id, self.exact = collection, vector, id, exact
+        self.fields = Fields(text, title, metadata, id)
+        self._place = f"the Qdrant collection {collection!r}" + (f" at {url}" if url else "")
+        if shard is not None:
+            self._engine: Engine = Edge(shard, vector)
+        else:
+            if client is None:
+                package = needed("qdrant_client", "qdrant", "crosscut.stores.Qdrant")
+                client = package.QdrantClient(url=url, api_key=api_key, timeout=timeout, check_compatibility=False)
+            self._engine = Client(client, collection, vector)
+        with self.reaching():
+            sizes = self._engine.vectors()
+        if vector not in sizes:
+            told = ", ".join(repr(name) for name in sizes) or "none"
+            raise InputError(f"{self.place} has no vector named {vector!r}; it has {told}: pass vector=")
+        self.d, distance = sizes[vector]
+        if distance.lower() not in ("dot", "cosine"):
+            raise InputError(
+                f"{self.place} compares by {distance}, and a search asks for inner products: "
+                "use a collection with the distance Dot or Cosine"
+            )
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        requests = [
+            {
+                "vector": want.vector.tolist(),
+                "limit": want.count,
+                "filter": self._filter(want.where, want.exclude),
+                "exact": exact,
+                "width": max(WIDTH, 2 * (want.count + len(want.exclude))),
+            }
+            for want in wants
+        ]
+        return [self._rows(points) for points in self._engine.query(requests)]
+
+    def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
+        """Drawn by Qdrant itself, which takes no seed."""
+        return self._rows(self._engine.sample(count, self._filter(where, exclude)))
+
+    def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
+        if self.id is None:
+            found = self._engine.scroll(self._filter(where, (), only=names), len(names))
+        else:
+            own = self._engine.some(self.id, list(names))
+            found = self._engine.scroll(self._filter(where, (), more=[own]), len(names))
+        return self._rows(found)
+
+    def count(self, where: tuple[Condition, ...] = ()) -> int:
+        with self.reaching():
+            return self._engine.count(self._filter(where, ()))
+
+    def write(self, items: Sequence[Item], vectors: Floats) -> None:
+        points = []
+        for item, vector in zip(items, vectors.tolist(), strict=True):
+            payload = self.fields.record(item) | ({} if self.id is None else {self.id: item.id})
+            key = self.named(item.id) if self.id is None else str(uuid.uuid5(NAMES, item.id))
+            points.append((key, vector, payload))
+        with self.reaching():
+            for start in range(0, len(points), BATCH):
+                self._engine.write(points[start : start + BATCH])
+
+    def erase(self, keys: Sequence[Any]) -> None:
+        with self.reaching():
+            self._engine.erase(list(keys))
+
+    def named(self, name: Any) -> Any:
+        if self.id is not None:
+            return name
+        if isinstance(name, int | np.integer) and not isinstance(name, bool):
+            return int(name)
+        text = str(name)
+        if text.isdigit():
+            return int(text)
+        try:
+            return str(uuid.UUID(text))
+        except ValueError:
+            raise InputError(
+                f"a point of Qdrant is a number or a uuid, and {text!r} is neither: keep such names in the payload, "
+                "and open the store with id='that field'"
+            ) from None
+
+    def name(self, key: Any, payload: Mapping[str, Any]) -> Any:
+        return key if self.id is None else payload.get(self.id, key)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _rows(self, points: Sequence[Any]) -> Rows:
+        vectors = np.empty((len(points), self.d))
+        for row, point in zip(vectors, points, strict=True):
+            given = point.vector
+            given = given.get(self.vector) if isinstance(given, dict) else given
+            if given is None:
+                raise StoreUnavailable(f"{self.place} gave point {point.id!r} without its vector {self.vector!r}")
+            row[:] = given
+        keys = [point.id if isinstance(point.id, int) else str(point.id) for point in points]
+        return Rows(keys, vectors, [point.payload or {} for point in points])
+
+    # -- filters -------------------------------------------------------------------------------------------------
+
+    def _filter(
+        self,
+        where: tuple[Condition, ...],
+        exclude: Sequence[Any],
+        *,
+        only: Sequence[Any] | None = None,
+        more: Sequence[Any] = (),
+    ) -> Any:
+        must = [self._condition(one) for one in where] + list(more)
+        if only is not None:
+            must.append(self._engine.has_id(list(only)))
+        if self._engine.partial:  # points that have no such vector are no items
+            must.append(self._engine.has_vector(self.vector))
+        must_not = [self._engine.has_id(list(exclude))] if len(exclude) else []
+        return self._engine.all_of(must, must_not) if must or must_not else None
+
+    def _condition(self, condition: Condition) -> Any:
+        engine, value = self._engine, condition.value
+        key = condition.key if self.fields.metadata is None else f"{self.fields.metadata}.{condition.key}"
+        if condition.kind == "in":
+            words = [one for one in value if isinstance(one, str)]
+            whole = [one for one in value if isinstance(one, int) and not isinstance(one, bool)]
+            ways = [engine.some(key, same) for same in (words, whole) if same]
+            ways += [engine.equal(key, one) for one in value if isinstance(one, bool)]
+            ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in value if isinstance(one, float)]
+            if unknown := [one for one in value if not isinstance(one, str | int | float)]:
+                raise self._cannot(condition, unknown[0])
+            return ways[0] if len(ways) == 1 else engine.any_of(ways) if ways else engine.has_id([])
+        if condition.kind == "ne":
+            if isinstance(value, bool):
+                return engine.equal(key, not value)
+            if isinstance(value, str | int):
+                return engine.other(key, value)
+            if isinstance(value, float):
+                return engine.any_of([engine.bounded(key, {"lt": value}), engine.bounded(key, {"gt": value})])
+            raise self._cannot(condition, value)
+        if number(value):
+            return engine.bounded(key, {condition.kind: float(value)})
+        if (moment := _moment(value)) is None:
+            raise self._cannot(condition, value)
+        return engine.dated(key, {condition.kind: moment})
+
+    def _cannot(self, condition: Condition, value: Any) -> InputError:
+        return InputError(
+            f"Qdrant cannot filter {condition.key!r} by {condition.kind} {value!r}: it compares texts, whole numbers "
+            "and booleans for equality, and numbers and dates (ISO 8601) by bounds"
+        )
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        if isinstance(value, str):
+            return datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
+    return value if isinstance(value, datetime) else None

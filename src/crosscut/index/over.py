@@ -1,0 +1,368 @@
+"""`Index.over(store, …)`: an index whose items and vectors stay in a vector database.
+
+Nothing is copied and nothing of size n is held. Every search opens a session of the store (`ann/stores/base.py`) and
+forgets it. The default method works as without train queries: round one by the encoder's query vector, then better and
+better vectors u in the encoder's own space, each asked of the store without what was scored and within the filter.
+What needs every item in memory (`exact`, anchor scores, words, traces, saving) is refused in a sentence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.ann.base import Indexed
+from crosscut.ann.stores.base import Session, Store
+from crosscut.ann.stores.filters import conditions
+from crosscut.datasets.records import Item, ItemList
+from crosscut.encoders.named import DualEncoder, load_encoder
+from crosscut.errors import InputError, ScorerError, StoreUnavailable
+from crosscut.index.building import distinct
+from crosscut.index.core import name_of
+from crosscut.index.index import Index
+from crosscut.index.items import Filter, Source, as_items
+from crosscut.index.searching import _texts
+from crosscut.index.tune import MOST, Fold, Tuning
+from crosscut.index.tune import tune as choose
+from crosscut.measures import recall
+from crosscut.methods import RNR, Crosscut, Method, methods, parse
+from crosscut.methods.base import Parts
+from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
+from crosscut.scorers.callable import as_bound
+from crosscut.scorers.meter import Halt
+from crosscut.scorers.named import load_scorer
+from crosscut.search.hits import Hit, Hits
+from crosscut.search.stopping import Patience, Stop
+from crosscut.searcher import Searcher, checked_deadline
+from crosscut.types import Progress
+
+DEEP = 5
+"""Budgets that a deep search spends: the truth of `tune` over a store."""
+TRIALS = 20
+"""Searches of one budget that `tune` makes beside them, at most."""
+WAYS = {
+    "encoder": "a store has them",
+    "anchors": "over a store there are none, build an index of the items for them",
+    "factors": "over a store there are none, build an index of the items for them",
+    "item_scores": "over a store there are none, use crosscut.Searcher(…, space=ItemScores(…))",
+    "words": "over a store there are none, pass what its own full-text search finds as first_ids",
+    "n": "a search over a store does not count its items",
+}
+"""How somebody with a store provides the parts of a method."""
+
+
+class _Elsewhere:
+    """In the place of a state: whatever needs the items in memory says that they are not there."""
+
+    def __init__(self, store: Store) -> None:
+        object.__setattr__(self, "_told", f"the items stay in {store.place}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise InputError(f"{self._told}, and this needs them in memory ({name}): build an index of them for that")
+
+
+class StoreIndex(Index):
+    """An index over a vector store. See `Index.over`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        scorer: Any = "default",
+        encoder: Any = "default",
+        method: str | Method = "crosscut",
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(store, Store):
+            raise InputError(f"{store!r} is no store: pass crosscut.stores.Qdrant(…), PgVector(…) or LanceDB(…)")
+        model: Scorer = load_scorer(scorer)
+        dual: DualEncoder | None = None if encoder is None else load_encoder(encoder)
+        if dual is not None and dual.dimension != store.d:
+            raise InputError(
+                f"the encoder makes vectors of {dual.dimension} dimensions, and those of {store.place} have {store.d}: "
+                "pass the encoder they were made with, or encoder=None and query_vector= with every search"
+            )
+        super().__init__(
+            _Elsewhere(store),  # type: ignore[arg-type]
+            scorer=model,
+            scorer_name=name_of(scorer),
+            encoder=dual,
+            encoder_name=None if encoder is None else name_of(encoder),
+            method=method,
+        )
+        self.store, self.seed = store, seed
+        self.method.made(self._parts(store.session()))  # a method that cannot work here says so now
+
+    def _parts(self, session: Session) -> Parts:
+        return Parts(encoder=Indexed(session), seed=self.seed, ways=WAYS)
+
+    # -- searching -----------------------------------------------------------------------------------------------
+
+    def search_many(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        budget: int | None = None,
+        *,
+        method: str | Method | None = None,
+        filter: Filter | None = None,
+        stop: str | Stop | None = None,
+        target_recall: float | None = None,
+        deadline: float | None = None,
+        first_ids: Sequence[Sequence[Any] | None] | None = None,
+        query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
+        trace: bool = False,
+        halts: Sequence[Halt] | None = None,
+    ) -> list[Hits]:
+        """As `Index.search_many`; a filter is a mapping that the store applies in every round, ids are the store's."""
+        started = time.perf_counter()
+        checked_deadline(deadline)
+        queries = _texts(queries)
+        chosen = self.method if method is None else parse(method)
+        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
+        if target_recall is not None:
+            rule = self._expecting(target_recall, chosen, stop)
+            chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
+        conditions(filter)  # a wrong one is an error before anything is paid for
+        session, scorer = self.store.session(), self.scorer
+        assert scorer is not None
+        try:
+            found = Searcher(scorer.bind(session), method=chosen, parts=self._parts(session)).search_many(
+                queries,
+                k,
+                budget,
+                query_vectors=self._vectors(queries) if query_vectors is None else query_vectors,
+                first_ids=None if first_ids is None else [self._first(session, ids, filter) for ids in first_ids],
+                allow=None if filter is None else filter,
+                stop=rule,
+                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
+                trace=trace,
+                halts=halts,
+            )
+        except (ScorerError, StoreUnavailable) as error:
+            error.hits = [_told(session, hits, k) for hits in error.hits]
+            raise
+        return [_told(session, hits, k) for hits in found]
+
+    def _first(self, session: Session, ids: Sequence[Any] | None, filter: Filter | None) -> Any:
+        return None if ids is None else session.handles(ids, filter)
+
+    def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
+        return None if self.encoder is None or not queries else self.encoder.encode_queries(queries)
+
+    @property
+    def methods(self) -> list[str]:
+        parts = self._parts(self.store.session())
+        return [name for name, method in methods().items() if method().missing(parts) is None]
+
+    # -- tuning --------------------------------------------------------------------------------------------------
+
+    def tuning_calls(self, queries: Sequence[str] | None = None, budget: int = 100) -> int:
+        """The calls that `tune` would make at most at this budget."""
+        return len(list(dict.fromkeys(queries or ()))[:MOST]) * budget * (2 * DEEP + TRIALS)
+
+    def tune(
+        self,
+        queries: Sequence[str] | None = None,
+        k: int = 10,
+        budget: int = 100,
+        *,
+        methods: Sequence[str | Method] | None = None,
+        max_calls: int | None = None,
+        engine: Any = "local",
+        progress: Progress | None = None,
+    ) -> Tuning:
+        """As `Index.tune`, on another truth: the union of two deep searches, not the scores of every item.
+
+        Each train query is searched by `rnr` and by `crosscut` with five times the budget; the best k of all that they
+        scored is taken for its answer, and the report's notes say so. What no deep search reaches counts for nothing.
+        """
+        asked = list(dict.fromkeys(_texts(queries or ())))[:MOST]
+        if not asked:
+            raise InputError("an index over a store has no anchor queries to tune on: pass train queries")
+        if engine != "local":
+            raise InputError(f"over a store, tuning scores where it runs: engine='local', not {engine!r}")
+        calls = self.tuning_calls(asked, budget)
+        if max_calls is not None and calls > max_calls:
+            raise InputError(f"tuning would make up to {calls} calls and may make {max_calls}; give fewer queries")
+        session, vectors = self.store.session(), self._vectors(asked)
+        scorer = _Remembering(self.scorer, session)
+        known = self._deep(session, scorer, asked, vectors, DEEP * budget, progress)
+        size = 1 + max((max(scores, default=-1) for scores in known), default=-1)
+        truth = np.full((len(asked), size), -np.inf, np.float32)
+        for row, scores in zip(truth, known, strict=True):
+            row[list(scores)] = list(scores.values())
+        state: Any = SimpleNamespace(parts=self._parts(session), alive=np.ones(size, np.bool_))
+        fold = _DeepFold(state, asked, vectors, truth, scorer)
+        candidates = None if methods is None else [parse(method) for method in methods]
+        report = choose(lambda count: [fold], k, budget, 0, candidates, progress)
+        note = (
+            f"the truth of each query is the best {k} that two searches of {DEEP * budget} calls (rnr, crosscut) found "
+            f"in {self.store.place}, not of all its items"
+        )
+        report = replace(report, calls=scorer.calls, notes=(*report.notes, note))
+        self.method = report.chosen.method
+        self.stop = None if report.patience is None else Patience(report.patience)
+        self.recall_model, self.tuned = report.model, report.json()
+        return report
+
+    def truth(self, queries: Sequence[str], budget: int = 500) -> tuple[list[dict[Any, float]], int]:
+        """What two deep searches (`rnr`, `crosscut`) score of every query, id → score, and the calls they took."""
+        session = self.store.session()
+        scorer = _Remembering(self.scorer, session)
+        known = self._deep(session, scorer, _texts(queries), self._vectors(queries), budget, None)
+        return [{session.name(handle): score for handle, score in scores.items()} for scores in known], scorer.calls
+
+    def _deep(
+        self,
+        session: Session,
+        scorer: _Remembering,
+        queries: Sequence[str],
+        vectors: npt.NDArray[np.float32] | None,
+        budget: int,
+        progress: Progress | None,
+    ) -> list[dict[int, float]]:
+        """What deep searches score of every query: handle → score."""
+        for done, method in enumerate((RNR(), Crosscut(rounds=20)), 1):
+            searcher = Searcher(scorer, method=method, parts=self._parts(session))
+            searcher.search_many(queries, 1, budget, query_vectors=vectors)
+            if progress is not None:
+                progress("deep searches", done, 2)
+        return [scorer.known.get(query, {}).copy() for query in queries]
+
+    # -- items ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.store.count()
+
+    def __contains__(self, id: object) -> bool:
+        try:
+            return bool(len(self.store.session().handles([id])))
+        except InputError:
+            return False
+
+    def __getitem__(self, id: Any) -> Item:
+        session = self.store.session()
+        return session.get(session.handles([id]))[0]
+
+    @property
+    def items(self) -> ItemList:
+        raise InputError(f"the items stay in {self.store.place}: ask it for them")
+
+    def add(self, source: Source, *, progress: Progress | None = None) -> int:
+        """More items, written to the store with their vectors, searchable as soon as the store shows them."""
+        items = as_items(source)
+        distinct(items)
+        if not items:
+            return 0
+        if self.encoder is None:
+            raise InputError("items need vectors: open the index with the encoder that made those of the store")
+        with self._writing, self.store.reaching():
+            rows = self.store.fetch([self.store.named(item.id) for item in items])
+            if rows.keys:
+                first = self.store.name(rows.keys[0], rows.payloads[0])
+                raise InputError(
+                    f"{len(rows.keys)} of {len(items)} ids are in {self.store.place} already, one is {first!r}; "
+                    "remove them first, or give new ids"
+                )
+            vectors = np.asarray(self.encoder.encode_items(items), np.float64)
+            self.store.write(items, vectors)
+        if progress is not None:
+            progress("adding items", len(items), len(items))
+        return len(items)
+
+    def remove(self, ids: Iterable[Any]) -> int:
+        """Take items out of the store; an unknown id is an error and nothing is removed. Returns how many."""
+        session = self.store.session()
+        with self._writing:
+            gone = session.handles([ids] if isinstance(ids, str) else list(ids))
+            if len(gone):
+                self.store.erase(session.keys(gone))
+        return len(gone)
+
+    def preload(self) -> None:
+        """Nothing: a scorer prepares the items of a store when they are scored."""
+        return
+
+    def save(self, path: Any = None) -> NoReturn:
+        raise InputError(
+            f"the items stay in {self.store.place}, and there is nothing else to save but the method: "
+            f"Index.over(store, scorer=…, encoder=…, method={str(self.method)!r})"
+        )
+
+    def close(self) -> None:
+        """Give the store's connection back."""
+        self.store.close()
+
+    def __repr__(self) -> str:
+        return f"Index.over({self.store!r}, scorer={self.scorer!r}, method={str(self.method)!r})"
+
+
+class _Remembering(BoundScorer):
+    """A scorer that is paid once for a pair, whatever the number of searches; they count it each time."""
+
+    def __init__(self, scorer: Scorer | None, session: Session) -> None:
+        assert scorer is not None
+        self.inner = as_bound(scorer.bind(session))
+        self.known: dict[str, dict[int, float]] = {}
+        self.calls = 0
+
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+        asked: list[Request] = []
+        for query, handles in requests:
+            known = self.known.setdefault(query, {})
+            new = [handle for handle in handles.tolist() if handle not in known]
+            if new:
+                asked.append((query, np.array(new, dtype=np.int64)))
+        for (query, handles), answer in zip(asked, self.inner.score_many(asked) if asked else [], strict=True):
+            self.calls += int(answer.paid.sum())
+            good = np.isfinite(answer.scores)
+            self.known[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
+            if answer.error is not None:
+                raise answer.error
+        return [
+            Answer.of(np.array([self.known[query].get(handle, np.nan) for handle in handles.tolist()]))
+            for query, handles in requests
+        ]
+
+
+@dataclass(frozen=True)
+class _DeepFold(Fold):
+    """Train queries over a store: one session for all trials."""
+
+    scorer: _Remembering
+
+    def search(self, method: Method, k: int, budget: int, stop: Stop | None = None) -> list[Hits]:
+        searcher = Searcher(self.scorer, method=method, parts=self.state.parts)
+        return searcher.search_many(self.queries, k, budget, query_vectors=self.vectors, stop=stop)
+
+    def recalls(self, found: Sequence[Hits], k: int) -> list[float]:
+        shares = []
+        for row, hits in zip(self.truth, found, strict=True):
+            size = min(k, int(np.isfinite(row).sum()))
+            shares.append(recall(row, hits.scored[hits.scored < len(row)], size) if size else 0.0)
+        return shares
+
+
+def _told(session: Session, hits: Hits, k: int) -> Hits:
+    """Hits with the store's ids and whole items; ties go by id."""
+    handles = [handle for made in hits.trace for handle in made.positions.tolist()]
+    scores = [score for made in hits.trace for score in made.scores.tolist()]
+    rounds = [number for number, made in enumerate(hits.trace, 1) for _ in made.positions]
+    estimates = [value for made in hits.trace for value in made.estimates.tolist()]
+    names = [session.name(handle) for handle in handles]
+    order = sorted(range(len(handles)), key=lambda j: (-scores[j], type(names[j]).__name__, names[j]))[:k]
+    items = session.get(np.array([handles[j] for j in order], dtype=np.int64))
+    return replace(
+        hits,
+        items=tuple(
+            Hit(names[j], scores[j], rounds[j], estimates[j], handles[j], item.text, item)
+            for j, item in zip(order, items, strict=True)
+        ),
+    )
