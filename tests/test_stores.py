@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import uuid
 import warnings
@@ -139,6 +140,10 @@ FILTERS: list[dict[str, Any]] = [
 def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
     contents = corpus()
     store = make(contents)
+    if make.kind == "edge" and "draft" in filter:  # type: ignore[attr-defined]
+        with pytest.raises(InputError, match="reads (True|False) as the number"):
+            store.session().top([Ask(direction(), 3, within=filter)])
+        return
     items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
     allowed = np.flatnonzero(passing(items, filter))
     session = store.session()
@@ -298,7 +303,6 @@ def test_an_index_over_a_store(make: Make, world: Planted) -> None:
     assert asyncio.run(index.search_async("query 0", 5, 60)).ids == hits.ids
     only = index.search("query 0", 50, 60, filter={"year": [2003, 2004]}, first_ids=contents.ids[:6])
     assert {hit.item.metadata["year"] for hit in only} == {2003, 2004}
-    assert only.trace[0].positions.tolist()[:2] is not None
     assert [hit.id for hit in only if hit.round == 1 and hit.id in contents.ids[:6]]
     given = index.search("query 0", 3, 3, first_ids=contents.ids[:3], method="rnr")
     assert {*given.ids} == {*contents.ids[:3]}
@@ -361,10 +365,7 @@ def broken(store: Any) -> None:
         store._dsn = "postgresql://nobody@127.0.0.1:1/none"
         store._timeout = 2
     if hasattr(store, "_table"):
-        import shutil
-
-        shutil.rmtree(store._table._dataset_path if hasattr(store._table, "_dataset_path") else store._table.uri)
-        store._table.checkout_latest() if hasattr(store._table, "checkout_latest") else None
+        shutil.rmtree(store._table.to_lance().uri if hasattr(store._table, "to_lance") else store._table.uri)
 
 
 def test_a_server_that_is_not_there() -> None:

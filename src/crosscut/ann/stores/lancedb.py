@@ -6,6 +6,7 @@ applied, more of them the more is excluded; a round that is short is asked again
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -100,7 +101,7 @@ class LanceDB(Store):
             asked = asked.bypass_vector_index()
         else:
             more = self.probes * (1 + (want.count + len(want.exclude)) // 50)
-            asked = asked.nprobes(more).refine_factor(4)  # quantised vectors: the best are compared again as they are
+            asked = asked.nprobes(more).refine_factor(10)  # quantised vectors: the best are compared again as they are
         return self._rows(asked.to_arrow())
 
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
@@ -186,16 +187,22 @@ class LanceDB(Store):
                     f"the column {condition.key!r} of {self.place} holds {kind}, "
                     f"and the filter compares it with {value!r}"
                 )
+        if several and condition.kind != "in":
+            raise InputError(
+                f"LanceDB cannot filter {condition.key!r} by {condition.kind}, because its items have several values: "
+                "it can look for values in them"
+            )
+        if types.is_integer(kind):  # LanceDB compares whole numbers with whole numbers only
+            if condition.kind != "in" and isinstance(condition.value, float):
+                return _between(own, condition.kind, condition.value)
+            values = [int(value) for value in values if float(value).is_integer()]
+        elif types.is_floating(kind):
+            values = [float(value) for value in values]
         if not values:
             return "false"
         listed = ", ".join(map(_literal, values))
         if condition.kind == "in":
             return f"array_has_any({own}, [{listed}])" if several else f"{own} IN ({listed})"
-        if several:
-            raise InputError(
-                f"LanceDB cannot filter {condition.key!r} by {condition.kind}, because its items have several values: "
-                "it can look for values in them"
-            )
         return f"{own} {SIGNS[condition.kind]} {listed}"
 
     def _place_of(self, key: str) -> tuple[str, Any]:
@@ -220,6 +227,15 @@ class LanceDB(Store):
         if isinstance(value, date):
             return bool(types.is_timestamp(kind) or types.is_date(kind))
         return isinstance(value, str) and bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _between(own: str, kind: str, value: float) -> str:
+    """A whole number compared with one that may lie between two of them."""
+    if value.is_integer():
+        return f"{own} {SIGNS[kind]} {int(value)}"
+    if kind == "ne":
+        return f"{own} IS NOT NULL"
+    return f"{own} > {math.floor(value)}" if kind in ("gt", "gte") else f"{own} < {math.ceil(value)}"
 
 
 def _q(name: str) -> str:

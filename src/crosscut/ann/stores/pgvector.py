@@ -236,7 +236,7 @@ class PgVector(Store):
             raise InputError(
                 f"jsonb holds texts, numbers and booleans, and {condition.key!r} is compared with {unknown[0]!r}"
             )
-        own = f"({self._q(self.fields.metadata or '')} -> %s)"
+        own = f"({self._q(self.fields.metadata or '')} -> %s::text)"
         several = f"CASE jsonb_typeof({own}) WHEN 'array' THEN {own} ELSE jsonb_build_array({own}) END"
         if condition.kind == "in":
             test, values = "v = ANY(%s::jsonb[])", [[self._json(one) for one in given]]

@@ -191,6 +191,15 @@ class Edge(Client):
     def has_vector(self, name: str) -> Any:
         return self.m.HasVectorCondition(name)
 
+    def equal(self, key: str, value: Any) -> Any:
+        match = self.m.MatchValue(value)
+        if isinstance(value, bool) and match.value is not value:  # qdrant-edge-py 0.9
+            raise InputError(
+                f"this qdrant-edge reads {value} as the number {match.value}, and cannot filter {key!r} by it: "
+                "keep a word in its place, or use qdrant-client"
+            )
+        return self.m.FieldCondition(key=key, match=match)
+
     def other(self, key: str, value: Any) -> Any:
         return self.m.FieldCondition(key=key, match=self.m.MatchExcept([value]))
 
