@@ -8,8 +8,8 @@ first space, and the scorer is the inner product in the second, so that the true
 them, a planted world of `--items` items in 32 clusters.
 
 B = 100, R = 10, k = 10. Every store holds the same vectors, in its exact and its approximate mode. Time outside the
-scorer is split into trips to the store and the rest. Peak memory is that of Python objects in one search; run with
-other `--items` to see that it does not grow. PostgreSQL is pgserver's (PyPI), started and stopped here.
+scorer is split into trips to the store and the rest. Peak memory is that of Python objects in one search; with other
+`--items`, one sees that it does not grow. PostgreSQL is pgserver's (PyPI), started and stopped here.
 """
 
 from __future__ import annotations

@@ -142,9 +142,7 @@ def lance(made: Corpus, folder: Path, *, hnsw: bool = False, **options: Any) -> 
     columns = {name: [record[name] for record in made.records] for name in (made.records or [{"body": ""}])[0]}
     table = lancedb.connect(str(folder)).create_table("papers", pa.table({"id": ids, "e": vectors, **columns}))
     if hnsw:
-        table.create_index(
-            "dot", num_partitions=64, num_sub_vectors=d // 2, vector_column_name="e", index_type="IVF_PQ"
-        )
+        table.create_index("dot", 64, d // 2, vector_column_name="e", index_type="IVF_PQ")
     return LanceDB(str(folder), "papers", vector="e", text="body", **options)
 
 

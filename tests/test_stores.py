@@ -164,17 +164,19 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
 
 def test_filters_that_cannot_be(make: Make) -> None:
     store = make(corpus(20))
-    refused: list[tuple[Any, str]] = [
+    wrong: Any
+    for wrong, told in (
         (lambda item: True, "mapping"),
         ({"year": {"above": 3}}, "known are"),
         ({"year": {}}, "bounds"),
         ({"lang": object()}, "object"),
-    ]
-    if make.kind in ("postgres", "lance"):  # type: ignore[attr-defined]
-        refused += [({"colour": "red"}, "no column 'colour'"), ({"year": {"gt": "x"}}, "compares it with 'x'")]
-    for wrong, told in refused:
+    ):
         with pytest.raises(InputError, match=told):
             store.session().top([Ask(direction(), 3, within=wrong)])
+    if make.kind in ("postgres", "lance"):  # type: ignore[attr-defined]
+        for wrong, told in (({"colour": "red"}, "no column 'colour'"), ({"year": {"gt": "x"}}, "compares it with 'x'")):
+            with pytest.raises(InputError, match=told):
+                store.session().top([Ask(direction(), 3, within=wrong)])
     else:  # no schema: what is not there does not pass
         (found,) = store.session().top([Ask(direction(), 3, within={"colour": "red"})])
         assert not len(found.handles)
@@ -305,7 +307,7 @@ def test_an_index_over_a_store(make: Make, world: Planted) -> None:
     assert [hit.id for hit in only if hit.round == 1 and hit.id in contents.ids[:6]]
     given = index.search("query 0", 3, 3, first_ids=contents.ids[:3], method="rnr")
     assert {*given.ids} == {*contents.ids[:3]}
-    with pytest.raises(InputError, match=r"is not in|are not in"):
+    with pytest.raises(InputError, match="are not in"):
         index.search("query 0", first_ids=[99999999])
     for name, told in (("exact", "does not count"), ("adacur", "anchor"), ("crosscut@first=lexical", "full-text")):
         with pytest.raises(InputError, match=told):
@@ -370,7 +372,7 @@ def broken(store: Any) -> None:
 def test_a_server_that_is_not_there() -> None:
     pytest.importorskip("qdrant_client")
     pytest.importorskip("pgvector")
-    with pytest.raises(StoreUnavailable, match=r"at http://127.0.0.1:9 failed"):
+    with pytest.raises(StoreUnavailable, match="at http://127.0.0.1:9 failed"):
         crosscut.stores.Qdrant("papers", url="http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable, match="'papers' failed"):
         crosscut.stores.PgVector("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", "papers")

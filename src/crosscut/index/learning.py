@@ -98,12 +98,12 @@ class Learning(Core):
         self,
         state: State,
         queries: Sequence[str],
-        vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any],
+        vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None,
         found: Sequence[Hits],
     ) -> None:
-        """Log what searches have scored; of a scorer that knows a part of it unasked, the rest."""
-        assert self.log is not None
-        assert state.scorer is not None
+        """Log what searches have scored, if they are logged; of a scorer that knows a part of it unasked, the rest."""
+        if self.log is None or vectors is None or state.scorer is None:
+            return
         searches = []
         for query, vector, hits in zip(queries, vectors, found, strict=True):
             if vector is None or not hits.calls + hits.cached:

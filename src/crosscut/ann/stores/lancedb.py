@@ -181,12 +181,12 @@ class LanceDB(Store):
         if several := types.is_list(kind) or types.is_large_list(kind):
             kind = kind.value_type
         values = condition.value if condition.kind == "in" else (condition.value,)
-        for value in values:
-            if not self._fits(value, kind):
-                raise InputError(
-                    f"the column {condition.key!r} of {self.place} holds {kind}, "
-                    f"and the filter compares it with {value!r}"
-                )
+        unfit = [value for value in values if not self._fits(value, kind)]
+        if unfit:
+            raise InputError(
+                f"the column {condition.key!r} of {self.place} holds {kind}, "
+                f"and the filter compares it with {unfit[0]!r}"
+            )
         if several and condition.kind != "in":
             raise InputError(
                 f"LanceDB cannot filter {condition.key!r} by {condition.kind}, because its items have several values: "
@@ -197,7 +197,7 @@ class LanceDB(Store):
                 return _between(own, condition.kind, condition.value)
             values = [int(value) for value in values if float(value).is_integer()]
         elif types.is_floating(kind):
-            values = [float(value) for value in values]
+            values = list(map(float, values))
         if not values:
             return "false"
         listed = ", ".join(map(_literal, values))

@@ -192,14 +192,7 @@ class Qdrant(Store):
         engine, value = self._engine, condition.value
         key = condition.key if self.fields.metadata is None else f"{self.fields.metadata}.{condition.key}"
         if condition.kind == "in":
-            words = [one for one in value if isinstance(one, str)]
-            whole = [one for one in value if isinstance(one, int) and not isinstance(one, bool)]
-            ways = [engine.some(key, same) for same in (words, whole) if same]
-            ways += [engine.equal(key, one) for one in value if isinstance(one, bool)]
-            ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in value if isinstance(one, float)]
-            if unknown := [one for one in value if not isinstance(one, str | int | float)]:
-                raise self._cannot(condition, unknown[0])
-            return ways[0] if len(ways) == 1 else engine.any_of(ways) if ways else engine.has_id([])
+            return self._any_of(key, condition)
         if condition.kind == "ne":
             if isinstance(value, bool):
                 return engine.equal(key, not value)
@@ -213,6 +206,17 @@ class Qdrant(Store):
         if (moment := _moment(value)) is None:
             raise self._cannot(condition, value)
         return engine.dated(key, {condition.kind: moment})
+
+    def _any_of(self, key: str, condition: Condition) -> Any:
+        engine, value = self._engine, condition.value
+        words = [one for one in value if isinstance(one, str)]
+        whole = [one for one in value if isinstance(one, int) and not isinstance(one, bool)]
+        ways = [engine.some(key, same) for same in (words, whole) if same]
+        ways += [engine.equal(key, one) for one in value if isinstance(one, bool)]
+        ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in value if isinstance(one, float)]
+        if unknown := [one for one in value if not isinstance(one, str | int | float)]:
+            raise self._cannot(condition, unknown[0])
+        return ways[0] if len(ways) == 1 else engine.any_of(ways) if ways else engine.has_id([])
 
     def _cannot(self, condition: Condition, value: Any) -> InputError:
         return InputError(
