@@ -51,7 +51,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
             options |= {"json": True} if kind == "json" else {}
             store = real_stores.postgres(contents, request.getfixturevalue("dsn"), **options)
         else:
-            store = getattr(real_stores, kind)(contents, tmp_path / f"store {len(opened)}", **options)
+            store = getattr(real_stores, kind)(contents, tmp_path / f"store {uuid.uuid4().hex}", **options)
         opened.append(store)
         return store
 
@@ -372,7 +372,7 @@ def broken(store: Any) -> None:
 def test_a_server_that_is_not_there() -> None:
     pytest.importorskip("qdrant_client")
     pytest.importorskip("pgvector")
-    with pytest.raises(StoreUnavailable, match="at http://127.0.0.1:9 failed"):
+    with pytest.raises(StoreUnavailable, match=r"at http://127.0.0.1:9 failed"):
         crosscut.stores.Qdrant("papers", url="http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable, match="'papers' failed"):
         crosscut.stores.PgVector("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", "papers")
