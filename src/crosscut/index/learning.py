@@ -98,11 +98,12 @@ class Learning(Core):
         self,
         state: State,
         queries: Sequence[str],
-        vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any],
+        vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None,
         found: Sequence[Hits],
     ) -> None:
         """Log what searches have scored; of a scorer that knows a part of it unasked, the rest."""
-        assert self.log is not None
+        if self.log is None or vectors is None:
+            return
         assert state.scorer is not None
         searches = []
         for query, vector, hits in zip(queries, vectors, found, strict=True):

@@ -115,8 +115,7 @@ class Searching(Learning):
         except ScorerError as error:
             error.hits = [_with_items(hits, state.items) for hits in error.hits]
             raise
-        if self.log is not None and vectors is not None:
-            self._remember(state, queries, vectors, found)
+        self._remember(state, queries, vectors, found)
         return [_with_items(hits, state.items) for hits in found]
 
     def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
