@@ -10,6 +10,7 @@ depends on the pair alone. A query's marked mention, `… [START] bank [END] …
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -30,10 +31,9 @@ Positions = npt.NDArray[np.int64]
 
 K1, B = 1.2, 0.75
 WORD = re.compile(r"\w\w+")
-STOP_WORDS = frozenset(  # Lucene's
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-    "to was will with".split()
-)
+_STOP_WORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then there these
+they this to was will with"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())  # Lucene's
 LONGEST_TEXT = 100_000
 """Characters looked at."""
 
@@ -101,6 +101,12 @@ class Lexicon:
         # a geometric mean: one collection of long texts shall not decide
         length = math.exp(sum(math.log(lexicon.mean_length) for lexicon in lexicons) / len(lexicons))
         return cls({stem: share for stem, share in shares.items() if share >= least}, documents, length)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short name that changes whenever a weight may change."""
+        about = [self.documents, self.mean_length, sorted(self.shares.items())]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
 
     def idf(self, words: Sequence[str]) -> Floats:
         """The weight of each word, (len(words),)."""

@@ -1,21 +1,32 @@
 """Cross-encoders without torch: a model folder run by onnxruntime.
 
+    f(query, item) = known(query, item) + weight · costly(query, item)
+
+The cross-encoder in the box is a *correction*: it was trained on top of what is known of a pair without a call
+(`crosscut.encoders.known`: dual encoder, words, late interaction), and a score is the sum. A folder without such
+constants holds a cross-encoder that stands alone; then known = 0 and weight = 1.
+
 Scores are raw logits. A pair's score does not depend on what it is scored with: items are padded, never
 scaled, together, and padding is masked out of the attention.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
+from crosscut.encoders.known import FILES, Known
 from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.states import ItemStates, States
 from crosscut.encoders.tokens import Tokens, matched
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import Floats, Positions, Request
 
@@ -41,7 +52,10 @@ class OnnxCrossEncoder:
 
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
-        self.fingerprint = folder.fingerprint("lower.onnx", "cross.onnx")
+        self.corrects = folder.knows
+        self.weight = folder.known.weight if self.corrects else 1.0
+        known = ("dual.onnx", *FILES) if self.corrects else ()
+        self.fingerprint = folder.fingerprint("lower.onnx", "cross.onnx", *known)
         self._lower, self._cross = folder.lower, folder.session("cross.onnx")
 
     @classmethod
@@ -53,9 +67,19 @@ class OnnxCrossEncoder:
         """Scores of a query with item texts, (len(items),)."""
         return self.bind(items).score(query, np.arange(len(items)))
 
-    def bind(self, items: Sequence[str], *, cache_bytes: int = CACHE_BYTES) -> BoundOnnxCrossEncoder:
-        """This model over a corpus: items are tokenised now, encoded when first scored, and kept."""
-        return BoundOnnxCrossEncoder(self, items, cache_bytes)
+    @cached_property
+    def encoder(self) -> OnnxDualEncoder:
+        """The dual encoder of the known part."""
+        return OnnxDualEncoder(self.folder)
+
+    def bind(
+        self, items: Sequence[str], *, cache_bytes: int = CACHE_BYTES, lexicon: Lexicon | None = None
+    ) -> BoundOnnxCrossEncoder:
+        """This model over a corpus: items are tokenised now, encoded when first scored, and kept.
+
+        `lexicon` weighs words in place of the box's own; an index that has one keeps it when items are added.
+        """
+        return BoundOnnxCrossEncoder(self, items, cache_bytes, lexicon)
 
     def __repr__(self) -> str:
         return f"OnnxCrossEncoder({str(self.folder.path)!r}, fingerprint={self.fingerprint!r})"
@@ -64,9 +88,19 @@ class OnnxCrossEncoder:
 class BoundOnnxCrossEncoder:
     """A cross-encoder that knows its corpus; items are positions 0 … n − 1."""
 
-    def __init__(self, model: OnnxCrossEncoder, items: Sequence[str], cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        model: OnnxCrossEncoder,
+        items: Sequence[str],
+        cache_bytes: int = CACHE_BYTES,
+        lexicon: Lexicon | None = None,
+    ) -> None:
         self.model = model
-        self.fingerprint = model.fingerprint
+        self.weight = model.weight
+        self.fingerprint = model.fingerprint if lexicon is None else f"{model.fingerprint}-{lexicon.fingerprint}"
+        self._texts, self._lexicon = items, lexicon
+        self._known: Known | None = None
+        self._lock = threading.Lock()
         tokens: list[Tokens] = []
         for start in range(0, len(items), 4096):  # keeps the tokenizer's own copies small
             tokens += model.folder.tokenizer.items(items[start : start + 4096])
@@ -85,12 +119,40 @@ class BoundOnnxCrossEncoder:
         for start in range(0, self.items.kept, 1024):
             self.items.fill(np.arange(start, min(start + 1024, self.items.kept)))
 
+    def known(self, query: Any, positions: Positions | None = None) -> Floats:
+        """What is known without a call: of every item, (n,), or of those at `positions`.
+
+        For every item it is exact up to `crosscut.encoders.known.DEEP` items; past that, late interaction is estimated
+        for those that the rest speaks against. At `positions` it is always exact.
+        """
+        if not self.model.corrects:
+            return np.zeros(len(self) if positions is None else len(positions))
+        part = self._known_part()
+        return part.all(str(query)) if positions is None else part.at(str(query), self._checked(positions))
+
+    def _known_part(self) -> Known:
+        with self._lock:  # encoding a corpus twice would be dear
+            if self._known is None:
+                self._known = Known(self.model.encoder, self._texts, lexicon=self._lexicon)
+            return self._known
+
     def score(self, query: Any, positions: Positions) -> Floats:
-        """Scores of one query with the items at `positions`, in that order."""
+        """Scores of one query with the items at `positions`, in that order: known + weight · costly."""
         return self.score_many([(query, positions)])[0]
 
     def score_many(self, requests: Sequence[Request]) -> list[Floats]:
-        """The scores of every request; pairs of about one length go to the model together, whosever they are."""
+        """The scores of every request: known + weight · costly."""
+        costly = self.costly_many(requests)
+        if not self.model.corrects:
+            return costly
+        return [
+            self.known(query, positions) + self.weight * scores
+            for (query, positions), scores in zip(requests, costly, strict=True)
+        ]
+
+    def costly_many(self, requests: Sequence[Request]) -> list[Floats]:
+        """What the cross-encoder says of every request; pairs of about one length go to the model together, whosever
+        they are."""
         if not requests:
             return []
         queries = self.model.folder.read_queries([str(query) for query, _ in requests])
