@@ -26,7 +26,7 @@ def constants(vocabulary: int) -> Constants:
         weight=0.5,
         weights=np.linspace(0.2, 1.4, len(FEATURES), dtype=np.float32),
         bends=rng.normal(size=(len(FEATURES), 3)).astype(np.float32) * 0.1,
-        late_given_cosine=np.asarray([[0.5, 0.3]] * 3, np.float32),
+        late_given_cosine=np.asarray([[0.5, 0.3]] * 2, np.float32),
         token_idf=np.arange(vocabulary, dtype=np.float32) / 8,
         lexicon=Lexicon.of(ITEMS),
     )
@@ -84,11 +84,11 @@ def test_features_are_what_they_say(folder: Path) -> None:
     cosine = vectors @ encoder.encode_queries([query])[0]
     match = known.words.match(query)
     late = known._late(asked, None)
-    features = np.stack([match.bm25, match.relative, match.found, cosine, *late.T], 1)
+    features = np.stack([match.relative, cosine, *late.T], 1)
     np.testing.assert_allclose(known.all(query), features @ asked.weights, rtol=1e-4, atol=1e-4)
     assert (late <= 1.01).all()
     # without a mention that part is silent
-    assert not known._late(known.ask("big red dog"), None)[:, 2].any()
+    assert not known._late(known.ask("big red dog"), None)[:, 1].any()
 
 
 def test_far_items_are_estimated_and_near_ones_exact(folder: Path) -> None:
@@ -135,7 +135,8 @@ def test_a_folder_without_constants_stands_alone(tmp_path: Path) -> None:
     tokenizer = tmp_path / "encoder" / "tokenizer.json"
     export(tmp_path / "model", tokenizer, cross=cross, dual=dual, item_tokens=24)
     bound = OnnxCrossEncoder.load(tmp_path / "model").bind(ITEMS)
-    assert not bound.known("big red dog").any() and bound.weight == 1.0
+    assert not bound.known("big red dog").any()
+    assert bound.weight == 1.0
     with pytest.raises(InputError, match="no token vectors"):
         OnnxDualEncoder.load(tmp_path / "model").read_items(ITEMS)
     with pytest.raises(InputError, match="needs a dual encoder and a projection"):

@@ -4,7 +4,8 @@
 
 φ are features of the pair, each a fraction of what the cross-encoder costs: cosine of the dual encoder, words shared
 (`words.py`), late interaction (`late.py`). ψ are three facts of the query: how many words, whether a mention is marked,
-how rare the words are on average; b lets the weights follow them. w and b were learned over many collections
+how rare the words are on average; b lets the weights follow them (a query's f may be scaled as a whole, so b also says
+how much the correction counts beside g: more, where a mention is marked). w and b were learned over many collections
 (`scripts/train_relevance.py`) and are constants. Nothing here depends on the other items: idf comes from a lexicon that
 is frozen (`words.Lexicon`).
 
@@ -36,9 +37,10 @@ Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 FILES = FILE, LEXICON, TOKEN_IDF = "known.json", "lexicon.json", "token_idf.npy"
-FEATURES = ("bm25", "relative", "found", "cosine", "late", "late_idf", "late_mention")
-LATE = slice(4, 7)
-DEEP = 2000
+FEATURES = ("words", "cosine", "late", "late_mention")
+"""BM25 as a share of its limit, cosine of the dual encoder, late interaction of all tokens and of a mention's."""
+LATE = slice(2, 4)
+DEEP = 1000
 REMEMBERED = 64
 
 
@@ -49,7 +51,7 @@ class Constants:
     weight: float  # of the cross-encoder
     weights: npt.NDArray[np.float32]  # (k,)
     bends: npt.NDArray[np.float32]  # (k × 3)
-    late_given_cosine: npt.NDArray[np.float32]  # (3 × 2): slope and level of each late feature given the cosine
+    late_given_cosine: npt.NDArray[np.float32]  # (2 × 2): slope and level of each late feature given the cosine
     token_idf: npt.NDArray[np.float32]  # (vocabulary,)
     lexicon: Lexicon
 
@@ -125,25 +127,25 @@ class Known:
     def all(self, query: str) -> Floats:
         """g of every item, (n,); past the best `deep` late interaction is estimated from the cosine."""
         asked = self.ask(query)
-        match = self.words.match(query)
+        words = self.words.match(query).relative  # (n,)
         cosine = self.vectors @ asked.vector  # (n,)
-        given = self.constants.late_given_cosine  # (3 × 2)
-        late = np.outer(cosine, given[:, 0]) + given[:, 1]  # (n × 3)
+        given = self.constants.late_given_cosine  # (2 × 2)
+        late = np.outer(cosine, given[:, 0]) + given[:, 1]  # (n × 2)
         if len(self) > self.deep:
-            known = self._sum(asked, match.bm25, match.relative, match.found, cosine, late)
+            known = self._sum(asked, words, cosine, late)
             best = np.sort(np.argpartition(-known, self.deep)[: self.deep])
             late[best] = self._late(asked, best)
         else:
             late = self._late(asked, None)
-        return self._sum(asked, match.bm25, match.relative, match.found, cosine, late)
+        return self._sum(asked, words, cosine, late)
 
     def at(self, query: str, positions: Positions) -> Floats:
         """g of the items at `positions`, exact, and the same whatever else is asked for."""
         asked = self.ask(query)
         positions = np.asarray(positions, np.int64)
-        match = [values[positions] for values in self.words.match(query)]
+        words = self.words.match(query).relative[positions]
         cosine = np.einsum("nd,d->n", self.vectors[positions], asked.vector)
-        return self._sum(asked, *match, cosine, self._late(asked, positions))
+        return self._sum(asked, words, cosine, self._late(asked, positions))
 
     def ask(self, query: str) -> Asked:
         """The query's side, remembered for the rounds of a search."""
@@ -177,17 +179,16 @@ class Known:
         )
 
     def _late(self, asked: Asked, positions: Positions | None) -> Any:
-        """(items × 3): mean of the best cosines, weighed by idf, and of the mention's tokens."""
+        """(items × 2): mean of the best cosines, weighed by idf, and of the mention's tokens alone."""
         if not len(asked.tokens):
-            return np.zeros((len(self) if positions is None else len(positions), 3), np.float32)
+            return np.zeros((len(self) if positions is None else len(positions), 2), np.float32)
         best = self.tokens.best(asked.tokens, positions)  # (items × m)
-        mean = np.full(len(asked.tokens), 1 / len(asked.tokens), np.float32)
         # row by row, not as a product: a row's sum then does not depend on how many rows there are
-        return np.stack([(best * weight).sum(1) for weight in (mean, asked.idf, asked.mention)], 1)
+        return np.stack([(best * weight).sum(1) for weight in (asked.idf, asked.mention)], 1)
 
-    def _sum(self, asked: Asked, bm25: Any, relative: Any, found: Any, cosine: Any, late: Any) -> Floats:
+    def _sum(self, asked: Asked, words: Any, cosine: Any, late: Any) -> Floats:
         total = np.zeros(len(cosine), np.float64)
-        for weight, values in zip(asked.weights, (bm25, relative, found, cosine, *late.T), strict=True):
+        for weight, values in zip(asked.weights, (words, cosine, *late.T), strict=True):
             if weight:
                 total += weight * values
         return total

@@ -134,11 +134,10 @@ class Lexicon:
 
 
 class Match(NamedTuple):
-    """What a query's words say of items: BM25, the same as a share of its limit, and the share of idf found."""
+    """What a query's words say of items: BM25, and the same as a share of the most that any item could reach."""
 
     bm25: Floats
     relative: Floats
-    found: Floats
 
 
 class Words:
@@ -169,15 +168,13 @@ class Words:
         words = Counter(query_stems(query))
         idf = self.lexicon.idf(list(words))  # (distinct words,)
         limit = float(sum(weight * times for weight, times in zip(idf, words.values(), strict=True))) or 1.0
-        bm25, found = np.zeros(len(self), np.float32), np.zeros(len(self), np.float32)
+        bm25 = np.zeros(len(self), np.float32)
         for (word, times), weight in zip(words.items(), idf, strict=True):
             term = self._terms.get(word)
             if term is not None:
                 part = slice(self._weights.indptr[term], self._weights.indptr[term + 1])
-                rows = self._weights.indices[part]
-                bm25[rows] += times * weight * self._weights.data[part]
-                found[rows] += times * weight
-        return Match(bm25, bm25 / limit, found / limit)
+                bm25[self._weights.indices[part]] += times * weight * self._weights.data[part]
+        return Match(bm25, bm25 / limit)
 
     def limit(self, query: str) -> tuple[float, int]:
         """The idf of all words of a query together, more than which no item can reach, and how many they are."""
