@@ -72,16 +72,23 @@ class OnnxDualEncoder:
         self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
     ) -> tuple[Vectors, TokenVectors]:
         """Vectors of items (n × D) and of their tokens, [CLS] and [SEP] apart, in one pass."""
-        vectors = np.empty((len(texts), self.dimension), np.float32)
-        inner: list[Bytes] = []
+        reads: list[Read] = []
         for start in range(0, len(texts), 1024):
             part = self._read(self.folder.tokenizer.items(texts[start : start + 1024]))
-            for place, read in enumerate(part, start):
-                vectors[place] = read.vector
-                inner.append(read.tokens[1:-1])
+            reads += [Read(read.text, read.vector, read.tokens[1:-1]) for read in part]
             if progress is not None:
                 progress(len(part))
-        return vectors, TokenVectors.of(inner, inner[0].shape[1] if inner else 1)
+        return self._stacked(reads)
+
+    def read_states(self, tokens: Sequence[Tokens], states: Sequence[States]) -> tuple[Vectors, TokenVectors]:
+        """The same of items whose states are known: the cross-encoder keeps them, and the lower layers are shared."""
+        return self._stacked([Read(r.text, r.vector, r.tokens[1:-1]) for r in self._read(tokens, states)])
+
+    def _stacked(self, reads: Sequence[Read]) -> tuple[Vectors, TokenVectors]:
+        vectors = np.empty((len(reads), self.dimension), np.float32)
+        for place, read in enumerate(reads):
+            vectors[place] = read.vector
+        return vectors, TokenVectors.of([read.tokens for read in reads], reads[0].tokens.shape[1] if reads else 1)
 
     def _read(self, tokens: Sequence[Tokens], states: Sequence[States] | None = None) -> list[Read]:
         if "tokens" not in self._dual.outputs:

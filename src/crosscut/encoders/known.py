@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.encoders.dual import OnnxDualEncoder
-from crosscut.encoders.late import Bytes
+from crosscut.encoders.late import Bytes, TokenVectors
 from crosscut.encoders.tokens import MENTION
 from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import InputError
@@ -108,16 +108,23 @@ class Known:
     encoder : the dual encoder of a folder that has the constants.
     items : texts, `title [ENT] text` or plain.
     lexicon : idf to weigh words with; the box's own by default. An index may freeze one of its own.
+    read : vectors of the items and of their tokens, where someone has them; otherwise the items are encoded now.
     deep : items whose late interaction is computed when all are asked for.
     """
 
     def __init__(
-        self, encoder: OnnxDualEncoder, items: Sequence[str], *, lexicon: Lexicon | None = None, deep: int = DEEP
+        self,
+        encoder: OnnxDualEncoder,
+        items: Sequence[str],
+        *,
+        lexicon: Lexicon | None = None,
+        read: tuple[npt.NDArray[np.float32], TokenVectors] | None = None,
+        deep: int = DEEP,
     ) -> None:
         self.encoder, self.deep = encoder, deep
         self.constants = encoder.folder.known
         self.words = Words(items, lexicon or self.constants.lexicon)
-        self.vectors, self.tokens = encoder.read_items(items)  # (n × D), n × (length × d)
+        self.vectors, self.tokens = read or encoder.read_items(items)  # (n × D), n × (length × d)
         self._asked: OrderedDict[str, Asked] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -32,6 +32,8 @@ from crosscut.scorers.base import Floats, Positions, Request
 
 CACHE_BYTES = 2 << 30
 PAIRS_AT_ONCE = 8192
+READ_ONCE = 2048
+"""Items up to which the known part reads the states that the cross-encoder keeps; of more, few will ever be scored."""
 
 
 class Pair(NamedTuple):
@@ -133,7 +135,12 @@ class BoundOnnxCrossEncoder:
     def _known_part(self) -> Known:
         with self._lock:  # encoding a corpus twice would be dear
             if self._known is None:
-                self._known = Known(self.model.encoder, self._texts, lexicon=self._lexicon)
+                read = None
+                if len(self) <= min(READ_ONCE, self.items.kept):  # few: read them once for both models
+                    self.items.fill(np.arange(len(self)))
+                    states = [self.items.of(position, {}) for position in range(len(self))]
+                    read = self.model.encoder.read_states(self.items.tokens, states)
+                self._known = Known(self.model.encoder, self._texts, lexicon=self._lexicon, read=read)
             return self._known
 
     def score(self, query: Any, positions: Positions) -> Floats:
