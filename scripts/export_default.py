@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from default_weights import dual_model, encoder_folder
-from evaluate_relevance import averaged
+from evaluate_relevance import averaged, prepared
 from relevance_sets import RECIPE, SETTINGS, Set, token_idf
-from train_relevance import Candidates
 
 from crosscut.datasets.bundled import load_world
 from crosscut.encoders.folder import default_folder
@@ -59,8 +58,8 @@ def constants(work: Path) -> Constants:
 def lines(work: Path) -> np.ndarray:
     """Late interaction given the cosine, over candidates of all collections: slope and level, (2 × 2)."""
     pairs = []
-    for name in SETTINGS["trained"]:
-        one = Candidates(work, name)
+    for name in (*(n for group in SETTINGS["groups"] for n in group), "wn_noun.event", "wn_verb.creation"):
+        one = prepared(work, name)
         marked = np.repeat(one.facts[:, 1] > 0, one.count)
         some = np.column_stack([one.features[:, 2:], marked])[:: max(1, len(one.items) // 20_000)]
         pairs.append(some)
@@ -92,7 +91,7 @@ def main() -> None:
         upper_precision=arguments.precision,
         query_tokens=RECIPE["query_tokens"],
         item_tokens=RECIPE["item_tokens"],
-        narrow=np.load(arguments.work / "basis.npy"),
+        narrow=np.load(arguments.work / "basis.npy") @ np.load(arguments.work / "late-all.npy"),
         known=constants(arguments.work),
     )
     for path in sorted(arguments.folder.iterdir()):

@@ -1,13 +1,16 @@
-"""Train the scorer in the box, third edition: python scripts/train_relevance.py WORK mix|cross [--leave-out 0|1|2]
+"""Train the scorer in the box, third edition: python scripts/train_relevance.py WORK known|cross [--leave-out 0|1|2]
 
-WORK is what relevance_sets.py prepared. `mix` learns the weights of the known part, `cross` the cross-encoder as a
-correction on top of them; `--leave-out` leaves a group of collections out of both (default_models.toml, [relevance]).
+WORK is what relevance_sets.py prepared. `known` learns the known part, `cross` the cross-encoder as a correction on top
+of it; `--leave-out` leaves a group of collections out of both (default_models.toml, [relevance]).
 
-- mix: g = Σ_k w_k exp(b_k · ψ(q)) φ_k, w ≥ 0; cross-entropy of the softmax over a query's candidates with all its
-  right items as the target, the mean over queries and then over collections, so that each counts the same.
+- known: g = Σ_k w_k exp(b_k · ψ(q)) φ_k, w ≥ 0. First w and b: cross-entropy of the softmax over a query's candidates
+  with all its right items as the target, the mean over queries and then over collections, so that each counts the same.
+  Then, together with them, a projection P of the token vectors for late interaction, from the identity and held to it:
+  cross-entropy of g over one right item and fifteen other candidates, a collection a step, Adam, by the clock.
 - cross: from the second edition's weights, its scores halved. Loss: cross-entropy of g + correction over one right
   item and seven others, four of them among the twelve best by g, three among the fifty best; plus a small penalty on
-  the correction's variance within a query. AdamW, one cycle by the clock, bfloat16 products.
+  the correction's variance within a query. AdamW, one cycle by the clock, bfloat16 products. g is the one of the first
+  step of `known`.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ from typing import Any
 import numpy as np
 import torch
 from default_weights import cross_model
-from relevance_sets import CHOOSE, GROUPS, SETTINGS, TRAINED, Set, ndcg
+from relevance_sets import CHOOSE, GROUPS, SETTINGS, TRAINED, Set, ndcg, token_idf
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crosscut.encoders.late import TokenVectors, to_bytes
+from crosscut.encoders.tokens import MENTION
 from crosscut.training.loop import one_cycle
 from crosscut.training.models import CrossModel, Pairs, Texts, pair_up
 
@@ -39,9 +44,9 @@ CANDIDATES, TOKENS = 8, 4096
 class Candidates:
     """Candidates of a set's queries; `kind` is 0 for queries that choose, 1 for train, 2 for test."""
 
-    def __init__(self, work: Path, name: str) -> None:
+    def __init__(self, work: Path, name: str, file: str = "candidates.npz") -> None:
         self.set = Set(work, name)
-        with np.load(self.set.folder / "candidates.npz") as saved:
+        with np.load(self.set.folder / file) as saved:
             self.query, self.count, self.items = saved["query"], saved["count"], saved["items"]
             self.features, self.rivals, self.facts = saved["features"], saved["rivals"], saved["facts"]
         self.first = np.cumsum(self.count) - self.count
@@ -122,6 +127,100 @@ def load_mix(path: Path) -> Mix:
         mix.weights.copy_(torch.tensor(told["weights"]) / torch.from_numpy(SCALES))
         mix.bends.copy_(torch.tensor(told["bends"]))
     return mix
+
+
+class Tokens:
+    """Token vectors of a set's queries and items, for learning a projection."""
+
+    def __init__(self, one: Candidates, idf: np.ndarray) -> None:
+        self.one, self.idf = one, idf
+        self.items, self.queries = (np.load(one.set.folder / f"{side}-tokens.npy") for side in ("items", "queries"))
+
+    def query(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Token vectors (m × 128) of a query, idf and mention as weights (m,)."""
+        texts, number = self.one.set.query_texts, int(self.one.query[row])
+        own = slice(texts.starts[number] + 1, texts.starts[number] + texts.lengths[number] - 1)
+        idf, mention = self.idf[texts.ids[own]], (texts.roles[own] == MENTION).astype(np.float32)
+        return self.queries[own], idf / idf.sum(), mention / max(1.0, mention.sum())
+
+    def late(self, projection: Tensor, row: int, places: np.ndarray, longest: int = 160) -> Tensor:
+        """(candidates × 2): late interaction by idf and of the mention."""
+        texts, items = self.one.set.item_texts, self.one.items[self.one.of(row)][places]
+        tokens, idf, mention = self.query(row)
+        lengths = np.minimum(texts.lengths[items] - 2, longest)
+        rows = np.concatenate([texts.starts[i] + 1 + np.arange(n) for i, n in zip(items, lengths, strict=True)])
+        q = functional.normalize(torch.from_numpy(tokens).float() @ projection, dim=1)  # (m, 128)
+        i = functional.normalize(torch.from_numpy(self.items[rows]).float() @ projection, dim=1)  # (T, 128)
+        owners = torch.from_numpy(np.repeat(np.arange(len(items)), lengths))[:, None].expand(-1, len(q))
+        best = torch.full((len(items), len(q)), -1.0).scatter_reduce(0, owners, i @ q.T, "amax")
+        return best @ torch.from_numpy(np.stack([idf, mention], 1).astype(np.float32))
+
+
+def learn_late(sets: dict[str, Tokens], mix: Mix, minutes: float, seed: str) -> np.ndarray:
+    """The projection (128 × 128); `mix` is learned on with it."""
+    rng = random.Random(f"late {seed}")
+    identity = torch.eye(128)
+    projection = nn.Parameter(identity.clone())
+    optimizer = torch.optim.Adam(
+        [{"params": [projection], "peak": 1e-3}, {"params": list(mix.parameters()), "peak": 3e-3}], lr=1e-3
+    )
+    rows = {
+        name: [int(r) for r in np.flatnonzero(s.one.kind == 1) if s.one.gains[s.one.of(r)].max() > 0]
+        for name, s in sets.items()
+    }
+    names, begun = list(sets), time.monotonic()
+    while (progress := (time.monotonic() - begun) / (60 * minutes)) < 1:
+        tokens = sets[name := rng.choice(names)]
+        one = tokens.one
+        loss = 0.02 * ((projection - identity) ** 2).sum() / 128
+        for row in rng.choices(rows[name], k=6):
+            gains = one.gains[one.of(row)]
+            right, wrong = int(rng.choice(np.flatnonzero(gains > 0))), np.flatnonzero(gains <= 0).tolist()
+            places = np.asarray([right, *rng.sample(wrong, min(15, len(wrong)))])
+            late = tokens.late(projection, row, places) * torch.from_numpy(SCALES[2:])
+            rest = torch.from_numpy(one.features[one.of(row)][places][:, USED[:2]] * SCALES[:2])
+            weights = mix.weights * torch.exp(mix.bends @ torch.from_numpy(one.facts[row].astype(np.float32)))
+            scores = torch.cat([rest, late], 1) @ weights
+            loss = loss + functional.cross_entropy(scores[None], torch.zeros(1, dtype=torch.long)) / 6
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * max(0.02, 1 - progress)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            mix.weights.clamp_(min=0)
+    return projection.detach().numpy()
+
+
+def narrow(tokens: np.ndarray, projection: np.ndarray) -> np.ndarray:
+    """Token vectors behind the projection, in eight bits, as they ship."""
+    out = np.empty((len(tokens), projection.shape[1]), np.int8)
+    for start in range(0, len(tokens), 1 << 17):
+        part = tokens[start : start + (1 << 17)].astype(np.float32) @ projection
+        out[start : start + len(part)] = to_bytes(part / (np.linalg.norm(part, axis=1, keepdims=True) + 1e-9))
+    return out
+
+
+def project(one: Candidates, projection: np.ndarray, idf: np.ndarray) -> Path:
+    """Write candidates-late.npz: late interaction behind the projection, for the queries that choose and test."""
+    queries, items = one.set.query_texts, one.set.item_texts
+    flat = narrow(np.load(one.set.folder / "items-tokens.npy", mmap_mode="r"), projection)
+    inner = np.ones(len(flat), np.bool_)
+    inner[items.starts] = inner[items.starts + items.lengths - 1] = False
+    tokens = TokenVectors(flat[inner], items.lengths - 2)
+    asked = narrow(np.load(one.set.folder / "queries-tokens.npy"), projection)
+    features = one.features.copy()
+    for row in np.flatnonzero(one.kind != 1).tolist():
+        number = int(one.query[row])
+        own = slice(queries.starts[number] + 1, queries.starts[number] + queries.lengths[number] - 1)
+        weights, mention = idf[queries.ids[own]], queries.roles[own] == MENTION
+        best = tokens.best(asked[own], one.items[one.of(row)])
+        features[one.of(row), 3] = best @ (weights / weights.sum())
+        features[one.of(row), 4] = best[:, mention].mean(1) if mention.any() else 0.0
+    path = one.set.folder / "candidates-late.npz"
+    rest = {"query": one.query, "count": one.count, "items": one.items, "rivals": one.rivals, "facts": one.facts}
+    np.savez(path, features=features, **rest)
+    return path
 
 
 def meet(model: CrossModel, one: Set, pairs: list[tuple[int, int]], *, half: bool = True) -> Tensor:
@@ -270,24 +369,29 @@ def learn_correction(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("part", choices=["mix", "cross"])
+    parser.add_argument("part", choices=["known", "cross"])
     parser.add_argument("--leave-out", type=int, choices=range(len(GROUPS)), default=None, metavar="GROUP")
-    parser.add_argument("--minutes", type=float, default=SETTINGS["cross_encoder"]["minutes"])
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    work: Path = arguments.work
     left = GROUPS[arguments.leave_out] if arguments.leave_out is not None else []
     fold = "all" if arguments.leave_out is None else str(arguments.leave_out)
-    mix_path = arguments.work / f"mix-{fold}.json"
-    seen = {name: Candidates(arguments.work, name) for name in TRAINED if name not in left}
-    if arguments.part == "mix":
-        save_mix(learn_mix(list(seen.values())), mix_path)
+    seen = {name: Candidates(work, name) for name in TRAINED if name not in left}
+    if arguments.part == "known":
+        mix = learn_mix(list(seen.values()))
+        save_mix(mix, work / f"first-mix-{fold}.json")
+        idf = token_idf(work, left)
+        sets = {name: Tokens(one, idf) for name, one in seen.items()}
+        projection = learn_late(sets, mix, SETTINGS["late_minutes"], fold)
+        save_mix(mix, work / f"mix-{fold}.json")
+        np.save(work / f"late-{fold}.npy", projection)
         return
-    watched = {name: Candidates(arguments.work, name) for name in (*left, "wn_noun.event", "wn_verb.creation")}
-    mix = load_mix(mix_path)
+    watched = {name: Candidates(work, name) for name in (*left, "wn_noun.event", "wn_verb.creation")}
+    mix = load_mix(work / f"first-mix-{fold}.json")
     for one in (*seen.values(), *watched.values()):
         apply_mix(mix, one)
     watched["scifact"] = seen["scifact"]
-    learn_correction(seen, watched, arguments.work / f"cross-{fold}", arguments.minutes, fold)
+    learn_correction(seen, watched, work / f"cross-{fold}", SETTINGS["cross_encoder"]["minutes"], fold)
 
 
 if __name__ == "__main__":
