@@ -5,12 +5,12 @@ of it; `--leave-out` leaves a group of collections out of both (default_models.t
 
 - known: g = Σ_k w_k exp(b_k · ψ(q)) φ_k, w ≥ 0. First w and b: cross-entropy of the softmax over a query's candidates
   with all its right items as the target, the mean over queries and then over collections, so that each counts the same.
-  Then, together with them, a projection P of the token vectors for late interaction, from the identity and held to it:
-  cross-entropy of g over one right item and fifteen other candidates, a collection a step, Adam, by the clock.
+  Then a projection P of the token vectors for late interaction, from the identity and held to it: cross-entropy of g
+  over one right item and fifteen other candidates, a collection a step, Adam, by the clock. w and b move along and
+  are then put back: on collections left out, P with the first w and b is better than with the last.
 - cross: from the second edition's weights, its scores halved. Loss: cross-entropy of g + correction over one right
   item and seven others, four of them among the twelve best by g, three among the fifty best; plus a small penalty on
-  the correction's variance within a query. AdamW, one cycle by the clock, bfloat16 products. g is the one of the first
-  step of `known`.
+  the correction's variance within a query. AdamW, one cycle by the clock, bfloat16 products. g is here that before P.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Tokens:
 
 
 def learn_late(sets: dict[str, Tokens], mix: Mix, minutes: float, seed: str) -> np.ndarray:
-    """The projection (128 × 128); `mix` is learned on with it."""
+    """The projection (128 × 128); `mix` moves along with it."""
     rng = random.Random(f"late {seed}")
     identity = torch.eye(128)
     projection = nn.Parameter(identity.clone())
@@ -379,15 +379,13 @@ def main() -> None:
     seen = {name: Candidates(work, name) for name in TRAINED if name not in left}
     if arguments.part == "known":
         mix = learn_mix(list(seen.values()))
-        save_mix(mix, work / f"first-mix-{fold}.json")
+        save_mix(mix, work / f"mix-{fold}.json")
         idf = token_idf(work, left)
         sets = {name: Tokens(one, idf) for name, one in seen.items()}
-        projection = learn_late(sets, mix, SETTINGS["late_minutes"], fold)
-        save_mix(mix, work / f"mix-{fold}.json")
-        np.save(work / f"late-{fold}.npy", projection)
+        np.save(work / f"late-{fold}.npy", learn_late(sets, mix, SETTINGS["late_minutes"], fold))
         return
     watched = {name: Candidates(work, name) for name in (*left, "wn_noun.event", "wn_verb.creation")}
-    mix = load_mix(work / f"first-mix-{fold}.json")
+    mix = load_mix(work / f"mix-{fold}.json")
     for one in (*seen.values(), *watched.values()):
         apply_mix(mix, one)
     watched["scifact"] = seen["scifact"]
