@@ -1,24 +1,35 @@
 """Cross-encoders without torch: a model folder run by onnxruntime.
 
+    f(query, item) = known(query, item) + weight · costly(query, item)
+
+A cross-encoder may be a *correction*: trained on top of what is known of a pair without a call
+(`crosscut.encoders.known`: dual encoder, words, late interaction), and a score is the sum. A folder without such constants
+holds a cross-encoder that stands alone; then known = 0 and weight = 1.
+
 Scores are raw logits. A pair's score does not depend on what it is scored with: items are padded, never
 scaled, together, and padding is masked out of the attention.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from crosscut.datasets.records import Item, Items, items_of
+from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
+from crosscut.encoders.known import FILES, Known
 from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.states import ItemStates, ReadItem, States
-from crosscut.encoders.tokens import Tokens, matched
+from crosscut.encoders.tokens import Tokens, marked_text, matched
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.types import Floats, Handles, Positions
@@ -45,7 +56,10 @@ class OnnxCrossEncoder(Scorer):
 
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
-        self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx")
+        self.corrects = folder.knows
+        self.weight = folder.known.weight if self.corrects else 1.0
+        known = ("dual.onnx", *FILES) if self.corrects else ()
+        self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx", *known)
         self._lower, self._cross = folder.lower, folder.session("cross.onnx")
 
     @classmethod
@@ -57,9 +71,23 @@ class OnnxCrossEncoder(Scorer):
     def fingerprint(self) -> str:
         return self._fingerprint
 
-    def bind(self, items: Items | Sequence[Item | str], *, cache_bytes: int = CACHE_BYTES) -> BoundOnnxCrossEncoder:
-        """This model over items: each is tokenised and encoded when first scored, and kept."""
-        return BoundOnnxCrossEncoder(self, items_of(items), cache_bytes)
+    @cached_property
+    def encoder(self) -> OnnxDualEncoder:
+        """The dual encoder of the known part."""
+        return OnnxDualEncoder(self.folder)
+
+    def bind(
+        self,
+        items: Items | Sequence[Item | str],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        lexicon: Lexicon | None = None,
+    ) -> BoundOnnxCrossEncoder:
+        """This model over items: each is tokenised and encoded when first scored, and kept.
+
+        `lexicon` weighs words in place of the box's own.
+        """
+        return BoundOnnxCrossEncoder(self, items_of(items), cache_bytes, lexicon)
 
     def __repr__(self) -> str:
         return f"OnnxCrossEncoder({str(self.folder.path)!r}, fingerprint={self.fingerprint!r})"
@@ -68,9 +96,19 @@ class OnnxCrossEncoder(Scorer):
 class BoundOnnxCrossEncoder(BoundScorer):
     """A cross-encoder that knows its items."""
 
-    def __init__(self, model: OnnxCrossEncoder, items: Items, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        model: OnnxCrossEncoder,
+        items: Items,
+        cache_bytes: int = CACHE_BYTES,
+        lexicon: Lexicon | None = None,
+    ) -> None:
         self.model = model
         self.n_items = count_of(items)
+        self.knows = model.corrects and self.n_items is not None
+        self._source, self._lexicon = items, lexicon
+        self._known: list[Known] = []  # of the items, in the order in which they came
+        self._lock = threading.Lock()
         self.items = ItemStates(model._lower, model.folder.tokenizer, items, cache_bytes)
 
     def preload(self, handles: Handles) -> None:
@@ -79,8 +117,53 @@ class BoundOnnxCrossEncoder(BoundScorer):
             if not self.items.states.full:
                 self.items.read(handles[start : start + 1024])
 
+    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+        """What is known without a call: of every item, (n,), or of some.
+
+        For every item it is exact up to `crosscut.encoders.known.DEEP` items; past that, late interaction is estimated
+        for those that the rest speaks against. Of some it is always exact.
+        """
+        if not self.model.corrects:
+            return np.zeros(self.n_items or 0 if handles is None else len(handles))
+        if self.n_items is None:  # a store: what it has shown is read here and now
+            some = np.empty(0, np.int64) if handles is None else handles
+            return self._known_of(some).at(str(query), np.arange(len(some)))
+        parts = self._known_parts()
+        if handles is None:
+            return np.concatenate([part.all(str(query)) for part in parts] or [np.empty(0)])
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        out = np.empty(len(handles))
+        for part, start, end in zip(parts, starts, starts[1:], strict=False):
+            inside = (handles >= start) & (handles < end)
+            out[inside] = part.at(str(query), handles[inside] - start)
+        return out
+
+    def _known_parts(self) -> list[Known]:
+        """The known part of every item; items that were added since are read now."""
+        with self._lock:  # encoding a corpus twice would be dear
+            done = sum(map(len, self._known))
+            count = count_of(self._source) or 0
+            if count > done:
+                self._known.append(self._known_of(np.arange(done, count)))
+            return list(self._known)
+
+    def _known_of(self, handles: Handles) -> Known:
+        texts = [marked_text(item) for item in self._source.get(handles)]
+        return Known(self.model.encoder, texts, lexicon=self._lexicon)
+
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        """An answer to every request; pairs of about one length go to the model together, whosever they are."""
+        """An answer to every request: known + weight · costly."""
+        answers = self.costly_many(requests)
+        if not self.model.corrects:
+            return answers
+        return [
+            Answer(self.known(query, handles) + self.model.weight * answer.scores, answer.paid, answer.error)
+            for (query, handles), answer in zip(requests, answers, strict=True)
+        ]
+
+    def costly_many(self, requests: Sequence[Request]) -> list[Answer]:
+        """What the cross-encoder says of every request; pairs of about one length go to the model together, whosever
+        they are."""
         if not requests:
             return []
         queries = self.model.folder.read_queries([str(query) for query, _ in requests])

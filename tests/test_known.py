@@ -1,0 +1,143 @@
+"""What is known without a call, and the cross-encoder that corrects it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.known import FEATURES, Constants, Known
+from crosscut.encoders.words import Lexicon
+from crosscut.errors import InputError
+from crosscut.scorers.onnx import OnnxCrossEncoder
+from tests.tiny_models import sentences, write_encoder
+
+torch = pytest.importorskip("torch")
+
+QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", "", "the of"]
+ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
+
+
+def constants(vocabulary: int) -> Constants:
+    rng = np.random.default_rng(0)
+    return Constants(
+        weight=0.5,
+        weights=np.linspace(0.2, 1.4, len(FEATURES), dtype=np.float32),
+        bends=rng.normal(size=(len(FEATURES), 3)).astype(np.float32) * 0.1,
+        late_given_cosine=np.asarray([[0.5, 0.3]] * 2, np.float32),
+        token_idf=np.arange(vocabulary, dtype=np.float32) / 8,
+        lexicon=Lexicon.of(ITEMS),
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from crosscut.training.bert import read_encoder
+    from crosscut.training.export import export
+    from crosscut.training.models import CrossModel, DualModel
+
+    path = tmp_path_factory.mktemp("known")
+    shape, weights = read_encoder(write_encoder(path / "encoder"))
+    torch.manual_seed(1)
+    cross, dual = CrossModel(shape, 1, "emb"), DualModel(shape, 1)
+    for model in (cross, dual):
+        model.start_from(weights)
+    narrow = np.random.default_rng(1).normal(size=(shape.hidden_size, 8)).astype(np.float32)
+    tokenizer = path / "encoder" / "tokenizer.json"
+    known = constants(shape.vocab_size)
+    return export(path / "model", tokenizer, cross=cross, dual=dual, item_tokens=24, narrow=narrow, known=known)
+
+
+def test_a_score_is_what_is_known_and_its_correction(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    bound = scorer.bind(ITEMS)
+    assert (scorer.corrects, scorer.weight, bound.weight) == (True, 0.5, 0.5)
+    every = np.arange(len(ITEMS))
+    for query in QUERIES:
+        (costly,) = bound.costly_many([(query, every)])
+        assert np.isfinite(bound.known(query)).all()
+        np.testing.assert_allclose(bound.score(query, every), bound.known(query) + 0.5 * costly, atol=1e-5)
+        np.testing.assert_allclose(scorer.score(query, ITEMS), bound.score(query, every), atol=1e-6)
+
+
+def test_a_score_depends_on_its_pair_alone(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    bound, wider = scorer.bind(ITEMS), scorer.bind([*sentences(30, seed=5), *ITEMS])
+    some = np.asarray([3, 41, 7])
+    for query in QUERIES:
+        together = bound.known(query, np.arange(len(ITEMS)))
+        for position in some.tolist():
+            (alone,) = bound.known(query, np.asarray([position]))
+            assert alone == together[position]
+        np.testing.assert_array_equal(wider.known(query, some + 30), together[some])  # other items change nothing
+
+
+def test_features_are_what_they_say(folder: Path) -> None:
+    encoder = OnnxDualEncoder.load(folder)
+    known = Known(encoder, ITEMS)
+    query = QUERIES[0]
+    asked = known.ask(query)
+    vectors = encoder.encode_items(ITEMS)
+    np.testing.assert_allclose(vectors, known.vectors, atol=1e-6)
+    cosine = vectors @ encoder.encode_queries([query])[0]
+    match = known.words.match(query)
+    late = known._late(asked, None)
+    features = np.stack([match.relative, cosine, *late.T], 1)
+    np.testing.assert_allclose(known.all(query), features @ asked.weights, rtol=1e-4, atol=1e-4)
+    assert (late <= 1.01).all()
+    # without a mention that part is silent
+    assert not known._late(known.ask("big red dog"), None)[:, 1].any()
+
+
+def test_far_items_are_estimated_and_near_ones_exact(folder: Path) -> None:
+    encoder = OnnxDualEncoder.load(folder)
+    known, shallow = Known(encoder, ITEMS), Known(encoder, ITEMS, deep=10)
+    for query in QUERIES[:2]:
+        exact, rough = known.all(query), shallow.all(query)
+        assert (np.abs(exact - rough) < 1e-5).sum() >= 10
+        assert not np.allclose(exact, rough)
+        np.testing.assert_allclose(shallow.at(query, np.arange(len(ITEMS))), exact, atol=1e-5)
+
+
+def test_an_index_may_freeze_a_lexicon_of_its_own(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    lexicon = Lexicon.of(ITEMS[:10])
+    own = scorer.bind(ITEMS, lexicon=lexicon)
+    assert own.fingerprint != scorer.bind(ITEMS).fingerprint
+    some = np.arange(5)
+    before = scorer.bind(ITEMS[:10], lexicon=lexicon).score(QUERIES[1], some)
+    np.testing.assert_allclose(own.score(QUERIES[1], some), before, atol=1e-6)
+
+
+def test_constants_are_kept(folder: Path, tmp_path: Path) -> None:
+    first = Constants.load(folder)
+    first.save(tmp_path)
+    again = Constants.load(tmp_path)
+    np.testing.assert_array_equal(first.weights, again.weights)
+    np.testing.assert_array_equal(first.bends, again.bends)
+    np.testing.assert_array_equal(first.token_idf, again.token_idf)
+    (tmp_path / "known.json").write_text("{}")
+    with pytest.raises(InputError, match="does not say what is known"):
+        Constants.load(tmp_path)
+
+
+def test_a_folder_without_constants_stands_alone(tmp_path: Path) -> None:
+    from crosscut.training.bert import read_encoder
+    from crosscut.training.export import export
+    from crosscut.training.models import CrossModel, DualModel
+
+    shape, weights = read_encoder(write_encoder(tmp_path / "encoder"))
+    cross, dual = CrossModel(shape, 1, "emb"), DualModel(shape, 1)
+    cross.start_from(weights)
+    dual.start_from(weights)
+    tokenizer = tmp_path / "encoder" / "tokenizer.json"
+    export(tmp_path / "model", tokenizer, cross=cross, dual=dual, item_tokens=24)
+    bound = OnnxCrossEncoder.load(tmp_path / "model").bind(ITEMS)
+    assert not bound.known("big red dog").any()
+    assert bound.weight == 1.0
+    with pytest.raises(InputError, match="no token vectors"):
+        OnnxDualEncoder.load(tmp_path / "model").read_items(ITEMS)
+    with pytest.raises(InputError, match="needs a dual encoder and a projection"):
+        export(tmp_path / "other", tokenizer, cross=cross, known=constants(shape.vocab_size))
