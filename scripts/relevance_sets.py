@@ -31,10 +31,11 @@ from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.folder import open_folder
 from crosscut.encoders.late import TokenVectors, to_bytes
 from crosscut.encoders.states import encode_alone
-from crosscut.encoders.tokens import MENTION, Tokenizer, Tokens
+from crosscut.encoders.tokens import MENTION, Tokenizer, Tokens, marked_text
 from crosscut.encoders.words import Lexicon, Words
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.bert import pack
-from crosscut.training.negatives import TfIdf
+from crosscut.training.models import DualModel
 
 RECIPE = tomllib.loads(Path(__file__).with_name("default_models.toml").read_text("utf-8"))
 SETTINGS = RECIPE["relevance"]
@@ -159,7 +160,7 @@ def read_wordnet(wordnet: WordNet) -> dict[str, Any]:
     queries += [query for query in queries if "-v." in query.id]
     chosen = list({query.id: query for query in rng.sample(queries, 5200)}.values())[:4000]
     plain = [query.text.replace("[START]", "").replace("[END]", "") for query in chosen]
-    alike = TfIdf([synset.item.full_text for synset in members]).rank(plain, 25)
+    alike = TfIdf([marked_text(synset.item) for synset in members]).rank(plain, 25)
 
     def allowed(ids: set[str]) -> list[str]:
         return [id for id in sorted(ids) if id in wordnet.by_id and wordnet.by_id[id].world not in hidden]
@@ -184,7 +185,7 @@ def read_wordnet(wordnet: WordNet) -> dict[str, Any]:
 
 def told(items: list[Item], train: list[Query], test: list[Query], gold: dict[str, Any]) -> dict[str, Any]:
     return {
-        "items": [item.full_text for item in items],
+        "items": [marked_text(item) for item in items],
         "train": [[query.id, query.text] for query in train],
         "test": [[query.id, query.text] for query in test],
         "gold": gold,
@@ -212,7 +213,7 @@ def write_states(folder: Path, side: str, tokens: list[Tokens]) -> None:
 
 
 @torch.no_grad()
-def write_vectors(model: torch.nn.Module, folder: Path, side: str, texts: Texts, basis: torch.Tensor) -> None:
+def write_vectors(model: DualModel, folder: Path, side: str, texts: Texts, basis: torch.Tensor) -> None:
     """One vector per text, and one of 128 numbers per token."""
     order = np.argsort(texts.lengths, kind="stable")
     vectors = np.zeros((len(order), 384), np.float32)
@@ -346,7 +347,7 @@ def main() -> None:
 
 
 @torch.no_grad()
-def principal(model: torch.nn.Module, work: Path, width: int = 128) -> np.ndarray:
+def principal(model: DualModel, work: Path, width: int = 128) -> np.ndarray:
     """The directions that hold most of the token vectors of a few short collections: (D × width), not centred."""
     moment = np.zeros((384, 384))
     whole = torch.eye(384)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from crosscut.encoders import late
 from crosscut.encoders.late import TokenVectors, to_bytes
@@ -13,7 +14,7 @@ def unit(rng: np.random.Generator, count: int, width: int = 16) -> late.Floats:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def test_the_best_cosines_are_those_of_a_plain_loop(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_best_cosines_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(late, "TOKENS_AT_ONCE", 20)
     rng = np.random.default_rng(0)
     items = [unit(rng, count) for count in (3, 0, 7, 40, 1, 0, 12)]

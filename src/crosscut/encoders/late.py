@@ -25,7 +25,8 @@ EIGHT_BITS = 127.0
 
 def to_bytes(vectors: Floats) -> Bytes:
     """Unit vectors (tokens × d) in eight bits; a fixed scale, so that a token never depends on its neighbours."""
-    return np.clip(np.rint(vectors * EIGHT_BITS), -127, 127).astype(np.int8)
+    rounded: Bytes = np.clip(np.rint(vectors * EIGHT_BITS), -127, 127).astype(np.int8)
+    return rounded
 
 
 class TokenVectors:

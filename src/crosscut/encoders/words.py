@@ -14,16 +14,17 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK
+from crosscut.datasets.records import MENTION_END, MENTION_START
+from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -53,7 +54,7 @@ def query_stems(query: str) -> list[str]:
     return stems(f"{query} {mention}")
 
 
-def _stemmer():  # type: ignore[no-untyped-def]
+def _stemmer() -> Any:
     from Stemmer import Stemmer
 
     return Stemmer("english")  # cheap to make, and not to be shared between threads
@@ -94,7 +95,7 @@ class Lexicon:
     @classmethod
     def mean(cls, lexicons: Sequence[Lexicon], documents: float, *, least: float = 0.0) -> Lexicon:
         """Many collections as one, each of the same weight; shares under `least` are left out."""
-        shares: Counter[str] = Counter()
+        shares: defaultdict[str, float] = defaultdict(float)
         for lexicon in lexicons:
             for stem, share in lexicon.shares.items():
                 shares[stem] += share / len(lexicons)

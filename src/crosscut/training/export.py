@@ -13,6 +13,7 @@ A cross-encoder and a dual encoder that share their frozen lower layers may shar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,7 @@ def export(
         raise InputError("a known part needs a dual encoder and a projection of its token vectors")
     first = models[0]
     shape, independent = first.shape, first.independent
-    lower = {name.removeprefix("lower."): w for name, w in numpy_weights(first).items() if name.startswith("lower.")}
-    for other in models[1:]:
-        theirs = numpy_weights(other)
-        if other.independent != independent or any(
-            not np.array_equal(weight, theirs[f"lower.{name}"]) for name, weight in lower.items()
-        ):
-            raise InputError("the two models do not share their lower layers; export them to two folders")
+    lower = _lower_weights(models)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     heads, epsilon = shape.num_attention_heads, shape.layer_norm_eps
@@ -99,3 +94,16 @@ def export(
         write_file(folder / "tokenizer.json", [Path(tokenizer).read_bytes()])
     write_json(folder / "config.json", config)
     return folder
+
+
+def _lower_weights(models: Sequence[Split]) -> dict[str, npt.NDArray[np.float32]]:
+    """Weights of the lower layers, which must be the same in all models."""
+    first, *others = models
+    lower = {name.removeprefix("lower."): w for name, w in numpy_weights(first).items() if name.startswith("lower.")}
+    for other in others:
+        theirs = numpy_weights(other)
+        if other.independent != first.independent or any(
+            not np.array_equal(weight, theirs[f"lower.{name}"]) for name, weight in lower.items()
+        ):
+            raise InputError("the two models do not share their lower layers; export them to two folders")
+    return lower
