@@ -1,9 +1,10 @@
-"""Relevance of the scorer in the box on collections it has not seen: python scripts/evaluate_relevance.py WORK OUT.json
+"""Relevance of the scorer in the box on collections it has not seen: python scripts/evaluate_relevance.py WORK FOLDER
 
 WORK is what relevance_sets.py and train_relevance.py left. A collection that is trained on is judged by weights that
 were trained and chosen without its group (`[relevance] groups`), the evaluation-only ones by the weights that ship.
 Per query: nDCG@10 of BM25, dual encoder and their equal-weight fusion over the whole collection; of the known part g
 over the union of their best 100; of f = g + weight · correction over the `--depth` best of these by g.
+Written are models_relevance.json, models_wordnet.json (accuracy@1 in the held-out worlds) and models_scifact.json.
 `--choose` judges the 150 train queries kept for choosing instead, for several weights and shares of the trained
 weights, and writes nothing.
 """
@@ -164,9 +165,8 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("output", type=Path, nargs="?")
     parser.add_argument("--choose", action="store_true")
-    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--depth", type=int, default=30)
-    parser.add_argument("--names", nargs="*")
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     if arguments.choose:
@@ -174,26 +174,49 @@ def main() -> None:
         return
     settings = SETTINGS["cross_encoder"]
     worlds = [f"wn_{world}" for world in RECIPE["worlds"]["held_out"]]
-    names = arguments.names or [*(n for group in GROUPS for n in group), *EVALUATED, "scifact", *worlds]
-    told: dict[str, Any] = {"collections": []}
-    if arguments.output.is_file():  # what was judged stays judged
-        told = json.loads(arguments.output.read_text("utf-8"))
-    done = {record["collection"] for record in told["collections"]}
-    for name in names:
-        if name in done:
-            continue
-        fold = fold_of(name)
-        one = prepared(arguments.work, name)
-        limit = 300 if name == "scifact" else 400 if name.startswith("wn_") else arguments.queries
-        rows = np.flatnonzero(one.kind == 2)[: None if name in EVALUATED else limit]
-        model = averaged(arguments.work, fold, settings["share"])
-        kept = arguments.work / name / "corrections.npz"
-        ranked = judge(one, rows, corrected(model, one, rows, arguments.depth, kept), settings["weight"])
-        told["collections"].append(report(name, one, rows, ranked, fold))
-        arguments.output.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
-        record = told["collections"][-1]
-        silent = ("scorer of every query", "first is right")
-        print({key: value for key, value in record.items() if key not in silent}, flush=True)
+    parts = {
+        "relevance": [*(name for group in GROUPS for name in group), *EVALUATED],
+        "wordnet": worlds,
+        "scifact": ["scifact"],
+    }
+    about = {
+        "depth": arguments.depth,
+        "weight": {key: settings[key] for key in ("weight", "words", "mention", "share")},
+        "arithmetic": "vectors float32, cross-encoder bfloat16",
+    }
+    for part, names in parts.items():
+        records = []
+        for name in names:
+            fold = fold_of(name)
+            one = prepared(arguments.work, name)
+            limit = {"relevance": arguments.queries, "wordnet": 400, "scifact": 300}[part]
+            rows = np.flatnonzero(one.kind == 2)[: None if name in EVALUATED else limit]
+            model = averaged(arguments.work, fold, settings["share"])
+            kept = arguments.work / name / "corrections.npz"
+            ranked = judge(one, rows, corrected(model, one, rows, arguments.depth, kept), settings["weight"])
+            records.append(report(name, one, rows, ranked, fold))
+            print(name, {key: records[-1][key] for key in ("known", "scorer", "scorer - best of three")}, flush=True)
+        told = {**about, "all": together(part, records), "collections": records}
+        (arguments.output / f"models_{part}.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+
+
+def together(part: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over collections; accuracy over all queries of the worlds."""
+    if part == "wordnet":
+        right = np.concatenate([record["first is right"] for record in records]).astype(np.float64)
+        return {"queries": len(right), "accuracy@1": interval(right)}
+    means = {key: np.asarray([record[key][0] for record in records]) for key in (*RIVALS, "known", "scorer")}
+    best = np.max([means[rival] for rival in RIVALS], axis=0)
+    worse = [record["collection"] for record in records if record["scorer - best of three"][2] < 0]
+    return {
+        "collections": len(records),
+        **{key: round(float(values.mean()), 4) for key, values in means.items()},
+        "mean of the best of three": round(float(best.mean()), 4),
+        "scorer - mean of the best of three": round(float((means["scorer"] - best).mean()), 4),
+        "known - mean of the best of three": round(float((means["known"] - best).mean()), 4),
+        "least lead": round(float((means["scorer"] - best).min()), 4),
+        "significantly worse": worse,
+    }
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def centre(model: CrossModel) -> None:
 def constants(work: Path) -> Constants:
     """The known part: weights as learned.
 
-    What the query adds to the correction's say is taken off g: this ranks the same and leaves the correction one weight.
+    What the query adds to the correction's say is taken off g: that ranks the same and leaves it one weight.
     """
     mix = json.loads((work / "mix-all.json").read_text("utf-8"))
     bends = np.asarray(mix["bends"], np.float32)
