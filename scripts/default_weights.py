@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from train_default import encoder_folder, start
 
-from crosscut.encoders.folder import default_folder
 from crosscut.training.bert import read_encoder
 from crosscut.training.models import CrossModel, DualModel
 
@@ -24,7 +23,10 @@ HALF, SINGLE = 10, 1
 
 
 def second_edition() -> Path:
-    return Path(os.environ.get("CROSSCUT_SECOND_EDITION", default_folder()))
+    try:
+        return Path(os.environ["CROSSCUT_SECOND_EDITION"])
+    except KeyError:
+        raise SystemExit("set CROSSCUT_SECOND_EDITION to the model folder that training starts from") from None
 
 
 def upper_weights(path: Path) -> dict[str, torch.Tensor]:

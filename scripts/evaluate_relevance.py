@@ -1,9 +1,10 @@
-"""Relevance of the scorer in the box on collections it has not seen: python scripts/evaluate_relevance.py WORK OUT.json
+"""Relevance of the scorer in the box on collections it has not seen: python scripts/evaluate_relevance.py WORK FOLDER
 
 WORK is what relevance_sets.py and train_relevance.py left. A collection that is trained on is judged by weights that
 were trained and chosen without its group (`[relevance] groups`), the evaluation-only ones by the weights that ship.
 Per query: nDCG@10 of BM25, dual encoder and their equal-weight fusion over the whole collection; of the known part g
 over the union of their best 100; of f = g + weight · correction over the `--depth` best of these by g.
+Written are models_relevance.json, models_wordnet.json (accuracy@1 in the held-out worlds) and models_scifact.json.
 `--choose` judges the 150 train queries kept for choosing instead, for several weights and shares of the trained
 weights, and writes nothing.
 """
@@ -60,17 +61,34 @@ def fold_of(name: str) -> str:
     return next((str(n) for n, group in enumerate(GROUPS) if name in group), "all")
 
 
-def judge(
-    model: CrossModel, one: Candidates, rows: np.ndarray, weights: list[float], depth: int, *, half: bool
-) -> dict[float, list[np.ndarray]]:
-    """The ten best items of every query, for every weight of the correction."""
-    found: dict[float, list[np.ndarray]] = {weight: [] for weight in weights}
-    for row in rows.tolist():
-        best, correction = corrections(model, one, row, depth, half=half)
-        known, items = one.known[one.of(row)][best], one.items[one.of(row)][best]
-        for weight, ranked in found.items():
-            ranked.append(items[np.argsort(-(known + weight * correction), kind="stable")[:10]])
+Corrected = list[tuple[np.ndarray, np.ndarray]]
+"""For every query the best candidates by g, as places among its candidates, and their corrections."""
+
+
+def corrected(model: CrossModel, one: Candidates, rows: np.ndarray, depth: int, path: Path | None = None) -> Corrected:
+    """Corrections of the `depth` best of every query; kept in `path`, the dear part of all this."""
+    if path is not None and path.is_file():
+        with np.load(path) as saved:
+            if saved["rows"].tolist() == rows.tolist() and int(saved["depth"]) == depth:
+                ends = np.cumsum(saved["count"])[:-1]
+                return list(zip(np.split(saved["places"], ends), np.split(saved["values"], ends), strict=True))
+    found = [corrections(model, one, row, depth) for row in rows.tolist()]
+    if path is not None:
+        places, values = (np.concatenate([pair[side] for pair in found]) for side in (0, 1))
+        np.savez(path, rows=rows, depth=depth, count=[len(best) for best, _ in found], places=places, values=values)
     return found
+
+
+def judge(one: Candidates, rows: np.ndarray, found: Corrected, weight: float) -> list[np.ndarray]:
+    """The ten best items of every query by g + weight · correction; the weight follows the query as it ships."""
+    settings = SETTINGS["cross_encoder"]
+    bends = np.asarray([settings["words"], np.log(settings["mention"]), 0.0])
+    ranked = []
+    for row, (best, correction) in zip(rows.tolist(), found, strict=True):
+        own = weight * np.exp(one.facts[row] @ bends)
+        known, items = one.known[one.of(row)][best], one.items[one.of(row)][best]
+        ranked.append(items[np.argsort(-(known + own * correction), kind="stable")[:10]])
+    return ranked
 
 
 def relevance(one: Candidates, rows: np.ndarray, ranked: list[np.ndarray]) -> np.ndarray:
@@ -134,8 +152,8 @@ def choose(work: Path, depth: int) -> None:
             for name in (*group, *(["wn_noun.event", "wn_verb.creation", "scifact"] if number == 0 else [])):
                 one = prepared(work, name)
                 rows = np.flatnonzero(one.kind == (2 if name.startswith("wn_") else 0))[:100]
-                found = judge(model, one, rows, weights, depth, half=True)
-                means = np.asarray([relevance(one, rows, found[w]).mean() for w in weights])
+                found = corrected(model, one, rows, depth)
+                means = np.asarray([relevance(one, rows, judge(one, rows, found, w)).mean() for w in weights])
                 print(f"{share} {name:18} rival {one.rivals[rows].mean(0).max():.3f}", means.round(3), flush=True)
                 if name in group:
                     gains.append(means - one.rivals[rows].mean(0).max())
@@ -147,10 +165,8 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("output", type=Path, nargs="?")
     parser.add_argument("--choose", action="store_true")
-    parser.add_argument("--queries", type=int, default=250)
-    parser.add_argument("--depth", type=int, default=50)
-    parser.add_argument("--names", nargs="*")
-    parser.add_argument("--exact", action="store_true", help="float32, not bfloat16")
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--depth", type=int, default=30)
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     if arguments.choose:
@@ -158,26 +174,49 @@ def main() -> None:
         return
     settings = SETTINGS["cross_encoder"]
     worlds = [f"wn_{world}" for world in RECIPE["worlds"]["held_out"]]
-    names = arguments.names or [*(n for group in GROUPS for n in group), *EVALUATED, "scifact", *worlds]
-    told: dict[str, Any] = {"collections": []}
-    if arguments.output.is_file():  # what was judged stays judged
-        told = json.loads(arguments.output.read_text("utf-8"))
-    done = {record["collection"] for record in told["collections"]}
-    for name in names:
-        if name in done:
-            continue
-        fold = fold_of(name)
-        one = prepared(arguments.work, name)
-        limit = 300 if name == "scifact" else 400 if name.startswith("wn_") else arguments.queries
-        rows = np.flatnonzero(one.kind == 2)[: None if name in EVALUATED else limit]
-        model = averaged(arguments.work, fold, settings["share"])
-        weight = settings["weight"] * (settings["mention"] if name.startswith("wn_") else 1.0)
-        ranked = judge(model, one, rows, [weight], arguments.depth, half=not arguments.exact)[weight]
-        told["collections"].append(report(name, one, rows, ranked, fold))
-        arguments.output.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
-        record = told["collections"][-1]
-        silent = ("scorer of every query", "first is right")
-        print({key: value for key, value in record.items() if key not in silent}, flush=True)
+    parts = {
+        "relevance": [*(name for group in GROUPS for name in group), *EVALUATED],
+        "wordnet": worlds,
+        "scifact": ["scifact"],
+    }
+    about = {
+        "depth": arguments.depth,
+        "weight": {key: settings[key] for key in ("weight", "words", "mention", "share")},
+        "arithmetic": "vectors float32, cross-encoder bfloat16",
+    }
+    for part, names in parts.items():
+        records = []
+        for name in names:
+            fold = fold_of(name)
+            one = prepared(arguments.work, name)
+            limit = {"relevance": arguments.queries, "wordnet": 400, "scifact": 300}[part]
+            rows = np.flatnonzero(one.kind == 2)[: None if name in EVALUATED else limit]
+            model = averaged(arguments.work, fold, settings["share"])
+            kept = arguments.work / name / "corrections.npz"
+            ranked = judge(one, rows, corrected(model, one, rows, arguments.depth, kept), settings["weight"])
+            records.append(report(name, one, rows, ranked, fold))
+            print(name, {key: records[-1][key] for key in ("known", "scorer", "scorer - best of three")}, flush=True)
+        told = {**about, "all": together(part, records), "collections": records}
+        (arguments.output / f"models_{part}.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+
+
+def together(part: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over collections; accuracy over all queries of the worlds."""
+    if part == "wordnet":
+        right = np.concatenate([record["first is right"] for record in records]).astype(np.float64)
+        return {"queries": len(right), "accuracy@1": interval(right)}
+    means = {key: np.asarray([record[key][0] for record in records]) for key in (*RIVALS, "known", "scorer")}
+    best = np.max([means[rival] for rival in RIVALS], axis=0)
+    worse = [record["collection"] for record in records if record["scorer - best of three"][2] < 0]
+    return {
+        "collections": len(records),
+        **{key: round(float(values.mean()), 4) for key, values in means.items()},
+        "mean of the best of three": round(float(best.mean()), 4),
+        "scorer - mean of the best of three": round(float((means["scorer"] - best).mean()), 4),
+        "known - mean of the best of three": round(float((means["known"] - best).mean()), 4),
+        "least lead": round(float((means["scorer"] - best).min()), 4),
+        "significantly worse": worse,
+    }
 
 
 if __name__ == "__main__":

@@ -40,9 +40,13 @@ def centre(model: CrossModel) -> None:
 
 
 def constants(work: Path) -> Constants:
-    """The known part: weights as learned, and what a mention adds to the correction's say taken off g."""
+    """The known part: weights as learned.
+
+    What the query adds to the correction's say is taken off g: that ranks the same and leaves it one weight.
+    """
     mix = json.loads((work / "mix-all.json").read_text("utf-8"))
     bends = np.asarray(mix["bends"], np.float32)
+    bends[:, 0] -= SETTINGS["cross_encoder"]["words"]
     bends[:, 1] -= np.log(SETTINGS["cross_encoder"]["mention"])
     lexicons = [Set(work, name).lexicon for name in SETTINGS["lexicon"]]
     return Constants(
