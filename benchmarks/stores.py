@@ -144,11 +144,11 @@ def round_recall(world: World, store: Store, place: dict[Any, int], contents: Co
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
-    import pgserver
+    from pgserver.postgres_server import get_server
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        server = pgserver.get_server(folder, cleanup_mode="stop")  # type: ignore[attr-defined]
+        server = get_server(folder, cleanup_mode="stop")
     try:
         yield server.get_uri()
     finally:

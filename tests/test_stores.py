@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import crosscut
+import crosscut.server
 from crosscut.ann.base import Ask, TopK
 from crosscut.ann.stores.base import Session, Store
 from crosscut.datasets.records import Item, Items
@@ -261,6 +262,12 @@ def test_methods_over_a_store_equal_the_flat_array(make: Make, world: Planted, m
         assert session.trips == mine.rounds
 
 
+def last(text: str) -> int:
+    """The number at the end of a text; the server warms up with a query that has none."""
+    word = text.split()[-1]
+    return int(word) if word.isdigit() else 0
+
+
 class Encoder:
     """Queries and items by the numbers in their texts."""
 
@@ -270,19 +277,21 @@ class Encoder:
         self.queries, self.items, self.dimension = queries, items, items.shape[1]
 
     def encode_queries(self, texts: Any) -> np.ndarray:
-        return np.array([self.queries[int(text.split()[-1])] for text in texts], np.float32)
+        return np.array([self.queries[last(text)] for text in texts], np.float32)
 
     def encode_items(self, items: Any, *, progress: Any = None) -> np.ndarray:
-        return np.array([self.items[int(item.text.split()[-1])] for item in items], np.float32)
+        return np.array([self.items[last(item.text)] for item in items], np.float32)
 
 
-def over(make: Make, world: Planted, *, method: str = "crosscut", fail: Any = None, size: int | None = None) -> Any:
+def over(
+    make: Make, world: Planted, *, method: str = "crosscut", fail: Any = None, size: int | None = None, **where: Any
+) -> Any:
     def score(query: str, texts: list[str]) -> Any:
         if fail is not None:
             fail()
-        return world.test[int(query.split()[-1]), [int(text.split()[-1]) for text in texts]]
+        return world.test[last(query), [last(text) for text in texts]]
 
-    store = make(corpus(vectors=world.vectors[:size]))
+    store = make(corpus(vectors=world.vectors[:size]), **where)
     return crosscut.Index.over(store, scorer=score, encoder=Encoder(world.query_vectors, world.vectors), method=method)
 
 
@@ -360,6 +369,21 @@ def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> N
     assert all(hit.item is not None and hit.item.text.startswith("text") for hit in hits)
 
 
+def test_served(world: Planted, tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    testing = pytest.importorskip("fastapi.testclient")
+    index = over(real_stores.client, world, folder=tmp_path)
+    asked = {"query": "query 0", "k": 5, "budget": 60, "filter": {"year": {"gte": 2005}}}
+    with testing.TestClient(crosscut.server.make_app(index), base_url="http://127.0.0.1") as client:
+        answer = client.post("/search", json=asked).json()
+        own = index.search("query 0", 5, 60, filter={"year": {"gte": 2005}})
+        assert [hit["id"] for hit in answer["hits"]] == [str(hit.id) for hit in own]
+        assert all(hit["metadata"]["year"] >= 2005 for hit in answer["hits"])
+        index.store.close()
+        gone = client.post("/search", json=asked)
+        assert (gone.status_code, gone.json()["error"]) == (503, "StoreUnavailable")
+
+
 def broken(store: Any) -> None:
     """What is left of a store whose server is gone, or whose files are."""
     if hasattr(store, "_dsn"):
@@ -372,7 +396,7 @@ def broken(store: Any) -> None:
 def test_a_server_that_is_not_there() -> None:
     pytest.importorskip("qdrant_client")
     pytest.importorskip("pgvector")
-    with pytest.raises(StoreUnavailable, match=r"at http://127.0.0.1:9 failed"):
+    with pytest.raises(StoreUnavailable, match=r"at http://127\.0\.0\.1:9 failed"):
         crosscut.stores.Qdrant("papers", url="http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable, match="'papers' failed"):
         crosscut.stores.PgVector("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", "papers")

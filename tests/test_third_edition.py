@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import crosscut
+from crosscut.datasets import ItemList
 from crosscut.encoders.named import load_encoder
 from crosscut.scorers.named import load_scorer
 
@@ -22,7 +23,7 @@ TEXTS = [
 
 def test_it_is_found_by_its_folder_and_a_search_corrects_what_is_known(tmp_path: Path) -> None:
     scorer = load_scorer(str(FOLDER))
-    bound = scorer.bind(crosscut.datasets.ItemList(TEXTS))  # type: ignore[attr-defined]
+    bound = scorer.bind(ItemList(TEXTS))
     query, every = "how do vaccines work", np.arange(len(TEXTS))
     assert bound.knows
     costly = bound.costly_many([(query, every)])[0].scores

@@ -234,7 +234,7 @@ class StoreIndex(Index):
             searcher.search_many(queries, 1, budget, query_vectors=vectors)
             if progress is not None:
                 progress("deep searches", done, 2)
-        return [scorer.paid.get(query, {}).copy() for query in queries]
+        return [scorer.kept.get(query, {}).copy() for query in queries]
 
     # -- items ---------------------------------------------------------------------------------------------------
 
@@ -286,6 +286,10 @@ class StoreIndex(Index):
                 self.store.erase(session.keys(gone))
         return len(gone)
 
+    def forget(self, ids: Iterable[Any]) -> int:
+        """`remove`: this index itself keeps nothing of its items."""
+        return self.remove(ids)
+
     def preload(self) -> None:
         """Nothing: a scorer prepares the items of a store when they are scored."""
         return
@@ -310,24 +314,24 @@ class _Remembering(BoundScorer):
     def __init__(self, scorer: Scorer | None, session: Session) -> None:
         assert scorer is not None
         self.inner = as_bound(scorer.bind(session))
-        self.paid: dict[str, dict[int, float]] = {}
+        self.kept: dict[str, dict[int, float]] = {}
         self.calls = 0
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         asked: list[Request] = []
         for query, handles in requests:
-            known = self.paid.setdefault(query, {})
+            known = self.kept.setdefault(query, {})
             new = [handle for handle in handles.tolist() if handle not in known]
             if new:
                 asked.append((query, np.array(new, dtype=np.int64)))
         for (query, handles), answer in zip(asked, self.inner.score_many(asked) if asked else [], strict=True):
             self.calls += int(answer.paid.sum())
             good = np.isfinite(answer.scores)
-            self.paid[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
+            self.kept[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
             if answer.error is not None:
                 raise answer.error
         return [
-            Answer.of(np.array([self.paid[query].get(handle, np.nan) for handle in handles.tolist()]))
+            Answer.of(np.array([self.kept[query].get(handle, np.nan) for handle in handles.tolist()]))
             for query, handles in requests
         ]
 

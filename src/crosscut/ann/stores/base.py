@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
     keys: list[Any]  # what the store calls them
     vectors: Floats  # (m × d)
-    payloads: list[Mapping[str, Any]]  # everything else
+    payloads: Sequence[Mapping[str, Any]]  # everything else
 
 
 @dataclass(frozen=True, slots=True)
