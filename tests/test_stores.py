@@ -403,8 +403,6 @@ def test_a_server_that_is_not_there() -> None:
 
 
 def test_tuning_takes_deep_searches_for_the_truth(make: Make, world: Planted) -> None:
-    if make.kind not in ("edge", "lance"):  # type: ignore[attr-defined]
-        pytest.skip("one of a kind is enough")
     paid: list[tuple[str, str]] = []
     index = over(make, world)
     inner = index.scorer.fn
