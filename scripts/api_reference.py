@@ -69,6 +69,9 @@ def reference() -> str:
     lines.append("\n## Methods\n\nIn `crosscut.methods`; by name, with settings, everywhere.")
     for kind in methods.methods().values():
         lines += section(kind, f"methods.{kind.__name__}", 3)
+    lines.append("\n## Stores\n\nIn `crosscut.stores`; each needs a package of its own.")
+    for name in crosscut.stores.__all__:
+        lines += section(getattr(crosscut.stores, name), f"stores.{name}", 3)
     lines.append("\n## Stopping rules\n\nIn `crosscut.search.stopping`; by name, with settings, everywhere.")
     for rule in stopping.stops().values():
         lines += section(rule, rule.__name__, 3)

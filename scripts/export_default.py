@@ -1,7 +1,7 @@
 """Write the models in the box: python scripts/export_default.py WORK [FOLDER] [--precision float32]
 
-WORK/ce and WORK/de hold what train_default.py left there. The frozen lower layers are shared and kept in
-eight bits (they were rounded before training, so nothing is lost), the trained layers in sixteen.
+WORK is what relevance_sets.py and train_relevance.py left. The frozen lower layers are shared and kept in eight bits
+(they were rounded before training, so nothing is lost), the trained layers in sixteen.
 """
 
 from __future__ import annotations
@@ -9,29 +9,21 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import tomllib
 from pathlib import Path
 
+import numpy as np
 import torch
-from safetensors.torch import load_file
-from train_default import RECIPE, encoder_folder, start
+from default_weights import dual_model, encoder_folder
+from evaluate_relevance import averaged, prepared
+from relevance_sets import RECIPE, SETTINGS, Set, token_idf
 
 from crosscut.datasets.bundled import load_world
 from crosscut.encoders.folder import default_folder
+from crosscut.encoders.known import Constants
 from crosscut.encoders.tokens import Tokenizer, marked_text
-from crosscut.training.bert import read_encoder
+from crosscut.encoders.words import Lexicon
 from crosscut.training.export import export
-from crosscut.training.loop import load_into
-from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
-
-
-def trained(model: Split, weights: dict, folder: Path) -> Split:  # type: ignore[type-arg]
-    start(model, weights)
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    load_into(parameters, load_file(folder / "best.safetensors"), folder)
-    if isinstance(model, CrossModel):
-        centre(model)
-    return model
+from crosscut.training.models import CrossModel, pack_texts
 
 
 @torch.no_grad()
@@ -44,7 +36,40 @@ def centre(model: CrossModel) -> None:
     items = tokenizer.items([marked_text(item) for item in rng.sample(world.items, 32)])
     pairs = [(q, i) for q in range(32) for i in range(32, 64)]
     texts = pack_texts([*queries, *items])
-    model.offset.fill_(model(texts, [q for q, _ in pairs], [i for _, i in pairs]).mean().round())
+    model.offset.add_(model(texts, [q for q, _ in pairs], [i for _, i in pairs]).mean().round())
+
+
+def constants(work: Path) -> Constants:
+    """The known part: weights as learned.
+
+    What the query adds to the correction's say is taken off g: that ranks the same and leaves it one weight.
+    """
+    mix = json.loads((work / "mix-all.json").read_text("utf-8"))
+    bends = np.asarray(mix["bends"], np.float32)
+    bends[:, 0] -= SETTINGS["cross_encoder"]["words"]
+    bends[:, 1] -= np.log(SETTINGS["cross_encoder"]["mention"])
+    lexicons = [Set(work, name).lexicon for name in SETTINGS["lexicon"]]
+    return Constants(
+        weight=SETTINGS["cross_encoder"]["weight"],
+        weights=np.asarray(mix["weights"], np.float32),
+        bends=bends,
+        late_given_cosine=lines(work),
+        token_idf=token_idf(work, []),
+        lexicon=Lexicon.mean(lexicons, 10_000, least=2e-5),
+    )
+
+
+def lines(work: Path) -> np.ndarray:
+    """Late interaction given the cosine, over candidates of all collections: slope and level, (2 × 2)."""
+    pairs = []
+    for name in (*(n for group in SETTINGS["groups"] for n in group), "wn_noun.event", "wn_verb.creation"):
+        one = prepared(work, name)
+        marked = np.repeat(one.facts[:, 1] > 0, one.count)
+        some = np.column_stack([one.features[:, 2:], marked])[:: max(1, len(one.items) // 20_000)]
+        pairs.append(some)
+    cosine, late, mention, marked = np.concatenate(pairs).T
+    of_mention = marked > 0
+    return np.asarray([np.polyfit(cosine, late, 1), np.polyfit(cosine[of_mention], mention[of_mention], 1)], np.float32)
 
 
 def main() -> None:
@@ -53,15 +78,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=default_folder())
     parser.add_argument("--precision", choices=["float16", "float32"], default="float16")
     arguments = parser.parse_args()
-    recipe = tomllib.loads(RECIPE.read_text("utf-8"))
-    shape, weights = read_encoder(encoder_folder())
-    independent = recipe["independent_layers"]
-    cross = trained(CrossModel(shape, independent, recipe["cross_encoder"]["head"]), weights, arguments.work / "ce")
-    dual = trained(DualModel(shape, independent), weights, arguments.work / "de")
-    assert isinstance(cross, CrossModel)
-    assert isinstance(dual, DualModel)
+    cross = averaged(arguments.work, "all", SETTINGS["cross_encoder"]["share"])
+    centre(cross)
     slim = json.loads((encoder_folder() / "tokenizer.json").read_text("utf-8"))
     slim["truncation"] = slim["padding"] = None
+    dual = dual_model(SETTINGS["dual_share"])
     arguments.folder.mkdir(parents=True, exist_ok=True)
     tokenizer = arguments.folder / "tokenizer.json"
     tokenizer.write_text(json.dumps(slim, ensure_ascii=False, separators=(",", ":")), "utf-8")
@@ -72,8 +93,10 @@ def main() -> None:
         dual=dual,
         lower_precision="int8" if arguments.precision == "float16" else "float32",
         upper_precision=arguments.precision,
-        query_tokens=recipe["query_tokens"],
-        item_tokens=recipe["item_tokens"],
+        query_tokens=RECIPE["query_tokens"],
+        item_tokens=RECIPE["item_tokens"],
+        narrow=np.load(arguments.work / "basis.npy") @ np.load(arguments.work / "late-all.npy"),
+        known=constants(arguments.work),
     )
     for path in sorted(arguments.folder.iterdir()):
         print(f"{path.stat().st_size / 1e6:8.2f} MB  {path.name}")

@@ -12,7 +12,7 @@ import pytest
 from crosscut.datasets.bundled import load_scores, load_world, world_folder
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import default_folder
-from crosscut.errors import InputError
+from crosscut.errors import InputError, WriteError
 from crosscut.scorers.onnx import OnnxCrossEncoder
 
 
@@ -91,5 +91,5 @@ def test_demo(tmp_path: Path) -> None:
     assert "http" not in page
     with pytest.raises(InputError, match="the query is empty"):
         run("  ", console=console)
-    with pytest.raises(InputError, match="cannot be written"):
-        write(result, load_world(), tmp_path / "no" / "r.html")
+    with pytest.raises(WriteError, match=r"failed \(File exists"):
+        write(result, load_world(), tmp_path / "r.html" / "below a file.html")

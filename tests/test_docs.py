@@ -117,4 +117,4 @@ def test_the_api_reference_is_up_to_date() -> None:
     page = module.reference()
     assert (ROOT / "docs" / "api.md").read_text("utf-8") == page
     for name in crosscut.__all__:
-        assert f"\n## {name}\n" in page or name == "methods"
+        assert f"\n## {name}\n" in page.replace("Methods", "methods").replace("Stores", "stores")

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import crosscut
 from crosscut.methods import base
 from crosscut.search import stopping
+from tests.served import WORDS, score_words
 from tests.test_index import Planted as PlantedTexts
 from tests.test_index import build
 from tests.worlds import Planted
@@ -112,3 +114,35 @@ def test_on_the_command_line(world: Planted, tmp_path: Path) -> None:
         "rnr",
         "kernel-ridge@rounds=3",
     }
+
+
+class Letters:
+    """A dual encoder without a model: counts of letters."""
+
+    fingerprint = "letters"
+    dimension = 26
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([[text.count(chr(97 + j)) for j in range(26)] for text in texts], np.float32)
+
+    def encode_items(self, items: Sequence[Any], *, progress: Any = None) -> np.ndarray:
+        return self.encode_queries([item.text for item in items])
+
+
+def test_over_http() -> None:
+    testing = pytest.importorskip("fastapi.testclient")
+    from crosscut.server import make_app
+
+    texts = [f"{word} of {other}" for word in WORDS for other in WORDS]
+    index = crosscut.Index.build(texts, scorer=score_words, encoder=Letters())
+    asked = {"query": "river bank", "k": 5, "budget": 40}
+    with testing.TestClient(make_app(index), base_url="http://127.0.0.1") as client:
+        for name in NAMES:
+            answer = client.post("/search", json={**asked, "method": f"{name}@rounds=4"}).json()
+            own = index.search("river bank", 5, 40, method=f"{name}@rounds=4")
+            assert [hit["id"] for hit in answer["hits"]] == own.ids
+        early = client.post("/search", json={**asked, "stop": "above@level=-1000"}).json()
+        assert early["stop_reason"] == "above the level"
+        refused = client.post("/search", json={**asked, "method": "kernel-ridge@speed=3"})
+        assert refused.status_code == 422
+        assert "kernel-ridge has no setting 'speed'" in refused.text

@@ -44,7 +44,7 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     elsewhere: list[str] = []
     made.on("pageerror", lambda error: troubles.append(str(error)))
     made.on("request", lambda request: None if request.url.startswith((address, "data:")) else elsewhere.append("?"))
-    made.set_default_timeout(20_000)
+    made.set_default_timeout(60_000)  # a busy machine takes its time
     made.goto(address)
     made.wait_for_selector("#facts:not(:empty)")
     yield made

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 TEXTS = sentences(9)
 ITEMS = ItemList([*TEXTS, Item("a", "river", "a bank of money"), Item("b", "", "the fish"), Item("c", "red cat", "")])
 QUERY = "he sat on the bank"
-KINDS = ["function", "async function", "own class", "matrix", "onnx", "torch", "http", "chat"]
+KINDS = ["function", "async function", "own class", "matrix", "onnx", "corrective onnx", "torch", "http", "chat"]
 HANGS = 8.0
 FAULTS = ["raises", "none", "nan", "too few", "too many", "hangs"]
 
@@ -119,6 +119,14 @@ def onnx_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("onnx")
     make(path, "emb", 1)
     return path / "model"
+
+
+@pytest.fixture(scope="module")
+def corrective_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    from tests.test_known import make
+
+    return make(tmp_path_factory.mktemp("corrective"))
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +250,8 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
             yield plain[kind]()
         elif kind == "onnx":
             yield _onnx(request.getfixturevalue("onnx_folder"), monkeypatch)
+        elif kind == "corrective onnx":
+            yield _onnx(request.getfixturevalue("corrective_folder"), monkeypatch)
         elif kind == "torch":
             yield _torch(request.getfixturevalue("torch_folder"))
         else:

@@ -57,7 +57,7 @@ def test_stacked_blocks_stay_where_they_are() -> None:
     assert (space.n, space.d) == (50, 8)
     assert np.allclose(space.rows(np.array([4, 2])), whole[[4, 2]])
     assert np.allclose(space.predict(queries), queries @ whole.T, atol=1e-5)
-    assert np.shares_memory(space.blocks[0].array, left)  # type: ignore[attr-defined]
+    assert np.shares_memory(space.blocks[0][0].array, left)  # type: ignore[attr-defined]
     many = Stacked([Vectors(np.ones((SMALL, 1), np.float32)), Constant(SMALL)], [1.0, 3.0])  # rows over all cores
     assert (many.predict(np.array([[1.0, 2.0], [0.0, 1.0]])) == [[7.0], [3.0]]).all()
     with pytest.raises(InputError, match="same items"):

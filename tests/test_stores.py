@@ -379,7 +379,7 @@ def test_evaluating_takes_deep_searches_for_the_truth(world: Planted, tmp_path: 
     assert calls == 4 * world.n  # 500 calls reach every item of a world this small
     ids = corpus(vectors=world.vectors).ids
     assert isinstance(truth, list)
-    assert truth[2] == {id: score for id, score in zip(ids, world.test[2], strict=True)}
+    assert truth[2] == dict(zip(ids, world.test[2], strict=True))
     small, large = evaluate(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
     expected = [
         len({*index.search(query, 5, 20).ids} & {ids[j] for j in np.argsort(-world.test[row])[:5]}) / 5
@@ -423,8 +423,6 @@ def test_a_server_that_is_not_there() -> None:
 
 
 def test_tuning_takes_deep_searches_for_the_truth(make: Make, world: Planted) -> None:
-    if make.kind not in ("edge", "lance"):  # type: ignore[attr-defined]
-        pytest.skip("one of a kind is enough")
     paid: list[tuple[str, str]] = []
     index = over(make, world)
     inner = index.scorer.fn

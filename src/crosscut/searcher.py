@@ -189,7 +189,7 @@ class Searcher:
                 generator(self.parts.seed, query),
                 vector=self._vector(vector),
                 given=self._given(first, within),
-                known=self.scorer.known(query) if self.plan.corrects and self.scorer.knows else None,
+                known=self._known(query),
                 within=within,
                 watch=None if rule is None else rule.watch(k),
                 reason="" if rule is None else rule.reason,
@@ -207,6 +207,12 @@ class Searcher:
             error.calls = meter.calls
             raise
         return [state.hits(k, self.ids, self.texts) for state in states]
+
+    def _known(self, query: Any) -> Floats | None:
+        """What the scorer knows of these items without a call, if it does and the method asks for it."""
+        if not (self.plan.corrects and self.scorer.knows):
+            return None
+        return self.scorer.known(query)[: self.parts.n]  # items may have been added behind these
 
     def _budget(self, budget: int | None, k: int, size: int | None) -> int:
         for name, number in (("k", k), ("budget", budget)):

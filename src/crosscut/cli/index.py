@@ -1,4 +1,4 @@
-"""`crosscut index`: build, add, remove, tune, show, verify."""
+"""`crosscut index`: build, add, remove, tune, learn, show, verify."""
 
 from __future__ import annotations
 
@@ -210,6 +210,37 @@ def show(folder: Folder, as_json: Json = False) -> None:
         return
     rows = [(name, f"{value:,}" if type(value) is int else value) for name, value in facts.items()]
     table(str(folder), ("what", "value"), rows)
+
+
+@app.command()
+def learn(
+    folder: Folder,
+    log: Annotated[Path, typer.Option(help="The log of past searches (`index.keep_log` in Python).")],
+    scorer: ScorerName = None,
+    trust_remote: TrustRemote = False,
+    as_json: Json = False,
+) -> None:
+    """Learn from past searches: better searches without anchor scores, and not one call more.
+
+    What is learned is used only if it does better on logged searches that were held out.
+
+    Example:
+
+        crosscut index learn my.index --log searches.log
+    """
+    from crosscut.index import Index
+
+    if not log.exists():
+        raise InputError(
+            f"there is no log of searches at {str(log)!r}: searches write it once index.keep_log was called"
+        )
+    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
+    index.keep_log(log)
+    got = index.learn()
+    index.save()
+    record = {"searches": got.searches, "used": got.prior is not None, "plain": got.plain, "learned": got.learned}
+    told = {name: None if value != value else value for name, value in record.items()}  # no NaN in JSON
+    _result(f"{got.searches:,} past searches; {got.why}", told, as_json)
 
 
 @app.command()

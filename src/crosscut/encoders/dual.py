@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item
 from crosscut.encoders.folder import DEFAULT, REMEMBERED_QUERIES, ModelFolder, open_folder
+from crosscut.encoders.late import Bytes, TokenVectors, to_bytes
 from crosscut.encoders.states import States, of_one_length
 from crosscut.encoders.tokens import Tokens
+from crosscut.errors import InputError
 
 Vectors = npt.NDArray[np.float32]
+
+
+class Read(NamedTuple):
+    """A text as the dual encoder reads it: one vector (D,), and one in eight bits for each token (length × d)."""
+
+    text: Tokens
+    vector: Vectors
+    tokens: Bytes
 
 
 class OnnxDualEncoder:
@@ -53,16 +64,63 @@ class OnnxDualEncoder:
                 progress(len(part))
         return vectors
 
+    def read_queries(self, texts: Sequence[str]) -> list[Read]:
+        """Vectors of queries and of their tokens, for late interaction."""
+        read = self.folder.read_queries(texts)
+        return self._read([tokens for _, tokens in read], [states for states, _ in read])
+
+    def read_items(
+        self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
+    ) -> tuple[Vectors, TokenVectors]:
+        """Vectors of items (n × D) and of their tokens, [CLS] and [SEP] apart, in one pass."""
+        reads: list[Read] = []
+        for start in range(0, len(texts), 1024):
+            part = self._read(self.folder.tokenizer.items(texts[start : start + 1024]))
+            reads += [Read(read.text, read.vector, read.tokens[1:-1]) for read in part]
+            if progress is not None:
+                progress(len(part))
+        return self._stacked(reads)
+
+    def read_states(self, tokens: Sequence[Tokens], states: Sequence[States]) -> tuple[Vectors, TokenVectors]:
+        """The same of items whose states are known: the cross-encoder keeps them, and the lower layers are shared."""
+        return self._stacked([Read(r.text, r.vector, r.tokens[1:-1]) for r in self._read(tokens, states)])
+
+    def _stacked(self, reads: Sequence[Read]) -> tuple[Vectors, TokenVectors]:
+        vectors = np.empty((len(reads), self.dimension), np.float32)
+        for place, read in enumerate(reads):
+            vectors[place] = read.vector
+        return vectors, TokenVectors.of([read.tokens for read in reads], reads[0].tokens.shape[1] if reads else 1)
+
+    def _read(self, tokens: Sequence[Tokens], states: Sequence[States] | None = None) -> list[Read]:
+        if "tokens" not in self._dual.outputs:
+            raise InputError(
+                f"the dual encoder at {str(self.folder.path)!r} has no token vectors for late interaction; "
+                "export it with a projection"
+            )
+        out: list[Read | None] = [None] * len(tokens)
+
+        def encode(group: list[int]) -> None:
+            both = self._dual.run_all(self._inputs(group, tokens, states))
+            for row, place in enumerate(group):
+                out[place] = Read(tokens[place], both["vectors"][row].copy(), to_bytes(both["tokens"][row]))
+
+        self._dual.map(encode, of_one_length(tokens))
+        return [read for read in out if read is not None]
+
+    def _inputs(
+        self, group: list[int], tokens: Sequence[Tokens], states: Sequence[States] | None
+    ) -> dict[str, npt.NDArray[np.generic]]:
+        if states is None:
+            below = self._lower.run({"input_ids": np.stack([tokens[place].ids for place in group])})
+        else:
+            below = np.stack([states[place] for place in group])
+        return {"states": below, "roles": np.stack([tokens[place].roles for place in group])}
+
     def _encode(self, tokens: Sequence[Tokens], states: Sequence[States] | None = None) -> Vectors:
         vectors = np.empty((len(tokens), self.dimension), np.float32)
 
         def encode(group: list[int]) -> None:
-            if states is None:
-                read = self._lower.run({"input_ids": np.stack([tokens[place].ids for place in group])})
-            else:
-                read = np.stack([states[place] for place in group])
-            roles = np.stack([tokens[place].roles for place in group])
-            vectors[group] = self._dual.run({"states": read, "roles": roles})
+            vectors[group] = self._dual.run(self._inputs(group, tokens, states))
 
         self._dual.map(encode, of_one_length(tokens))
         return vectors

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from crosscut.encoders.session import Session
@@ -21,7 +21,12 @@ from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
 from crosscut.threads import after_fork, cores
 
-FORMAT = 3
+if TYPE_CHECKING:
+    from crosscut.encoders.known import Constants
+
+FORMAT = 4
+READABLE = (3, 4)
+"""Formats that this version reads; 3 had no known part."""
 DEFAULT = "default"
 REMEMBERED_QUERIES = 128
 
@@ -53,7 +58,7 @@ class ModelFolder:
             )
         try:
             self.config: dict[str, Any] = json.loads((self.path / "config.json").read_text("utf-8"))
-            if self.config["format"] != FORMAT:
+            if self.config["format"] not in READABLE:
                 raise InputError(
                     f"the model at {str(self.path)!r} has format {self.config['format']}, this version "
                     f"reads {FORMAT}; "
@@ -86,6 +91,18 @@ class ModelFolder:
     def lower(self) -> Session:
         """The layers that read a text alone."""
         return self.session("lower.onnx")
+
+    @property
+    def knows(self) -> bool:
+        """Whether the cross-encoder corrects what is known without it (`crosscut.encoders.known`)."""
+        return bool(self.config.get("known", False))
+
+    @cached_property
+    def known(self) -> Constants:
+        """The constants of the known part."""
+        from crosscut.encoders.known import Constants
+
+        return Constants.load(self.path)
 
     def read_queries(self, texts: Sequence[str]) -> list[tuple[States, Tokens]]:
         """States and tokens of queries; the dual encoder, the cross-encoder and every round ask for the same ones."""

@@ -4,6 +4,8 @@
     cross.onnx   states (b × l × D), roles (b × l), items (b),
                  lengths (b)                                           → scores (b)
     dual.onnx    states (b × l × D), roles (b × l)                     → vectors (b × D), unit length
+                                                                       → tokens (b × l × d), unit length, where the
+                                                                         model has a projection for late interaction
 
 Texts of one call of `lower` and `dual` have one length: no padding, so nothing to mask. In `cross` a row is a pair:
 the query's tokens, then the item's, which begin at `items`. Pairs of any queries share a call, padded to a common
@@ -106,17 +108,19 @@ class Graph:
         name: str,
         inputs: Mapping[str, tuple[int, Sequence[Any]]],
         output: tuple[str, int, Sequence[Any]],
+        more: Mapping[str, tuple[str, int, Sequence[Any]]] | None = None,
     ) -> bytes:
-        """The serialised model; `inputs` maps a name to its element type and shape."""
+        """The serialised model; `inputs` maps a name to its element type and shape, `more` further outputs."""
         from onnx import checker, helper
 
-        last, kind, dimensions = output
-        self.nodes.append(helper.make_node("Identity", [last], [name]))
+        outputs = {name: output, **(more or {})}
+        for key, (last, _, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [last], [key]))
         graph = helper.make_graph(
             self.nodes,
             "crosscut",
             [helper.make_tensor_value_info(key, t, shape) for key, (t, shape) in inputs.items()],
-            [helper.make_tensor_value_info(name, kind, dimensions)],
+            [helper.make_tensor_value_info(key, t, shape) for key, (_, t, shape) in outputs.items()],
             self.constants,
         )
         domains = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
@@ -210,9 +214,18 @@ def cross_graph(
 
 
 def dual_graph(
-    weights: Weights, layers: int, heads: int, epsilon: float, precision: Precision, states: int = FLOAT16
+    weights: Weights,
+    layers: int,
+    heads: int,
+    epsilon: float,
+    precision: Precision,
+    states: int = FLOAT16,
+    narrow: npt.NDArray[np.float32] | None = None,
 ) -> bytes:
-    """`dual.onnx` from weights named as in `crosscut.training.models.DualModel`."""
+    """`dual.onnx` from weights named as in `crosscut.training.models.DualModel`.
+
+    `narrow` (D × d) projects the token vectors for late interaction (`crosscut.encoders.late`).
+    """
     graph = Graph(precision, heads, epsilon)
     width = weights["roles.weight"].shape[1]
     x = graph.node("Gather", [graph.small(weights["roles.weight"]), "roles"])
@@ -223,4 +236,9 @@ def dual_graph(
     length = graph.node("ReduceL2", [mean], axes=[1], keepdims=1)
     vectors = graph.node("Div", [mean, length])
     inputs = {"states": (states, ["b", "l", width]), "roles": (INT64, ["b", "l"])}
-    return graph.finish("vectors", inputs, (vectors, FLOAT, ["b", width]))
+    more: dict[str, tuple[str, int, Sequence[Any]]] = {}
+    if narrow is not None:
+        tokens = graph.node("MatMul", [x, graph.small(narrow)])  # (b, l, d)
+        tokens = graph.node("Div", [tokens, graph.node("ReduceL2", [tokens], axes=[2], keepdims=1)])
+        more["tokens"] = (tokens, FLOAT, ["b", "l", narrow.shape[1]])
+    return graph.finish("vectors", inputs, (vectors, FLOAT, ["b", width]), more)

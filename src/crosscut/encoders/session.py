@@ -46,11 +46,19 @@ class Session:
         """The element type of the output: float16, or float32 in an exact export."""
         return np.dtype(np.float16 if "16" in self._session.get_outputs()[0].type else np.float32)
 
+    @property
+    def outputs(self) -> list[str]:
+        """Names of what a call gives, the first of them what `run` gives unless it is asked for others."""
+        return [output.name for output in self._session.get_outputs()]
+
     def run(self, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """One call, on the calling thread."""
-        (result,) = self._session.run(None, dict(inputs))
-        array: npt.NDArray[Any] = result
+        """One call, on the calling thread; the first output."""
+        array: npt.NDArray[Any] = self._session.run(self.outputs[:1], dict(inputs))[0]
         return array
+
+    def run_all(self, inputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """One call, on the calling thread; every output by its name."""
+        return dict(zip(self.outputs, self._session.run(None, dict(inputs)), strict=True))
 
     def map(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
         """`work` of every part, in order; it calls `run` of this session or another, never `map`."""

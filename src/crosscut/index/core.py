@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from crosscut.encoders.named import DualEncoder
 from crosscut.index.building import Seller
+from crosscut.index.log import SearchLog
 from crosscut.index.state import State
 from crosscut.methods import Method, parse
 from crosscut.scorers.base import Scorer
@@ -46,6 +47,10 @@ class Core:
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
         self.build_calls = 0
+        self.log: SearchLog | None = None  # of searches, to learn from
+        self.learn_every: int | None = None  # searches after which it learns by itself
+        self._since = 0  # searches since it last did
+        self._learner: threading.Thread | None = None
         self._folder: Folder | None = None  # where it was loaded from, or saved to
         self._lock: Lock | None = None  # of that folder
         self._writing = threading.RLock()

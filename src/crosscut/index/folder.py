@@ -8,6 +8,7 @@
     queries.jsonl       the anchor queries, one JSON string a line
     bm25.json, bm25-*.npy       counts of words
     factors.json, factors-*.npy     of a sparse score matrix
+    prior.json, prior-*.npy     of query vectors, learned from past searches
 
 Of items that were removed nothing is written.
 """
@@ -28,6 +29,7 @@ from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import check_saved
+from crosscut.search.prior import Prior
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.storage import Files, Folder, Kind, Saved
 
@@ -50,6 +52,8 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
         state.bm25.write(files)
     if state.factors is not None:
         state.factors.write(files)
+    if state.prior is not None:
+        state.prior.write(files)
 
 
 def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) -> tuple[State, list[str]]:
@@ -77,6 +81,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
         bm25=BM25.read(saved, n) if "bm25.json" in saved else None,
         factors=Factors.read(saved, n) if "factors.json" in saved else None,
+        prior=Prior.read(saved, n, arrays["vectors"].shape[1]) if "prior.json" in saved else None,
         cache=cache,
         seed=saved.facts["seed"],
         unread=saved.unread,

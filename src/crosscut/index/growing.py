@@ -9,14 +9,14 @@ import numpy as np
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.index.building import distinct, encoded
-from crosscut.index.core import Core
 from crosscut.index.items import Source, as_items
+from crosscut.index.learning import Learning
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.types import Progress
 
 
-class Growing(Core):
+class Growing(Learning):
     """The role of holding items."""
 
     def __len__(self) -> int:
@@ -79,7 +79,8 @@ class Growing(Core):
             self._state = self._state.compacted(self.scorer)
 
     def forget(self, ids: Iterable[str]) -> int:
-        """`remove`, and no trace: memory is given up, and so are the scores of these texts in the index's score store.
+        """`remove`, and no trace: memory is given up, and so are the scores of these texts in the index's score
+        store and in its log of searches; what was learned is learned again without them.
 
         The folder of the index holds them until `save`. Returns how many.
         """
@@ -90,6 +91,7 @@ class Growing(Core):
             self.compact()
             if isinstance(self._state.cache, StoreCache):
                 self._state.cache.store.forget(items)
+            self._unlearn(ids=chosen)
             return count
 
     def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError
-from crosscut.index.core import Core
 from crosscut.index.items import Filter
+from crosscut.index.learning import Learning
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.methods import Method, methods, parse
 from crosscut.scorers.meter import Halt
@@ -25,7 +25,7 @@ from crosscut.search.stopping import Stop
 from crosscut.searcher import checked_deadline
 
 
-class Searching(Core):
+class Searching(Learning):
     """The role of being searched."""
 
     def search(
@@ -98,12 +98,13 @@ class Searching(Core):
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
         allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
+        vectors = self._vectors(queries) if query_vectors is None else query_vectors
         try:
             found = state.searcher(chosen).search_many(
                 queries,
                 k,
                 budget,
-                query_vectors=self._vectors(queries) if query_vectors is None else query_vectors,
+                query_vectors=vectors,
                 first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
                 allow=None if allow.all() else allow,
                 stop=rule,
@@ -114,6 +115,7 @@ class Searching(Core):
         except ScorerError as error:
             error.hits = [_with_items(hits, state.items) for hits in error.hits]
             raise
+        self._remember(state, queries, vectors, found)
         return [_with_items(hits, state.items) for hits in found]
 
     def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:

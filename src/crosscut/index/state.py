@@ -26,6 +26,7 @@ from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scores.cache import StoreCache
+from crosscut.search.prior import Prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
@@ -59,6 +60,7 @@ class State:
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
     factors: Factors | None = None  # (n × d) of a sparse score matrix
+    prior: Prior | None = None  # of query vectors, learned from past searches
     cache: ScoreCache | None = None
     seed: int = 0
     unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
@@ -146,6 +148,7 @@ class State:
             anchors=self.anchor_space,
             factors=self.factors,
             words=self.bm25,
+            prior=self.prior,
             n=len(self.items),
             seed=self.seed,
             ways=WAYS,
@@ -183,6 +186,7 @@ class State:
             measured=None if self.measured is None else self.measured[there],
             bm25=None if self.bm25 is None else self.bm25.taken(there),
             factors=None if self.factors is None else self.factors.taken(there),
+            prior=None if self.prior is None else self.prior.taken(there),
             cache=cache,
         )
 

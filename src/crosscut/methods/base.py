@@ -18,6 +18,7 @@ from crosscut.errors import InputError
 from crosscut.names import Named, Registry
 from crosscut.retrievers.first import Dense, Drawn, Filled, FirstStage, Lexical, Retriever, Union
 from crosscut.search.loop import Plan
+from crosscut.search.prior import Prior
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
@@ -54,6 +55,7 @@ class Parts:
     factors: Space | None = None  # of a sparse score matrix
     item_scores: ItemScores | None = None
     words: Retriever | None = None  # BM25, TF-IDF
+    prior: Prior | None = None  # of query vectors, learned from past searches
     n: int | None = None  # None: not known
     seed: int = 0
     own: Mapping[str, Any] = field(default_factory=dict)  # what methods of one's own bring along

@@ -19,6 +19,10 @@ the items of highest g, and u explains only what the calls add to it.
 
 Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
 the items of highest base. With neither, what is left is to score the given ids, and random items after them.
+
+With a `Prior` that past searches have taught (`search/prior.py`) and no anchor scores: u ~ N(u₀(q), Σ) instead, and b_i
+is what those searches left over of the item. Where an index or a store finds the top, b is not used: the question stays
+one vector.
 """
 
 from __future__ import annotations
@@ -34,8 +38,9 @@ from crosscut.methods.base import Parts, register
 from crosscut.methods.rounds import InRounds
 from crosscut.methods.weights import FREE, learned, spread_of
 from crosscut.retrievers.first import Dense, FirstStage, Fixed, Known
-from crosscut.search.estimators import Stretched
+from crosscut.search.estimators import Expecting, Stretched
 from crosscut.search.loop import Offset, Plan
+from crosscut.search.prior import CAUTION, LEVEL, Prior
 from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.spaces.cur import CUR
 
@@ -48,7 +53,7 @@ class Crosscut(InRounds):
     """The default: stacked spaces, a base per item, ridge, ten rounds.
 
     `rank` limits the CUR block, `stretch` is how much easier the ridge is on the encoder's direction, `ridge`
-    multiplies the noise that is assumed.
+    multiplies the noise that is assumed; with `learned`, past searches count where an index learned from them.
     """
 
     name: ClassVar[str] = "crosscut"
@@ -57,6 +62,7 @@ class Crosscut(InRounds):
     rank: int = 256
     stretch: float = 3.0
     ridge: float = 1.0
+    learned: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +80,12 @@ class Crosscut(InRounds):
         return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0)}
 
     def plan(self, parts: Parts) -> Plan:
-        return self._with_anchors(parts, parts.anchors) if parts.anchors is not None else self._without(parts)
+        if parts.anchors is not None:
+            return self._with_anchors(parts, parts.anchors)
+        prior = parts.prior if self.learned and parts.factors is None else None
+        if prior is not None and parts.encoder is not None and parts.encoder.d == prior.d:
+            return self._expecting(parts, parts.encoder, prior)
+        return self._without(parts)
 
     def _with_anchors(self, parts: Parts, cur: CUR) -> Plan:
         rank = self.rank if cur.rank is None else min(self.rank, cur.rank)
@@ -93,6 +104,22 @@ class Crosscut(InRounds):
             Stretched(self.ridge * weights.noise, self.stretch if parts.encoder is not None else 1.0, block.d),
             self.selection(),
             Offset(base),
+            self.shortlist,
+            corrects=True,
+        )
+
+    def _expecting(self, parts: Parts, encoder: Space, prior: Prior) -> Plan:
+        noise = self.ridge * CAUTION * prior.noise
+        space = Stacked([encoder, Constant(parts.n)], [1.0, (LEVEL * noise) ** 0.5])
+        flat = encoder.topk is None and parts.n is not None
+        return Plan(
+            parts.pool,
+            self._stage(parts, parts.stage("auto")),
+            self.schedule(),
+            space,
+            Expecting(prior, noise),
+            self.selection(),
+            Offset(prior.base(parts.size)) if flat else Offset(),
             self.shortlist,
             corrects=True,
         )

@@ -1,24 +1,35 @@
 """Cross-encoders without torch: a model folder run by onnxruntime.
 
+    f(query, item) = known(query, item) + weight · costly(query, item)
+
+A cross-encoder may be a *correction*: trained on top of what is known of a pair without a call
+(`crosscut.encoders.known`: dual encoder, words, late interaction), and a score is the sum. A folder without such
+constants holds a cross-encoder that stands alone; then known = 0 and weight = 1.
+
 Scores are raw logits. A pair's score does not depend on what it is scored with: items are padded, never
 scaled, together, and padding is masked out of the attention.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from crosscut.datasets.records import Item, Items, items_of
+from crosscut.datasets.records import Growing, Item, Items, items_of
+from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
+from crosscut.encoders.known import FILES, Known
 from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.states import ItemStates, ReadItem, States
-from crosscut.encoders.tokens import Tokens, matched
+from crosscut.encoders.tokens import Tokens, marked_text, matched
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.types import Floats, Handles, Positions
@@ -43,19 +54,34 @@ class OnnxCrossEncoder(Scorer):
     >>> scorer.score("he sat on the [START] bank [END] of the river", ["bank [ENT] sloping land", …])
     """
 
-    def __init__(self, folder: ModelFolder) -> None:
-        self.folder = folder
-        self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx")
+    def __init__(self, folder: ModelFolder, *, lexicon: Lexicon | None = None) -> None:
+        self.folder, self.lexicon = folder, lexicon
+        self.corrects = folder.knows
+        self.weight = folder.known.weight if self.corrects else 1.0
+        known = ("dual.onnx", *FILES) if self.corrects else ()
+        self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx", *known)
+        if self.corrects and lexicon is not None:
+            self._fingerprint += f"-{lexicon.fingerprint}"
         self._lower, self._cross = folder.lower, folder.session("cross.onnx")
 
     @classmethod
-    def load(cls, path: str | Path = DEFAULT, *, threads: int | None = None) -> OnnxCrossEncoder:
-        """The model in the box, or the one in a folder written by `crosscut train cross-encoder`."""
-        return cls(open_folder(path, threads=threads))
+    def load(
+        cls, path: str | Path = DEFAULT, *, threads: int | None = None, lexicon: Lexicon | None = None
+    ) -> OnnxCrossEncoder:
+        """The model in the box, or the one in a folder written by `crosscut train cross-encoder`.
+
+        `lexicon` weighs words in place of the folder's own, where the model corrects what words say.
+        """
+        return cls(open_folder(path, threads=threads), lexicon=lexicon)
 
     @property
     def fingerprint(self) -> str:
         return self._fingerprint
+
+    @cached_property
+    def encoder(self) -> OnnxDualEncoder:
+        """The dual encoder of the known part."""
+        return OnnxDualEncoder(self.folder)
 
     def bind(self, items: Items | Sequence[Item | str], *, cache_bytes: int = CACHE_BYTES) -> BoundOnnxCrossEncoder:
         """This model over items: each is tokenised and encoded when first scored, and kept."""
@@ -71,6 +97,10 @@ class BoundOnnxCrossEncoder(BoundScorer):
     def __init__(self, model: OnnxCrossEncoder, items: Items, cache_bytes: int = CACHE_BYTES) -> None:
         self.model = model
         self.n_items = count_of(items)
+        self._source = items
+        self.knows = model.corrects and self._count() is not None
+        self._known: list[Known] = []  # of the items, in the order in which they came
+        self._lock = threading.Lock()
         self.items = ItemStates(model._lower, model.folder.tokenizer, items, cache_bytes)
 
     def preload(self, handles: Handles) -> None:
@@ -79,8 +109,69 @@ class BoundOnnxCrossEncoder(BoundScorer):
             if not self.items.states.full:
                 self.items.read(handles[start : start + 1024])
 
+    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+        """What is known without a call: of every item there is now, (n,), or of some.
+
+        For every item it is exact up to `crosscut.encoders.known.DEEP` items; past that, late interaction is estimated
+        for those that the rest speaks against. Of some it is always exact. The first time that every item is asked for
+        all are encoded, and kept; until then some are read here and now, alike up to rounding.
+        """
+        if not self.model.corrects:
+            return np.zeros(self._count() or 0 if handles is None else len(handles))
+        if handles is None:
+            return np.concatenate([np.empty(0), *(part.all(str(query)) for part in self._read_all())])
+        with self._lock:
+            parts = list(self._known)
+        known, start = np.full(len(handles), np.nan), 0
+        for part in parts:
+            inside = (handles >= start) & (handles < start + len(part))
+            known[inside] = part.at(str(query), handles[inside] - start)
+            start += len(part)
+        unread = (handles < 0) | (handles >= start)
+        if unread.any():
+            known[unread] = self._read(handles[unread]).at(str(query), np.arange(int(unread.sum())))
+        return known
+
+    def _count(self) -> int | None:
+        """How many items there are now, if that is known."""
+        return len(self._source.items) if isinstance(self._source, Growing) else count_of(self._source)
+
+    def _read_all(self) -> list[Known]:
+        """The known part of every item; items that were added since are read now."""
+        with self._lock:  # encoding a corpus twice would be dear
+            done, count = sum(map(len, self._known)), self._count() or 0
+            if count > done:
+                texts = self._texts(np.arange(done, count))
+                self._known.append(Known(self.model.encoder, texts, lexicon=self.model.lexicon))
+            return list(self._known)
+
+    def _read(self, handles: Handles) -> Known:
+        """The known part of a few items, whose states are mostly kept already."""
+        read = self.items.read(handles)
+        items = [read[handle] for handle in handles.tolist()]
+        vectors = self.model.encoder.read_states([item.tokens for item in items], [item.states for item in items])
+        return Known(self.model.encoder, self._texts(handles), lexicon=self.model.lexicon, read=vectors)
+
+    def _texts(self, handles: Handles) -> list[str]:
+        return [marked_text(item) for item in self._source.get(handles)]
+
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        """An answer to every request; pairs of about one length go to the model together, whosever they are."""
+        """An answer to every request: known + weight · costly."""
+        answers = self.costly_many(requests)
+        if not self.model.corrects:
+            return answers
+        return [self._corrected(*request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    def _corrected(self, query: Any, handles: Handles, answer: Answer) -> Answer:
+        there = np.isfinite(answer.scores)  # nothing is added to what failed
+        scores = np.full(len(there), np.nan)
+        known = self.known(query, np.asarray(handles, np.int64)[there])
+        scores[there] = known + self.model.weight * answer.scores[there]
+        return Answer(scores, answer.paid, answer.error)
+
+    def costly_many(self, requests: Sequence[Request]) -> list[Answer]:
+        """What the cross-encoder says of every request; pairs of about one length go to the model together, whosever
+        they are."""
         if not requests:
             return []
         queries = self.model.folder.read_queries([str(query) for query, _ in requests])

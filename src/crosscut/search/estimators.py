@@ -4,6 +4,7 @@
 |---|---|---|
 | `Regression` | (V_A)† a, or ridge; mixed with the encoder's vector by λ | ADACUR alg. 1, AXN eq. 4 and 7 |
 | `Stretched` | ridge that is easy on the encoder's own direction | ours |
+| `Expecting` | ridge towards what past searches lead to expect | ours |
 | `FixedAnchors` | C_anc† precomputed for a fixed set of anchor items | ANNCUR §2.3–2.4 |
 | `GradientStep` | one step per round on KL or MSE, from the encoder's vector | TOUR, as in AXN app. B.2 |
 | `OwnScores` | the scores with the anchor items themselves | FIXEDITEM, ANNCUR §4.3 |
@@ -21,6 +22,7 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.linalg.least_squares import LeastSquares
+from crosscut.search.prior import Prior
 from crosscut.spaces.base import Space
 from crosscut.types import Floats, Positions
 
@@ -129,6 +131,41 @@ class _StretchedFit:
     def solve(self) -> Floats:
         u = self._squares.solve()
         return np.asarray(u + self._more * (self._direction @ u) * self._direction)
+
+
+@dataclass(frozen=True)
+class Expecting:
+    """Ridge towards what past searches lead to expect: u ~ N(u₀(q), Σ), noise μ.
+
+    With u = u₀ + Σ^½ w it is a plain ridge on w, of the vectors V Σ^½ and of the scores less V u₀. The encoder's
+    coordinates come first in the space; what stands after them (the constant) is estimated beside them.
+    """
+
+    prior: Prior
+    ridge: float
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        if self.prior.d > space.d:
+            raise InputError(f"the prior has {self.prior.d} dimensions and the space {space.d}: learn it again")
+        return _ExpectingFit(self, space, query_vector)
+
+
+class _ExpectingFit:
+    def __init__(self, how: Expecting, space: Space, query_vector: Floats | None) -> None:
+        self._space, self._root = space, how.prior.root
+        self._squares = LeastSquares(space.d, ridge=how.ridge)
+        self._expected = how.prior.at(query_vector)  # u₀ (d)
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        d = len(self._expected)
+        rows = self._space.rows(positions)  # (k × d + 1)
+        white = np.concatenate([rows[:, :d] @ self._root, rows[:, d:]], axis=1)
+        self._squares.add(white, targets - rows[:, :d] @ self._expected)
+
+    def solve(self) -> Floats:
+        d = len(self._expected)
+        w = self._squares.solve()
+        return np.concatenate([self._expected + self._root @ w[:d], w[d:]])
 
 
 @dataclass(frozen=True)

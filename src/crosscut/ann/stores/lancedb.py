@@ -180,33 +180,30 @@ class LanceDB(Store):
         types = self._arrow.types
         if several := types.is_list(kind) or types.is_large_list(kind):
             kind = kind.value_type
-        values = self._values(condition, kind)
+        values = condition.value if condition.kind == "in" else (condition.value,)
+        unfit = [value for value in values if not self._fits(value, kind)]
+        if unfit:
+            raise InputError(
+                f"the column {condition.key!r} of {self.place} holds {kind}, "
+                f"and the filter compares it with {unfit[0]!r}"
+            )
         if several and condition.kind != "in":
             raise InputError(
                 f"LanceDB cannot filter {condition.key!r} by {condition.kind}, because its items have several values: "
                 "it can look for values in them"
             )
-        if types.is_integer(kind) and isinstance(condition.value, float):
-            return _between(own, condition.kind, condition.value)
+        if types.is_integer(kind):  # LanceDB compares whole numbers with whole numbers only
+            if condition.kind != "in" and isinstance(condition.value, float):
+                return _between(own, condition.kind, condition.value)
+            values = [int(value) for value in values if float(value).is_integer()]
+        elif types.is_floating(kind):
+            values = list(map(float, values))
         if not values:
             return "false"
         listed = ", ".join(map(_literal, values))
         if condition.kind == "in":
             return f"array_has_any({own}, [{listed}])" if several else f"{own} IN ({listed})"
         return f"{own} {SIGNS[condition.kind]} {listed}"
-
-    def _values(self, condition: Condition, kind: Any) -> list[Any]:
-        """What a column is compared with, in its own type: LanceDB compares whole numbers with whole numbers only."""
-        values = list(condition.value) if condition.kind == "in" else [condition.value]
-        for value in values:
-            if not self._fits(value, kind):
-                raise InputError(
-                    f"the column {condition.key!r} of {self.place} holds {kind}, "
-                    f"and the filter compares it with {value!r}"
-                )
-        if self._arrow.types.is_integer(kind):
-            return [int(value) for value in values if float(value).is_integer()]
-        return [float(value) for value in values] if self._arrow.types.is_floating(kind) else values
 
     def _place_of(self, key: str) -> tuple[str, Any]:
         outer = self.fields.metadata

@@ -320,7 +320,7 @@ class PgVector(Store):
         vectors = np.array([row[1].to_numpy() for row in found], dtype=np.float64).reshape(-1, self.d)
         if self.metric == "cosine":
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        payloads = [dict(zip(self._names, row[2:], strict=True)) for row in found]
+        payloads: list[Mapping[str, Any]] = [dict(zip(self._names, row[2:], strict=True)) for row in found]
         return Rows([row[0] for row in found], vectors, payloads)
 
 

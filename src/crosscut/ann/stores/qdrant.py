@@ -189,37 +189,34 @@ class Qdrant(Store):
         return self._engine.all_of(must, must_not) if must or must_not else None
 
     def _condition(self, condition: Condition) -> Any:
+        engine, value = self._engine, condition.value
         key = condition.key if self.fields.metadata is None else f"{self.fields.metadata}.{condition.key}"
         if condition.kind == "in":
-            return self._one_of(key, condition)
+            return self._any_of(key, condition)
         if condition.kind == "ne":
-            return self._not(key, condition)
-        if number(condition.value):
-            return self._engine.bounded(key, {condition.kind: float(condition.value)})
-        if (moment := _moment(condition.value)) is None:
-            raise self._cannot(condition, condition.value)
-        return self._engine.dated(key, {condition.kind: moment})
+            if isinstance(value, bool):
+                return engine.equal(key, not value)
+            if isinstance(value, str | int):
+                return engine.other(key, value)
+            if isinstance(value, float):
+                return engine.any_of([engine.bounded(key, {"lt": value}), engine.bounded(key, {"gt": value})])
+            raise self._cannot(condition, value)
+        if number(value):
+            return engine.bounded(key, {condition.kind: float(value)})
+        if (moment := _moment(value)) is None:
+            raise self._cannot(condition, value)
+        return engine.dated(key, {condition.kind: moment})
 
-    def _one_of(self, key: str, condition: Condition) -> Any:
-        engine, values = self._engine, condition.value
-        if unknown := [one for one in values if not isinstance(one, str | int | float)]:
-            raise self._cannot(condition, unknown[0])
-        words = [one for one in values if isinstance(one, str)]
-        whole = [one for one in values if type(one) is int]
-        ways = [engine.some(key, same) for same in (words, whole) if same]
-        ways += [engine.equal(key, one) for one in values if isinstance(one, bool)]
-        ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in values if isinstance(one, float)]
-        return engine.any_of(ways) if ways else engine.has_id([])
-
-    def _not(self, key: str, condition: Condition) -> Any:
+    def _any_of(self, key: str, condition: Condition) -> Any:
         engine, value = self._engine, condition.value
-        if isinstance(value, bool):
-            return engine.equal(key, not value)
-        if isinstance(value, str | int):
-            return engine.other(key, value)
-        if isinstance(value, float):
-            return engine.any_of([engine.bounded(key, {"lt": value}), engine.bounded(key, {"gt": value})])
-        raise self._cannot(condition, value)
+        words = [one for one in value if isinstance(one, str)]
+        whole = [one for one in value if isinstance(one, int) and not isinstance(one, bool)]
+        ways = [engine.some(key, same) for same in (words, whole) if same]
+        ways += [engine.equal(key, one) for one in value if isinstance(one, bool)]
+        ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in value if isinstance(one, float)]
+        if unknown := [one for one in value if not isinstance(one, str | int | float)]:
+            raise self._cannot(condition, unknown[0])
+        return ways[0] if len(ways) == 1 else engine.any_of(ways) if ways else engine.has_id([])
 
     def _cannot(self, condition: Condition, value: Any) -> InputError:
         return InputError(

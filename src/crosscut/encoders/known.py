@@ -1,0 +1,201 @@
+"""What is known of a pair without a call: g(query, item), the base that the cross-encoder corrects.
+
+    g(q, i) = Σ_k  w_k · exp(b_k · ψ(q)) · φ_k(q, i)
+
+φ are features of the pair, each a fraction of what the cross-encoder costs: cosine of the dual encoder, words shared
+(`words.py`), late interaction (`late.py`). ψ are three facts of the query: how many words, whether a mention is marked,
+how rare the words are on average; b lets the weights follow them (a query's f may be scaled as a whole, so b also says
+how much the correction counts beside g: more, where a mention is marked). w and b were learned over many collections
+(`scripts/train_relevance.py`) and are constants. Nothing here depends on the other items: idf comes from a lexicon that
+is frozen (`words.Lexicon`).
+
+All of it is known for every item at once, except that late interaction reads every token of an item. So over a large
+corpus it is computed for the best `deep` items by the other features; the rest get its mean given the cosine, a line
+learned with the weights. `at` is always exact.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.late import Bytes, TokenVectors
+from crosscut.encoders.tokens import MENTION
+from crosscut.encoders.words import Lexicon, Words
+from crosscut.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+FILES = FILE, LEXICON, TOKEN_IDF = "known.json", "lexicon.json", "token_idf.npy"
+FEATURES = ("words", "cosine", "late", "late_mention")
+"""BM25 as a share of its limit, cosine of the dual encoder, late interaction of all tokens and of a mention's."""
+LATE = slice(2, 4)
+DEEP = 1000
+REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What g is made with; all arrays follow FEATURES."""
+
+    weight: float  # of the cross-encoder
+    weights: npt.NDArray[np.float32]  # (k,)
+    bends: npt.NDArray[np.float32]  # (k × 3)
+    late_given_cosine: npt.NDArray[np.float32]  # (2 × 2): slope and level of each late feature given the cosine
+    token_idf: npt.NDArray[np.float32]  # (vocabulary,)
+    lexicon: Lexicon
+
+    @classmethod
+    def load(cls, folder: Path) -> Constants:
+        """The constants in a model folder."""
+        try:
+            about = json.loads((folder / FILE).read_text("utf-8"))
+            rows = [about["features"][name] for name in FEATURES]
+            return cls(
+                weight=float(about["weight"]),
+                weights=np.asarray([row["weight"] for row in rows], np.float32),
+                bends=np.asarray([row["bends"] for row in rows], np.float32).reshape(len(FEATURES), 3),
+                late_given_cosine=np.asarray([about["late_given_cosine"][n] for n in FEATURES[LATE]], np.float32),
+                token_idf=np.load(folder / TOKEN_IDF, allow_pickle=False).astype(np.float32),
+                lexicon=Lexicon.load(folder / LEXICON),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{str(folder)!r} does not say what is known without a call ({error!r}); export the model again"
+            ) from error
+
+    def save(self, folder: Path) -> None:
+        """Write known.json, token_idf.npy and lexicon.json into a folder that exists."""
+        features = {
+            name: {"weight": float(weight), "bends": [float(bend) for bend in bends]}
+            for name, weight, bends in zip(FEATURES, self.weights, self.bends, strict=True)
+        }
+        lines = {
+            name: [float(v) for v in line] for name, line in zip(FEATURES[LATE], self.late_given_cosine, strict=True)
+        }
+        about = {"weight": self.weight, "features": features, "late_given_cosine": lines}
+        (folder / FILE).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
+        np.save(folder / TOKEN_IDF, self.token_idf.astype(np.float16))
+        self.lexicon.save(folder / LEXICON)
+
+
+class Asked(NamedTuple):
+    """A query, ready to be compared with any item."""
+
+    text: str
+    vector: npt.NDArray[np.float32]  # (D,)
+    tokens: Bytes  # (m × d)
+    idf: npt.NDArray[np.float32]  # (m,) sums to one
+    mention: npt.NDArray[np.float32]  # (m,) sums to one, or zero without a mention
+    weights: Floats  # (k,) of the features, this query's
+
+
+class Known:
+    """g over a corpus; items are positions 0 … n − 1.
+
+    Parameters
+    ----------
+    encoder : the dual encoder of a folder that has the constants.
+    items : texts, `title [ENT] text` or plain.
+    lexicon : idf to weigh words with; the box's own by default. An index may freeze one of its own.
+    read : vectors of the items and of their tokens, where someone has them; otherwise the items are encoded now.
+    deep : items whose late interaction is computed when all are asked for.
+    """
+
+    def __init__(
+        self,
+        encoder: OnnxDualEncoder,
+        items: Sequence[str],
+        *,
+        lexicon: Lexicon | None = None,
+        read: tuple[npt.NDArray[np.float32], TokenVectors] | None = None,
+        deep: int = DEEP,
+    ) -> None:
+        self.encoder, self.deep = encoder, deep
+        self.constants = encoder.folder.known
+        self.words = Words(items, lexicon or self.constants.lexicon)
+        self.vectors, self.tokens = read or encoder.read_items(items)  # (n × D), n × (length × d)
+        self._asked: OrderedDict[str, Asked] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def all(self, query: str) -> Floats:
+        """g of every item, (n,); past the best `deep` late interaction is estimated from the cosine."""
+        asked = self.ask(query)
+        words = self.words.match(query).relative  # (n,)
+        cosine = self.vectors @ asked.vector  # (n,)
+        given = self.constants.late_given_cosine  # (2 × 2)
+        late = np.outer(cosine, given[:, 0]) + given[:, 1]  # (n × 2)
+        if len(self) > self.deep:
+            known = self._sum(asked, words, cosine, late)
+            best = np.sort(np.argpartition(-known, self.deep)[: self.deep])
+            late[best] = self._late(asked, best)
+        else:
+            late = self._late(asked, None)
+        return self._sum(asked, words, cosine, late)
+
+    def at(self, query: str, positions: Positions) -> Floats:
+        """g of the items at `positions`, exact, and the same whatever else is asked for."""
+        asked = self.ask(query)
+        positions = np.asarray(positions, np.int64)
+        words = self.words.match(query).relative[positions]
+        cosine = np.einsum("nd,d->n", self.vectors[positions], asked.vector)
+        return self._sum(asked, words, cosine, self._late(asked, positions))
+
+    def ask(self, query: str) -> Asked:
+        """The query's side, remembered for the rounds of a search."""
+        with self._lock:
+            if query in self._asked:
+                self._asked.move_to_end(query)
+                return self._asked[query]
+        asked = self._ask(query)
+        with self._lock:
+            self._asked[query] = asked
+            while len(self._asked) > REMEMBERED:
+                self._asked.popitem(last=False)
+        return asked
+
+    def _ask(self, query: str) -> Asked:
+        (read,) = self.encoder.read_queries([query])
+        inner = slice(1, -1)  # without [CLS] and [SEP]
+        idf = self.constants.token_idf[read.text.ids[inner]]
+        mention = (read.text.roles[inner] == MENTION).astype(np.float32)
+        mass, terms = self.words.limit(query)
+        # as it was learned: deviations from a usual query
+        facts = [np.log1p(terms) - 2.0, float(mention.any()), np.log(mass / max(terms, 1) + 0.1) - 1.6]
+        weights = self.constants.weights * np.exp(self.constants.bends @ np.asarray(facts))
+        return Asked(
+            text=query,
+            vector=read.vector,
+            tokens=read.tokens[inner],
+            idf=idf / max(float(idf.sum()), 1e-6),
+            mention=mention / max(float(mention.sum()), 1.0),
+            weights=weights,
+        )
+
+    def _late(self, asked: Asked, positions: Positions | None) -> Any:
+        """(items × 2): mean of the best cosines, weighed by idf, and of the mention's tokens alone."""
+        if not len(asked.tokens):
+            return np.zeros((len(self) if positions is None else len(positions), 2), np.float32)
+        best = self.tokens.best(asked.tokens, positions)  # (items × m)
+        # row by row, not as a product: a row's sum then does not depend on how many rows there are
+        return np.stack([(best * weight).sum(1) for weight in (asked.idf, asked.mention)], 1)
+
+    def _sum(self, asked: Asked, words: Any, cosine: Any, late: Any) -> Floats:
+        total = np.zeros(len(cosine), np.float64)
+        for weight, values in zip(asked.weights, (words, cosine, *late.T), strict=True):
+            if weight:
+                total += weight * values
+        return total

@@ -1,0 +1,124 @@
+"""An index that learns from its own searches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import InputError
+from crosscut.index.core import Core
+from crosscut.index.log import LIMIT, Logged, SearchLog, query_hash
+from crosscut.index.state import State
+from crosscut.methods.learning import Learned, learn
+from crosscut.search.hits import Hits
+from crosscut.search.prior import Past
+
+HALF_LIFE = 2000  # searches after which an old one counts half
+
+
+class Learning(Core):
+    """The role of learning: searches are logged, and the log teaches what to expect of the next."""
+
+    def keep_log(self, path: str | Path | None, *, limit: int = LIMIT, learn_every: int | None = None) -> None:
+        """Log every search that has a query vector; nothing is logged unless this was asked for.
+
+        Parameters
+        ----------
+        path
+            The file: query vectors, ids and scores, not the texts. None: log no more.
+        limit
+            Bytes, at which the older half is dropped.
+        learn_every
+            Learn by itself, beside the searches, whenever so many have been made; None: only when told to.
+        """
+        if learn_every is not None and learn_every < 1:
+            raise InputError(f"learn_every is a number of searches, 1 or more; got {learn_every}")
+        self.log = None if path is None else SearchLog(path, limit=limit)
+        self.learn_every = learn_every
+
+    def learn(self, *, half_life: float = HALF_LIFE) -> Learned:
+        """Learn from the log what to expect of a query: better searches, and not one call more.
+
+        What is learned is used by `crosscut` where there are no anchor scores, and only if it does better on logged
+        searches that were held out; the answer says so. Scores of another scorer or encoder do not count, nor those of
+        items that are gone; a search that is `half_life` searches old counts half.
+        """
+        if self.log is None:
+            raise InputError("there is no log of searches to learn from: call index.keep_log('searches.log') first")
+        with self._writing:
+            state = self._state
+            if state.encoder_space is None:
+                raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
+            past = self._past(state, state.encoder_space.d)
+            weights = 0.5 ** (np.arange(len(past))[::-1] / half_life)
+            got = learn(past, state.encoder_space, n=len(state.items), weights=weights, seed=state.seed)
+            self._state = state.changed(prior=got.prior)
+            return got
+
+    def forget_queries(self, queries: Iterable[str]) -> int:
+        """Erase searches from the log, and learn again without them; returns how many were erased."""
+        with self._writing:
+            return self._unlearn(queries=[queries] if isinstance(queries, str) else list(queries))
+
+    def _unlearn(self, *, queries: Sequence[str] = (), ids: Sequence[str] = ()) -> int:
+        """What a log held of queries and items, and what was learned from that, are gone."""
+        count = 0 if self.log is None else self.log.forget(queries=queries, ids=ids)
+        if self._state.prior is not None:
+            if self.log is None:
+                self._state = self._state.changed(prior=None)
+            else:
+                self.learn()
+        return count
+
+    @property
+    def _models(self) -> str:
+        return "/".join("none" if one is None else one.fingerprint for one in (self.scorer, self.encoder))
+
+    def _past(self, state: State, d: int) -> list[Past]:
+        """What the log holds of these models and of items that are there, oldest first."""
+        assert self.log is not None
+        past = []
+        for search in self.log.read():
+            pairs = zip(search.ids, search.scores, strict=True)
+            places = [(state.places[id], score) for id, score in pairs if id in state.places]
+            if search.models == self._models and len(search.vector) == d and len(places) > 1:
+                handles, scores = zip(*places, strict=True)
+                past.append(
+                    Past(search.vector.astype(np.float64), np.array(handles, np.int64), np.array(scores, np.float64))
+                )
+        return past
+
+    def _remember(
+        self,
+        state: State,
+        queries: Sequence[str],
+        vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None,
+        found: Sequence[Hits],
+    ) -> None:
+        """Log what searches have scored, if they are logged; of a scorer that knows a part of it unasked, the rest."""
+        if self.log is None or vectors is None or state.scorer is None:
+            return
+        searches = []
+        for query, vector, hits in zip(queries, vectors, found, strict=True):
+            if vector is None or not hits.calls + hits.cached:
+                continue
+            scores = np.concatenate([round.scores for round in hits.trace])
+            if state.scorer.knows:
+                scores = scores - state.scorer.known(query, hits.scored)
+            told = np.isfinite(scores)
+            ids = [state.items[position].id for position in hits.scored[told].tolist()]
+            values = np.asarray(vector, dtype=np.float32), scores[told].astype(np.float32)
+            searches.append(Logged(query_hash(query), self._models, time.time(), ids, *values))
+        self.log.append(searches)
+        self._since += len(searches)
+        busy = self._learner is not None and self._learner.is_alive()
+        if self.learn_every is not None and self._since >= self.learn_every and not busy:
+            self._since = 0
+            self._learner = threading.Thread(target=self.learn, name="crosscut-learn", daemon=True)
+            self._learner.start()

@@ -1,0 +1,168 @@
+"""A log of past searches: what was asked, what was scored, by which scorer. `index.learn` learns from it.
+
+One file, appended to. A record is
+
+    b"ccsr"   4 bytes
+    size      4 bytes, little-endian, of what follows the checksum
+    checksum  8 bytes, blake2b of what follows
+    header    JSON, one line: {"query": blake2b of its text, "models": fingerprints, "time": s, "d": d, "ids": [m ids]}
+    vector    d float32: the encoder's query vector
+    scores    m float32: what the scorer was asked for, without what it knows unasked
+
+The text of a query is not kept, only a hash by which it can be forgotten; its vector may still tell what it was about.
+A record that was torn by a crash, or damaged, is passed over. At `limit` bytes the older half is dropped. What is
+forgotten is gone from the file when `forget` returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.errors import InputError
+from crosscut.storage import Lock, make_folder, write_file, writing
+
+MARK = b"ccsr"
+HEAD = struct.Struct("<4sI8s")
+LIMIT = 64 << 20  # bytes: some 30,000 searches of 100 calls
+
+
+class Logged(NamedTuple):
+    """One past search."""
+
+    query: str  # a hash of its text
+    models: str  # the fingerprints of scorer and encoder
+    time: float  # seconds since 1970
+    ids: list[str]  # (m) of the items that were scored, in order
+    vector: npt.NDArray[np.float32]  # (d)
+    scores: npt.NDArray[np.float32]  # (m)
+
+
+class SearchLog:
+    """Past searches in a file; several processes may append to it."""
+
+    def __init__(self, path: str | Path, *, limit: int = LIMIT) -> None:
+        if limit < 1 << 12:
+            raise InputError(f"a log of searches needs a limit of at least 4096 bytes; got {limit}")
+        self.path = Path(path)
+        self.limit = limit
+        self._threads = threading.Lock()
+
+    def append(self, searches: Sequence[Logged]) -> None:
+        """Take in searches, each as a whole or not at all."""
+        data = b"".join(_packed(search) for search in searches)
+        if not data:
+            return
+        with self._alone():
+            with writing(self.path.parent, "the log is as it was"):
+                make_folder(self.path.parent)
+                with self.path.open("ab") as file:
+                    file.write(data)
+                    size = file.tell()
+            if size > self.limit:
+                self._write(_newest([_packed(search) for search in self.read()], self.limit // 2))
+
+    def read(self) -> list[Logged]:
+        """Every whole record, oldest first."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        return list(_unpacked(data))
+
+    def forget(self, *, queries: Iterable[str] = (), ids: Iterable[str] = ()) -> int:
+        """Erase the searches of these queries and the scores of these items; returns how many searches changed."""
+        asked, items = {query_hash(query) for query in queries}, set(ids)
+        changed = 0
+        with self._alone():
+            kept = []
+            for search in self.read():
+                if search.query in asked:
+                    changed += 1
+                    continue
+                stay = [place for place, id in enumerate(search.ids) if id not in items]
+                if len(stay) < len(search.ids):
+                    changed += 1
+                    search = search._replace(ids=[search.ids[place] for place in stay], scores=search.scores[stay])
+                if stay:
+                    kept.append(_packed(search))
+            if changed:
+                self._write(kept)
+        return changed
+
+    def _write(self, records: Sequence[bytes]) -> None:
+        write_file(self.path, records)
+
+    def _alone(self) -> _Alone:
+        return _Alone(self._threads, self.path)
+
+
+class _Alone:
+    """One thread of one process at a time."""
+
+    def __init__(self, threads: threading.Lock, path: Path) -> None:
+        self._threads, self._path = threads, path
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            self._lock = Lock(self._path.parent, "log of searches", name=f"{self._path.name}.lock", wait=True)
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self._threads.release()
+
+
+def query_hash(query: str) -> str:
+    """By which a query is found again, and not read."""
+    return hashlib.blake2b(query.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _packed(search: Logged) -> bytes:
+    header = {"query": search.query, "models": search.models, "time": search.time, "d": len(search.vector)}
+    line = json.dumps({**header, "ids": search.ids}, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+    body = line + search.vector.astype("<f4").tobytes() + search.scores.astype("<f4").tobytes()
+    return HEAD.pack(MARK, len(body), _checksum(body)) + body
+
+
+def _unpacked(data: bytes) -> Iterator[Logged]:
+    start = 0
+    while (start := data.find(MARK, start)) >= 0:
+        body = b""
+        if start + HEAD.size <= len(data):
+            _, size, checksum = HEAD.unpack_from(data, start)
+            body = data[start + HEAD.size : start + HEAD.size + size]
+            if len(body) < size or _checksum(body) != checksum:
+                body = b""
+        if not body:  # torn, damaged, or no record at all: the next one is found by its mark
+            start += 1
+            continue
+        start += HEAD.size + len(body)
+        line, numbers = body.split(b"\n", 1)
+        header = json.loads(line.decode(errors="surrogatepass"))
+        values = np.frombuffer(numbers, dtype="<f4").astype(np.float32)
+        d = header["d"]
+        yield Logged(header["query"], header["models"], header["time"], header["ids"], values[:d], values[d:])
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=8).digest()
+
+
+def _newest(records: Sequence[bytes], room: int) -> list[bytes]:
+    """The last records that fit."""
+    kept: list[bytes] = []
+    for record in reversed(records):
+        room -= len(record)
+        if room < 0:
+            break
+        kept.append(record)
+    return kept[::-1]

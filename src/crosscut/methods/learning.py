@@ -1,0 +1,114 @@
+"""Whether what past searches teach is worth using: judged on past searches that were held out.
+
+A search that is held out is gone through again: the items it scored first are given, the rest is to be put in order by
+the plain ridge and by the learned prior. The share of the rest's ten best among the ten that are expected to be best
+decides. Only if the learned prior is ahead, by more than its standard error, is it used. Under 40 searches nothing is
+learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosscut.errors import InputError
+from crosscut.measures import recall
+from crosscut.methods.base import Parts
+from crosscut.methods.crosscut import Crosscut
+from crosscut.search.loop import Plan
+from crosscut.search.prior import Past, Prior, fit_prior
+from crosscut.spaces.base import Space
+from crosscut.types import Floats
+
+FEWEST = 40  # searches, under which nothing is learned
+FOLDS = 2
+ROUGHLY = 5  # rounds of learning that are enough to judge by
+MANY = 400  # searches, from which one fold is enough to judge by
+GIVEN = (0.2, 0.5)  # shares of a held-out search that are given
+BEST = 10
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a log of searches taught: the prior, if it is to be used, and how it was judged."""
+
+    prior: Prior | None
+    searches: int
+    plain: float  # share of the best that the plain ridge finds in held-out searches
+    learned: float  # and the learned prior
+    error: float  # standard error of the difference
+    why: str  # in a sentence
+
+
+def learn(
+    searches: Sequence[Past],
+    encoder: Space,
+    *,
+    n: int | None = None,
+    weights: Floats | None = None,
+    start: Prior | None = None,
+    fewest: int = FEWEST,
+    seed: int = 0,
+) -> Learned:
+    """What past searches teach, or nothing where that would not help.
+
+    Parameters
+    ----------
+    searches
+        The log, oldest first.
+    encoder
+        The items' vectors; handles of the log name its rows.
+    n
+        The number of items; None: not known.
+    weights
+        (N) how much each search counts.
+    start
+        What was learned before, to go on from.
+    fewest
+        Searches under which nothing is learned.
+    """
+    if weights is not None and len(weights) != len(searches):
+        raise InputError(f"{len(weights)} weights for {len(searches)} searches: give one for each")
+    counts = np.ones(len(searches)) if weights is None else np.asarray(weights, dtype=np.float64)
+    told = [j for j, past in enumerate(searches) if len(past.scores) > 2 * BEST]
+    if len(told) < max(fewest, 2 * FOLDS):
+        why = f"{len(told)} searches of more than {2 * BEST} calls are too few to learn from: {fewest} are needed"
+        return Learned(None, len(told), float("nan"), float("nan"), float("nan"), why)
+    parts = Parts(encoder=encoder, n=n, seed=seed)
+    order = np.random.default_rng(seed).permutation(told)
+    values: list[tuple[float, float]] = []
+    for fold in range(FOLDS if len(told) < MANY else 1):
+        held = order[fold::FOLDS][: MANY // 2]
+        rest = np.setdiff1d(order, held)[: 2 * MANY]
+        prior = fit_prior([searches[j] for j in rest], encoder.rows, weights=counts[rest], rounds=ROUGHLY, seed=seed)
+        plain, learned = (Crosscut().plan(made) for made in (parts, replace(parts, prior=prior)))
+        values += [(_share(plain, searches[j]), _share(learned, searches[j])) for j in held]
+    shares = np.array(values)  # (held × 2)
+    gains = shares[:, 1] - shares[:, 0]
+    before, after = shares.mean(axis=0).tolist()
+    error = float(gains.std(ddof=1) / np.sqrt(len(gains)))
+    better = bool(gains.mean() > error)
+    told_by = f"of the best of {len(gains)} held-out searches it expects {after:.3f}, the plain ridge {before:.3f}"
+    final = None
+    if better:
+        kept = [searches[j] for j in told]
+        final = fit_prior(kept, encoder.rows, weights=counts[told], start=start, rounds=8 if start is None else 3)
+    return Learned(final, len(told), before, after, error, f"{'used' if better else 'not used'}: {told_by}")
+
+
+def _share(plan: Plan, past: Past) -> float:
+    """The share of a search's best later items that a plan expects to be best, from what was scored before."""
+    assert plan.space is not None
+    assert plan.estimator is not None
+    shares = []
+    for share in GIVEN:
+        given = max(2, round(share * len(past.scores)))
+        fit = plan.estimator.start(plan.space, past.vector)
+        fit.add(past.handles[:given], plan.offset.targets(past.handles[:given], past.scores[:given]))
+        asked = past.handles[given:]
+        expected = plan.space.rows(asked) @ fit.solve() - plan.offset.targets(asked, np.zeros(len(asked)))
+        top = np.argsort(-expected, kind="stable")[:BEST]
+        shares.append(recall(past.scores[given:], top, BEST))
+    return float(np.mean(shares))

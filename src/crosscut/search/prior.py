@@ -1,0 +1,237 @@
+"""What past searches teach the next one: a prior for its query vector, learned from scores that were paid anyway.
+
+    f(q_j, i) = c_j + b_i + v_i · u_j + noise of variance σ²        one search j, the items i that it scored
+    u_j ~ N(ū + s (q_j − q̄), Σ)                                     in the encoder's space
+
+    q_j (d)   the encoder's query vector, q̄ their mean         s   slope: how far scores follow the encoder
+    c_j       the query's level, free                           ū, Σ   mean and covariance of what u turned out to be
+    b_i       an item's own residual: 0 until it was seen, and near 0 until it was seen often
+
+The plain ridge takes u ~ N(0, τ² I): every direction is as likely as any other. Σ knows along which directions queries
+do differ under this scorer. It is found by expectation–maximisation (the multi-task model of Schwaighofer, Tresp and
+Yu, NIPS 2004). With X_j (m × d) the scored items' vectors, y_j their scores less what is expected of them, and
+K_j = X_j Σ X_jᵀ + σ² I + level:
+
+    E   û_j = u₀(q_j) + Σ X_jᵀ K_j⁻¹ y_j        C_j = Σ − Σ X_jᵀ K_j⁻¹ X_j Σ
+    M   ū, s by least squares of û on q;        Σ = mean of (û_j − u₀)(û_j − u₀)ᵀ + C_j, then shrunk
+        σ² = mean of E ε²;                      b_i = Σ_j [K_j⁻¹ y_j]_i / (Σ_j [K_j⁻¹]_ii + 1 / (ρ σ²))
+
+Everything is arrays: a log of searches in, a `Prior` out. u stays a vector of the encoder's space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from crosscut.errors import InputError
+from crosscut.storage import Files, Saved
+from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
+
+ROUNDS = 8  # of expectation and maximisation: the start is sound, and stopping early is one more shrinkage
+SHRINK = 0.15  # of Σ, towards a multiple of the identity
+OWN = 1.0  # ρ: variance of an item's own residual, against σ²
+CAUTION = 2.0  # noise in a search, against what the logged pairs show: they were scored because they looked alike
+LEVEL = 1e4  # variance of a query's level, against σ²
+EXACT = 1e-3  # the noise falls by no more than this in a round: scores may be exactly linear
+SAMPLE = 1000  # searches that all rounds but the last look at
+
+
+class Past(NamedTuple):
+    """A search as it was logged: the encoder's query vector (d), the items scored (m), in order, and their scores."""
+
+    vector: Floats
+    handles: Handles
+    scores: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """u ~ N(mean + slope (q − centre), covariance), scores with this noise, residuals of items that were seen."""
+
+    mean: Floats  # ū (d)
+    centre: Floats  # q̄ (d)
+    slope: float  # s
+    covariance: Floats  # Σ (d × d)
+    noise: float  # σ²
+    searches: int  # how many it was learned from
+    seen: Handles = field(default_factory=lambda: NO_HANDLES)  # items with a residual of their own
+    residuals: Floats = field(default_factory=lambda: NO_SCORES)  # b of those
+    root: Floats = field(init=False, repr=False)  # Σ^½ (d × d)
+
+    def __post_init__(self) -> None:
+        values, vectors = np.linalg.eigh(self.covariance)
+        object.__setattr__(self, "root", (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+    @property
+    def d(self) -> int:
+        return len(self.mean)
+
+    def at(self, query_vector: Floats | None) -> Floats:
+        """u₀ (d): what u is expected to be; without a query vector, what it is for the average query."""
+        return self.mean if query_vector is None else self.mean + self.slope * (query_vector - self.centre)
+
+    def base(self, n: int) -> Floats:
+        """b (n), 0 for items that no search has seen."""
+        base = np.zeros(n)
+        there = self.seen < n
+        base[self.seen[there]] = self.residuals[there]
+        return base
+
+    def taken(self, positions: Handles) -> Prior:
+        """The same for some of the items, in order, which then have positions of their own."""
+        places = np.searchsorted(positions, self.seen)
+        stay = (places < len(positions)) & (positions[np.minimum(places, len(positions) - 1)] == self.seen)
+        return replace(self, seen=places[stay], residuals=self.residuals[stay])
+
+    def write(self, files: Files) -> None:
+        """Into the folder of an index: `prior.json`, `prior-*.npy`."""
+        files.json("prior", {"slope": self.slope, "noise": self.noise, "searches": self.searches})
+        for name in ("mean", "centre", "covariance", "seen", "residuals"):
+            files.array(f"prior-{name}", getattr(self, name))
+
+    @staticmethod
+    def read(saved: Saved, n: int, d: int) -> Prior:
+        """What `write` wrote."""
+        facts = saved.json("prior")
+        seen = saved.array("prior-seen", "<i8", (None,))
+        if len(seen) and not (seen.min() >= 0 and seen.max() < n):
+            raise saved.damaged("prior-seen.npy", f"names items outside the {n} there are")
+        return Prior(
+            saved.array("prior-mean", "<f8", (d,)),
+            saved.array("prior-centre", "<f8", (d,)),
+            float(facts["slope"]),
+            saved.array("prior-covariance", "<f8", (d, d)),
+            float(facts["noise"]),
+            int(facts["searches"]),
+            seen,
+            saved.array("prior-residuals", "<f8", (len(seen),)),
+        )
+
+
+def fit_prior(
+    searches: Sequence[Past],
+    rows: Callable[[Handles], Floats],
+    *,
+    weights: Floats | None = None,
+    start: Prior | None = None,
+    rounds: int = ROUNDS,
+    shrink: float = SHRINK,
+    own: float = OWN,
+    seed: int = 0,
+) -> Prior:
+    """The prior that explains a log of searches.
+
+    Parameters
+    ----------
+    searches
+        At least two. Those with fewer than two scores say nothing.
+    rows
+        Vectors of items (m × d) by handle, as `Space.rows`.
+    weights
+        (N) how much each search counts; None: all the same.
+    start
+        A prior to go on from, when a log has grown: two or three rounds are then enough.
+    rounds
+        All but the last look at no more than a thousand searches; the last looks at all of them.
+    shrink
+        How far Σ is drawn towards a multiple of the identity, 0 … 1.
+    own
+        ρ, the variance of an item's own residual against that of the noise; 0: items have none.
+    """
+    if weights is not None and len(weights) != len(searches):
+        raise InputError(f"{len(weights)} weights for {len(searches)} searches: give one for each")
+    told = [j for j, past in enumerate(searches) if len(past.scores) > 1]
+    if len(told) < 2:
+        raise InputError(f"a prior is learned from at least 2 searches with 2 scores each; got {len(told)}")
+    counts = np.ones(len(searches)) if weights is None else np.asarray(weights, dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    some = np.sort(rng.choice(told, SAMPLE, replace=False)).tolist() if len(told) > SAMPLE else told
+    prior = start or _plain([searches[j] for j in some], rows)
+    for number in range(rounds):
+        chosen = told if number == rounds - 1 else some
+        steps = _Expectation(prior, own)
+        for j in chosen:
+            steps.add(searches[j], rows(searches[j].handles), float(counts[j]))
+        prior = steps.maximised(shrink)
+    return prior
+
+
+def _plain(searches: Sequence[Past], rows: Callable[[Handles], Floats]) -> Prior:
+    """The plain ridge as a prior: where learning starts."""
+    variance = float(np.mean([past.scores.var() for past in searches])) or 1.0
+    spread = float(np.mean([rows(past.handles).var(axis=0).sum() for past in searches[:50]])) or 1.0
+    d = len(searches[0].vector)
+    zeros = np.zeros(d)
+    return Prior(zeros, zeros, 0.0, np.eye(d) * variance / spread, 0.3 * variance, 0)
+
+
+class _Expectation:
+    """One round over the log: what each search says under the prior so far, summed up."""
+
+    def __init__(self, prior: Prior, own: float) -> None:
+        d = prior.d
+        self.prior, self.own = prior, own
+        self.covariance = prior.covariance.astype(np.float32)
+        self.vectors: list[Floats] = []  # q_j
+        self.means: list[Floats] = []  # û_j
+        self.counts: list[float] = []
+        self.explained = np.zeros((d, d))  # Σ_j w_j Σ XᵀK⁻¹X Σ
+        self.noise = self.pairs = 0.0
+        self.known = dict(zip(prior.seen.tolist(), prior.residuals.tolist(), strict=True))
+        self.pull: list[tuple[Handles, Floats, Floats]] = []  # of items' own residuals
+
+    def add(self, past: Past, rows: Floats, count: float) -> None:
+        """Take in one search that counts `count` times."""
+        prior, d = self.prior, self.prior.d
+        single = rows.astype(np.float32)  # the two products of m × d × d are most of the work
+        spread = (single @ self.covariance).astype(np.float64)  # X Σ (m × d)
+        gram = spread @ rows.T + LEVEL * prior.noise  # (m × m)
+        gram[np.diag_indices_from(gram)] += prior.noise
+        expected = prior.at(past.vector)
+        base = np.array([self.known.get(item, 0.0) for item in past.handles.tolist()])
+        left = past.scores - rows @ expected - base  # y (m)
+        sides = np.concatenate([spread, left[:, None], np.eye(len(rows))], axis=1)
+        solved = solve_triangular(np.linalg.cholesky(gram), sides, lower=True, check_finite=False)
+        half, inverse = solved[:, :d].astype(np.float32), solved[:, d + 1 :]  # L⁻¹ X Σ, L⁻¹
+        dual = inverse.T @ solved[:, d]  # K⁻¹ y (m)
+        precision = np.einsum("kj,kj->j", inverse, inverse)  # diagonal of K⁻¹
+        self.vectors.append(past.vector)
+        self.means.append(expected + spread.T @ dual)
+        self.counts.append(count)
+        self.explained += count * (half.T @ half)
+        error = (prior.noise * dual) ** 2 + prior.noise - prior.noise**2 * precision  # E ε²
+        self.noise += count * float(error.sum())
+        self.pairs += count * len(rows)
+        self.pull.append((past.handles, count * (dual + precision * base), count * precision))
+
+    def maximised(self, shrink: float) -> Prior:
+        """The prior that makes all of it most likely, shrunk."""
+        vectors, means, counts = np.array(self.vectors), np.array(self.means), np.array(self.counts)
+        share = counts / counts.sum()  # (N)
+        centre, mean = share @ vectors, share @ means
+        apart, moved = vectors - centre, means - mean  # (N × d)
+        length = float(share @ np.einsum("jd,jd->j", apart, apart))
+        slope = float(share @ np.einsum("jd,jd->j", apart, moved)) / length if length > 0 else 0.0
+        rest = moved - slope * apart
+        left = self.prior.covariance - self.explained / counts.sum()  # mean of C_j
+        covariance = (rest * share[:, None]).T @ rest + left
+        floor = float(np.trace(covariance)) / self.prior.d
+        covariance = (1 - shrink) * covariance + shrink * floor * np.eye(self.prior.d)
+        noise = max(self.noise / self.pairs, EXACT * self.prior.noise)
+        seen, residuals = self._own(noise)
+        return Prior(mean, centre, slope, (covariance + covariance.T) / 2, noise, len(counts), seen, residuals)
+
+    def _own(self, noise: float) -> tuple[Handles, Floats]:
+        """Items' own residuals: what the searches that scored them left over, drawn towards 0."""
+        if not self.own:
+            return NO_HANDLES, NO_SCORES
+        handles = np.concatenate([items for items, _, _ in self.pull])
+        seen, place = np.unique(handles, return_inverse=True)
+        pulled = np.bincount(place, np.concatenate([pull for _, pull, _ in self.pull]))
+        precision = np.bincount(place, np.concatenate([sure for _, _, sure in self.pull]))
+        return seen, np.asarray(pulled / (precision + 1 / (self.own * noise)))

@@ -1,0 +1,206 @@
+"""What is known without a call, and the cross-encoder that corrects it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crosscut
+from crosscut.datasets.records import Item, ItemList
+from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.known import FEATURES, Constants, Known
+from crosscut.encoders.words import Lexicon
+from crosscut.errors import InputError
+from crosscut.scorers.onnx import OnnxCrossEncoder
+from crosscut.types import Handles
+from tests.tiny_models import sentences, write_encoder
+
+torch = pytest.importorskip("torch")
+
+QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", "", "the of"]
+ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
+
+
+def constants(vocabulary: int) -> Constants:
+    rng = np.random.default_rng(0)
+    return Constants(
+        weight=0.5,
+        weights=np.linspace(0.2, 1.4, len(FEATURES), dtype=np.float32),
+        bends=rng.normal(size=(len(FEATURES), 3)).astype(np.float32) * 0.1,
+        late_given_cosine=np.asarray([[0.5, 0.3]] * 2, np.float32),
+        token_idf=np.arange(vocabulary, dtype=np.float32) * np.float32(1 / 8),
+        lexicon=Lexicon.of(ITEMS),
+    )
+
+
+def make(path: Path) -> Path:
+    """A folder whose cross-encoder corrects what is known."""
+    from crosscut.training.bert import read_encoder
+    from crosscut.training.export import export
+    from crosscut.training.models import CrossModel, DualModel
+
+    shape, weights = read_encoder(write_encoder(path / "encoder"))
+    torch.manual_seed(1)
+    cross, dual = CrossModel(shape, 1, "emb"), DualModel(shape, 1)
+    for model in (cross, dual):
+        model.start_from(weights)
+    narrow = np.random.default_rng(1).normal(size=(shape.hidden_size, 8)).astype(np.float32)
+    tokenizer = path / "encoder" / "tokenizer.json"
+    known = constants(shape.vocab_size)
+    return export(path / "model", tokenizer, cross=cross, dual=dual, item_tokens=24, narrow=narrow, known=known)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("known"))
+
+
+def test_a_score_is_what_is_known_and_its_correction(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    bound = scorer.bind(ITEMS)
+    assert (scorer.corrects, scorer.weight, bound.knows) == (True, 0.5, True)
+    every = np.arange(len(ITEMS))
+    for query in QUERIES:
+        (costly,) = bound.costly_many([(query, every)])
+        assert np.isfinite(bound.known(query)).all()
+        np.testing.assert_allclose(bound.score(query, every), bound.known(query) + 0.5 * costly.scores, atol=1e-5)
+        np.testing.assert_allclose(scorer.score(query, ITEMS), bound.score(query, every), atol=1e-6)
+
+
+def test_a_score_depends_on_its_pair_alone(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    bound, wider = scorer.bind(ITEMS), scorer.bind([*sentences(30, seed=5), *ITEMS])
+    some = np.asarray([3, 41, 7])
+    unread = {query: scorer.bind(ITEMS).known(query, some) for query in QUERIES}
+    for query in QUERIES:
+        wider.known(query)
+        every = bound.known(query)
+        together = bound.known(query, np.arange(len(ITEMS)))
+        np.testing.assert_allclose(every, together, atol=1e-6)
+        for position in some.tolist():
+            (alone,) = bound.known(query, np.asarray([position]))
+            assert alone == together[position]
+        np.testing.assert_array_equal(wider.known(query, some + 30), together[some])  # other items change nothing
+        np.testing.assert_allclose(unread[query], together[some], atol=1e-6)  # nor whether the others were read
+
+
+def test_what_is_known_grows_with_the_items(folder: Path) -> None:
+    items = ItemList(ITEMS[:20])
+    bound = OnnxCrossEncoder.load(folder).bind(items.growing)
+    assert (bound.knows, bound.n_items) == (True, None)
+    before = {query: bound.known(query) for query in QUERIES}
+    longer = items.grown(ITEMS[20:30])
+    added = bound.known(QUERIES[0], np.asarray([25, 3]))  # one not read with the others, one read
+    longer.grown(ITEMS[30:])
+    whole = OnnxCrossEncoder.load(folder).bind(ITEMS)
+    for query in QUERIES:
+        after = bound.known(query)
+        assert (len(before[query]), len(after)) == (20, len(ITEMS))
+        np.testing.assert_array_equal(after[:20], before[query])
+        np.testing.assert_allclose(after, whole.known(query), atol=1e-6)
+    np.testing.assert_allclose(added, bound.known(QUERIES[0])[[25, 3]], atol=1e-6)
+    some = np.asarray([42, 0, 25])  # of both parts
+    np.testing.assert_allclose(bound.known(QUERIES[0], some), bound.known(QUERIES[0])[some], atol=1e-6)
+
+
+def test_round_one_of_a_search_takes_what_is_known(folder: Path) -> None:
+    items = ItemList(ITEMS)
+    bound = OnnxCrossEncoder.load(folder).bind(items.growing)
+    vectors = np.random.default_rng(2).normal(size=(len(ITEMS), 6))  # they say nothing of the items
+    searcher = crosscut.Searcher(bound, vectors=vectors)
+    best = ["bank [ENT] he sat on the bank of the river"] * 3
+    for more in ([], best):  # what is added later is not the searcher's, however much is known of it
+        items = items.grown(more)
+        for query in QUERIES[:2]:
+            hits = searcher.search(query, 5, 20, query_vector=np.ones(6))
+            known = bound.known(query)
+            assert len(known) == len(items)
+            first = hits.trace[0].positions
+            assert first.tolist() == np.argsort(-known[: len(ITEMS)], kind="stable")[: len(first)].tolist()
+            assert hits.scored.max() < len(ITEMS)
+            np.testing.assert_allclose(hits.scores, bound.score(query, np.asarray(hits.ids)), atol=1e-5)
+
+
+def test_over_a_store_it_is_a_black_box(folder: Path) -> None:
+    class Store:
+        def get(self, handles: Handles) -> list[Item]:
+            return ItemList(ITEMS).get(handles)
+
+    scorer = OnnxCrossEncoder.load(folder)
+    bound = scorer.bind(Store())
+    assert not bound.knows
+    some = np.asarray([41, 3])
+    np.testing.assert_allclose(bound.score(QUERIES[0], some), scorer.bind(ITEMS).score(QUERIES[0], some), atol=1e-5)
+
+
+def test_features_are_what_they_say(folder: Path) -> None:
+    encoder = OnnxDualEncoder.load(folder)
+    known = Known(encoder, ITEMS)
+    query = QUERIES[0]
+    asked = known.ask(query)
+    vectors = encoder.encode_items(ITEMS)
+    np.testing.assert_allclose(vectors, known.vectors, atol=1e-6)
+    cosine = vectors @ encoder.encode_queries([query])[0]
+    match = known.words.match(query)
+    late = known._late(asked, None)
+    features = np.stack([match.relative, cosine, *late.T], 1)
+    np.testing.assert_allclose(known.all(query), features @ asked.weights, rtol=1e-4, atol=1e-4)
+    assert (late <= 1.01).all()
+    # without a mention that part is silent
+    assert not known._late(known.ask("big red dog"), None)[:, 1].any()
+
+
+def test_far_items_are_estimated_and_near_ones_exact(folder: Path) -> None:
+    encoder = OnnxDualEncoder.load(folder)
+    known, shallow = Known(encoder, ITEMS), Known(encoder, ITEMS, deep=10)
+    for query in QUERIES[:2]:
+        exact, rough = known.all(query), shallow.all(query)
+        assert (np.abs(exact - rough) < 1e-5).sum() >= 10
+        assert not np.allclose(exact, rough)
+        np.testing.assert_allclose(shallow.at(query, np.arange(len(ITEMS))), exact, atol=1e-5)
+
+
+def test_an_index_may_freeze_a_lexicon_of_its_own(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder)
+    lexicon = Lexicon.of(ITEMS[:10])
+    own = OnnxCrossEncoder.load(folder, lexicon=lexicon)
+    assert own.fingerprint != scorer.fingerprint  # no stored score is mistaken for another's
+    assert own.fingerprint == OnnxCrossEncoder.load(folder, lexicon=Lexicon.of(ITEMS[:10])).fingerprint
+    some = np.arange(5)
+    before, after = (own.bind(items).score(QUERIES[1], some) for items in (ITEMS[:10], ITEMS))
+    np.testing.assert_allclose(after, before, atol=1e-6)
+    assert not np.allclose(after, scorer.bind(ITEMS).score(QUERIES[1], some))
+
+
+def test_constants_are_kept(folder: Path, tmp_path: Path) -> None:
+    first = Constants.load(folder)
+    first.save(tmp_path)
+    again = Constants.load(tmp_path)
+    np.testing.assert_array_equal(first.weights, again.weights)
+    np.testing.assert_array_equal(first.bends, again.bends)
+    np.testing.assert_array_equal(first.token_idf, again.token_idf)
+    (tmp_path / "known.json").write_text("{}")
+    with pytest.raises(InputError, match="does not say what is known"):
+        Constants.load(tmp_path)
+
+
+def test_a_folder_without_constants_stands_alone(tmp_path: Path) -> None:
+    from crosscut.training.bert import read_encoder
+    from crosscut.training.export import export
+    from crosscut.training.models import CrossModel, DualModel
+
+    shape, weights = read_encoder(write_encoder(tmp_path / "encoder"))
+    cross, dual = CrossModel(shape, 1, "emb"), DualModel(shape, 1)
+    cross.start_from(weights)
+    dual.start_from(weights)
+    tokenizer = tmp_path / "encoder" / "tokenizer.json"
+    export(tmp_path / "model", tokenizer, cross=cross, dual=dual, item_tokens=24)
+    bound = OnnxCrossEncoder.load(tmp_path / "model").bind(ITEMS)
+    assert not bound.known("big red dog").any()
+    assert (bound.knows, bound.model.corrects, bound.model.weight) == (False, False, 1.0)
+    with pytest.raises(InputError, match="no token vectors"):
+        OnnxDualEncoder.load(tmp_path / "model").read_items(ITEMS)
+    with pytest.raises(InputError, match="needs a dual encoder and a projection"):
+        export(tmp_path / "other", tokenizer, cross=cross, known=constants(shape.vocab_size))
