@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from crosscut.datasets.records import Item, ItemList, Items
-from crosscut.errors import ScorerError
+from crosscut.errors import InputError, ScorerError
 from crosscut.types import Floats, Handles, Mask
 
 Request: TypeAlias = tuple[Any, Handles]
@@ -61,7 +61,7 @@ class BoundScorer(ABC):
 
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
         """What is known without a call, of these items or of every one (n)."""
-        raise NotImplementedError(f"{type(self).__name__} knows nothing without a call")
+        raise InputError(f"{type(self).__name__} knows nothing of a score without a call")
 
     @abstractmethod
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
