@@ -3,9 +3,12 @@
     python scripts/score_world.py wordnet:noun.time time.npz --anchors 160 --test 80
     python scripts/score_world.py bundled src/crosscut/data/worlds/wordnet-cognition/scores.npz --anchors 200 --test 0
     python scripts/score_world.py beir:DATA/scifact scifact.npz --anchors 100 --test 60 --items 1000
+    python scripts/score_world.py beir:DATA/squad_sentences squad.npz --alone --store scores --anchors 40 --test 100
 
 Queries are drawn with a fixed seed; anchors and test queries are disjoint. A BEIR folder gives anchors from its train
 queries and test queries from its test part; `--items` takes the judged items of the chosen queries and random others.
+`--alone` scores with the bare cross-encoder, without what the model knows of a pair before a call. With `--store` the
+scores are kept as they come, and the same command goes on where it was stopped.
 The arrays are those that `crosscut replay --data` reads: test (t × n) and train (a × n; the anchor queries), vectors
 (n × D), query_vectors (t × D), anchor_query_vectors (a × D); and test_ids, train_ids, item_ids, fingerprint.
 """
@@ -17,6 +20,7 @@ import os
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +70,10 @@ def some_items(collection: Collection, queries: list[Query], count: int, seed: i
     return [item for item in collection.items if item.id in kept]
 
 
+def load(model: str, alone: bool) -> OnnxCrossEncoder:
+    return OnnxCrossEncoder.load(model, threads=1, alone=alone)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection")
@@ -75,6 +83,8 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=None, help="a part of a large collection")
     parser.add_argument("--no-test-scores", action="store_true", help="only name the test queries")
     parser.add_argument("--model", default="default")
+    parser.add_argument("--alone", action="store_true", help="the cross-encoder without its known part")
+    parser.add_argument("--store", type=Path, default=None, help="a score store, to go on after a stop")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=None)
     arguments = parser.parse_args()
@@ -89,7 +99,7 @@ def main() -> None:
         "train_ids": np.asarray([query.id for query in anchors]),
         "test_ids": np.asarray([query.id for query in tests]),
         "item_ids": np.asarray([item.id for item in chosen]),
-        "fingerprint": np.asarray(OnnxCrossEncoder.load(arguments.model).fingerprint),
+        "fingerprint": np.asarray(load(arguments.model, arguments.alone).fingerprint),
         "vectors": encoder.encode_items(items).astype(np.float16),
     }
     begun = time.monotonic()
@@ -98,7 +108,15 @@ def main() -> None:
     for name, queries, vectors in (("train", anchors, "anchor_query_vectors"), ("test", tests, "query_vectors")):
         if queries and not (name == "test" and arguments.no_test_scores):
             texts = [query.text for query in queries]
-            arrays[name] = buy_matrix(arguments.model, texts, items, engine=engine).scores.astype(np.float16)
+            bought = buy_matrix(
+                load(arguments.model, arguments.alone),
+                texts,
+                items,
+                engine=engine,
+                load=partial(load, arguments.model, arguments.alone),
+                store=arguments.store,
+            )
+            arrays[name] = bought.scores.astype(np.float16)
             arrays[vectors] = encoder.encode_queries(texts).astype(np.float16)
     pairs = sum(arrays[name].size for name in ("train", "test") if name in arrays)
     seconds = time.monotonic() - begun

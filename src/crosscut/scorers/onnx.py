@@ -54,9 +54,9 @@ class OnnxCrossEncoder(Scorer):
     >>> scorer.score("he sat on the [START] bank [END] of the river", ["bank [ENT] sloping land", …])
     """
 
-    def __init__(self, folder: ModelFolder, *, lexicon: Lexicon | None = None) -> None:
+    def __init__(self, folder: ModelFolder, *, lexicon: Lexicon | None = None, alone: bool = False) -> None:
         self.folder, self.lexicon = folder, lexicon
-        self.corrects = folder.knows
+        self.corrects = folder.knows and not alone
         self.weight = folder.known.weight if self.corrects else 1.0
         known = ("dual.onnx", *FILES) if self.corrects else ()
         self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx", *known)
@@ -66,13 +66,19 @@ class OnnxCrossEncoder(Scorer):
 
     @classmethod
     def load(
-        cls, path: str | Path = DEFAULT, *, threads: int | None = None, lexicon: Lexicon | None = None
+        cls,
+        path: str | Path = DEFAULT,
+        *,
+        threads: int | None = None,
+        lexicon: Lexicon | None = None,
+        alone: bool = False,
     ) -> OnnxCrossEncoder:
         """The model in the box, or the one in a folder written by `crosscut train cross-encoder`.
 
-        `lexicon` weighs words in place of the folder's own, where the model corrects what words say.
+        `lexicon` weighs words in place of the folder's own, where the model corrects what words say. `alone` is the
+        cross-encoder by itself, without what is known: a black box such as users bring, for experiments.
         """
-        return cls(open_folder(path, threads=threads), lexicon=lexicon)
+        return cls(open_folder(path, threads=threads), lexicon=lexicon, alone=alone)
 
     @property
     def fingerprint(self) -> str:
