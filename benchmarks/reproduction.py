@@ -17,9 +17,10 @@ import numpy as np
 from rich.progress import track
 
 from crosscut.evaluation import plots
+from crosscut.evaluation.oracle import oracle_study
 from crosscut.evaluation.replay import Report, replay
 from crosscut.evaluation.report import machine
-from crosscut.evaluation.studies import approximation, oracle_study, spectrum
+from crosscut.evaluation.studies import approximation, spectrum
 from crosscut.evaluation.world import World, make_world
 from crosscut.measures import paired_interval
 from crosscut.methods import ADACUR, Crosscut

@@ -1,4 +1,4 @@
-"""[CLS] against [EMB] heads trained alike, on three kinds of negatives (ANNCUR table 3, fig. 1b):
+"""[CLS] against [EMB] heads trained alike, on three kinds of negatives (ANNCUR table 3):
 python scripts/compare_heads.py OUT.json
 
 Both heads: same seed, same queries (marked WordNet examples; held-out files left out), same upper layers of
@@ -109,7 +109,7 @@ def describe(scores: np.ndarray, gold: np.ndarray) -> dict[str, object]:
 
 
 def plot(rows: list[dict[str, object]], path: Path) -> None:
-    """Singular values over the largest, item means taken off nowhere (ANNCUR fig. 1b): a panel per world."""
+    """Singular values over the largest, item means taken off nowhere (of what ANNCUR table 3b counts): a panel per world."""
     worlds = list(dict.fromkeys(str(row["world"]) for row in rows))
     figure, axes = _figure(4.6 * len(worlds), 3.6, columns=len(worlds))
     colours = dict(zip(dict.fromkeys(row["negatives"] for row in rows), COLOURS, strict=False))

@@ -12,13 +12,16 @@ from typer.testing import CliRunner
 import crosscut
 from crosscut import cli
 from crosscut.errors import InputError
+from crosscut.evaluation.oracle import approximate, oracle_anchors, oracle_study, retrieved, sampling_errors
 from crosscut.evaluation.replay import normalisation
-from crosscut.evaluation.studies import approximation, oracle_anchors, oracle_study, spectrum
+from crosscut.evaluation.studies import approximation, spectrum
 from crosscut.evaluation.world import make_world
-from crosscut.measures import interval, paired_interval, recall
+from crosscut.measures import interval, paired_interval, recall, undecided
 from crosscut.methods import parse
 from crosscut.spaces import Vectors
 from tests.worlds import Planted, planted
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_recall_by_hand() -> None:
@@ -172,6 +175,58 @@ def test_oracle_anchors_by_definition() -> None:
     assert soft.max() < 80
     with pytest.raises(InputError, match="ε"):
         oracle_anchors(scores, 10, "top", 0, 2.0, rng)
+
+
+def test_retrieved_by_hand() -> None:
+    predicted = np.array([9.0, 8, 7, 6, 5, 4])
+    assert retrieved(predicted, np.array([0, 3]), 2).tolist() == [0, 1, 2]  # an anchor on the way is free
+    assert retrieved(predicted, np.array([5]), 3).tolist() == [0, 1, 2]  # an anchor behind them is not found
+    assert retrieved(predicted, np.array([0]), 0).tolist() == []
+    assert retrieved(predicted, np.array([0]), 100).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_approximate_scores_are_exact_on_a_matrix_of_low_rank() -> None:
+    rng = np.random.default_rng(0)
+    items, anchors, query = rng.normal(size=(50, 4)), rng.normal(size=(10, 4)), rng.normal(size=4)
+    exact = items @ query
+    np.testing.assert_allclose(approximate(exact, anchors @ items.T, np.arange(6)), exact, atol=1e-8)
+
+
+def test_near_equal_anchors_overestimate_and_random_ones_cure_it() -> None:
+    """ADACUR C.2: TopK^O finds more of the top k with some random anchors, and a little less again with many."""
+    with np.load(ROOT / "benchmarks/matrices/squad-sentences.npz") as archive:
+        world = make_world(archive["test"][:30].astype(np.float32), archive["train"].astype(np.float32))
+    rows = oracle_study(world, [100], [10], epsilons=(0.0, 0.25, 0.75), rules=("top",), splits=(0.5, 0.7))
+    found = {row["epsilon"]: row["recall"] for row in rows if row["masked"] == 0}
+    assert found[0.25] > found[0.0] + 0.05
+    assert found[0.25] > found[0.75]
+
+
+def test_errors_by_sampling_strategy(world: Planted) -> None:
+    rows = {row["anchors"]: row for row in sampling_errors(make_world(world.test, world.anchors), 20, (1, 5))}
+    assert len(rows) == 10
+    assert rows["oracle-top, k_m=0, ε=0"]["top_error"][1] < 1e-3  # the best item is an anchor
+    assert rows["oracle-top, k_m=5, ε=0"]["top_error"][1] > rows["oracle-top, k_m=0, ε=0"]["top_error"][1]
+    assert all(row["error"] > 0 for row in rows.values())
+
+
+def test_a_matrix_that_tells_nothing_apart_is_noted() -> None:
+    test = np.zeros((3, 20))
+    test[2] = np.arange(20)
+    assert undecided(test, 5).tolist() == [True, True, False]
+    assert undecided(np.array([[1.0, 1, 1, 0, 0, 0, 0, 0]]), 3).tolist() == [False]  # tied, and all of them needed
+    with pytest.warns(UserWarning, match=r"2 of 3 test queries .* the 20 items tie at place 5"):
+        report = crosscut.replay(test, vectors=np.eye(20), query_vectors=np.ones((3, 20)), methods=["rnr"], k=[5])
+    assert len(report.notes) == 1
+
+
+def test_the_command_line_says_so_too(tmp_path: Path) -> None:
+    np.savez(tmp_path / "flat.npz", test=np.zeros((2, 20)), vectors=np.eye(20), query_vectors=np.ones((2, 20)))
+    told = CliRunner().invoke(
+        cli.app, ["replay", "--data", str(tmp_path / "flat.npz"), "--methods", "rnr", "--budgets", "5", "-k", "1"]
+    )
+    assert told.exit_code == 0
+    assert "note: for 2 of 2 test queries at least half of the 20 items tie at place 1" in told.stderr
 
 
 def test_masking_the_best_items_hurts(world: Planted) -> None:

@@ -30,6 +30,22 @@ def recall(scores: npt.NDArray[np.floating], scored: Positions, k: int) -> float
     return (int(np.sum(found > threshold)) + min(int(np.sum(found == threshold)), k - above)) / k
 
 
+def undecided(scores: npt.NDArray[np.floating], k: int) -> npt.NDArray[np.bool_]:
+    """Queries (q) of a matrix (q × n) for which at least half of the items tie at the k-th place.
+
+    Recall says nothing of them: tied items are interchangeable, so any search finds "the" top k.
+    """
+    k = min(k, scores.shape[1])
+    if k < 1:
+        raise InputError("recall needs at least one item and k of at least 1")
+    found = np.empty(len(scores), np.bool_)
+    for row, values in enumerate(scores):
+        threshold = np.partition(values, len(values) - k)[len(values) - k]
+        tied, needed = int(np.sum(values == threshold)), k - int(np.sum(values > threshold))
+        found[row] = tied > needed and 2 * tied >= len(values)
+    return found
+
+
 def interval(values: Floats, *, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
     """The 95 % bootstrap interval of a mean over queries."""
     if len(values) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from crosscut.cli.common import numbers, progress_bar
+from crosscut.cli.common import numbers, progress_bar, say
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def replay(
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     reports: dict[int | None, Report] = {}
     for each in numbers("--rounds", rounds) if rounds else [None]:
-        with progress_bar() as bar:
+        with progress_bar() as bar, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are the report's notes, said below
             reports[each] = run_replay(
                 **arrays,
                 methods=chosen,
@@ -103,6 +105,8 @@ def replay(
             out.print(f"[bold]{each} rounds[/bold]")
         for table in recall_tables(reports[each]):
             out.print(table)
+    for note in next(iter(reports.values())).notes:
+        say(f"note: {note}", "yellow")
     if json_path is not None:
         write_json(json_path, [record for report in reports.values() for record in report.json()])
         errors.print(f"wrote {json_path}")
@@ -116,7 +120,8 @@ def replay(
 def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> dict[str, Any]:
     from rich.table import Table
 
-    from crosscut.evaluation.studies import approximation, oracle_study, spectrum
+    from crosscut.evaluation.oracle import oracle_study
+    from crosscut.evaluation.studies import approximation, spectrum
 
     out = Console()
     results: dict[str, Any] = {"spectrum": {"test": spectrum(world.test).json()}}

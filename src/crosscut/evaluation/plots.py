@@ -145,7 +145,7 @@ def time_split(rows: Sequence[dict[str, Any]], path: str | Path) -> None:
 
 
 def spectrum_plot(spectra: dict[str, Sequence[float]], path: str | Path) -> None:
-    """Singular values, relative to the first, on a log scale (ANNCUR fig. 1b)."""
+    """Singular values, relative to the first, on a log scale (of what ANNCUR table 3b counts)."""
     figure, axes = _figure(5, 3.6)
     for (name, values), colour in zip(spectra.items(), COLOURS, strict=False):
         relative = np.asarray(values) / max(values[0], 1e-300)

@@ -7,6 +7,7 @@ the papers did, and says so.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.evaluation.world import World, make_world
-from crosscut.measures import interval, recall
+from crosscut.measures import interval, recall, undecided
 from crosscut.methods import AXN, Method, parse
 from crosscut.methods.anncur import HALF, WithSplit
 from crosscut.methods.rounds import InRounds
@@ -56,6 +57,7 @@ class Report:
     """What a replay found."""
 
     records: list[Record]
+    notes: tuple[str, ...] = ()  # what a reader of the figures must know
 
     def __iter__(self) -> Any:
         return iter(self.records)
@@ -123,6 +125,9 @@ def replay(
     if max(ks) > world.test.shape[1]:
         raise InputError(f"k = {max(ks)} is more than the {world.test.shape[1]} items of the matrix")
     chosen = [parse(method) for method in methods]  # before anything is spent
+    notes = _ties(world.test, ks)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
     records: list[Record] = []
     for step, method in enumerate(chosen):
         if progress is not None:
@@ -136,7 +141,20 @@ def replay(
             tuning = isinstance(method, AXN) and tune_axn
             tuned = {size: tuned_axn(world, method, size, sizes) if tuning else method for size in ks}
             records += _for_each_k(world, label, tuned, sizes, seeds)
-    return Report(records)
+    return Report(records, notes)
+
+
+def _ties(test: Array, ks: Sequence[int]) -> tuple[str, ...]:
+    """What to say of queries whose scores do not tell items apart."""
+    notes = []
+    for k in ks:
+        count = int(undecided(test, k).sum())
+        if count:
+            notes.append(
+                f"for {count} of {len(test)} test queries at least half of the {test.shape[1]} items tie at place {k}: any "
+                f"search finds their top {k}, and recall says nothing of them; is this the scorer's own matrix?"
+            )
+    return tuple(notes)
 
 
 def _for_each_k(
@@ -267,7 +285,7 @@ def tuned_axn(world: World, method: Method, k: int, budgets: Sequence[int]) -> M
 
 
 def normalisation(scores: Array, vectors: Space, query_vectors: Array, most: int = 100) -> tuple[float, float]:
-    """α and β of AXN app. A: β(s − α) has the mean and the deviation of the encoder's scores, on train queries."""
+    """α and β of AXN app. A.4: β(s − α) has the mean and the deviation of the encoder's scores, on train queries."""
     exact = np.asarray(scores[:most], dtype=np.float64)
     encoder = vectors.predict(np.asarray(query_vectors[:most], dtype=np.float64)).astype(np.float64)
     spread = float(exact.std())

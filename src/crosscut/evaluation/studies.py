@@ -1,4 +1,4 @@
-"""Studies of a score matrix: its rank, how well CUR approximates it, and what an oracle could do.
+"""Studies of a score matrix: its rank, and how well CUR approximates it.
 
 M (q × n)      exact scores of test queries
 C (q × k_i)    its columns at the anchor items, R (k_q × n) anchor queries' scores
@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from crosscut.errors import InputError
-from crosscut.evaluation.replay import SPLITS, per_query_recall
-from crosscut.evaluation.world import World
-from crosscut.measures import interval
-from crosscut.methods import ANNCUR
-from crosscut.search.estimators import softmax
-from crosscut.types import Array, Floats, Positions
+from crosscut.types import Array, Floats
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values and what they say of a matrix's rank (ANNCUR table 3b, fig. 1b)."""
+    """Singular values and what they say of a matrix's rank (ANNCUR §3.3, table 3b)."""
 
     singular_values: list[float]
     rank: int  # numerical: above ε · max(shape) · σ₁
@@ -99,80 +93,3 @@ def _on_top(wrong: Floats, exact: Floats, k: Sequence[int]) -> dict[int, float]:
         for size in k
         if size <= exact.shape[1]
     }
-
-
-def oracle_anchors(
-    scores: Floats,
-    count: int,
-    rule: Literal["top", "softmax"],
-    mask: int,
-    epsilon: float,
-    rng: np.random.Generator,
-) -> Positions:
-    """Anchor items chosen with sight of the exact scores: TopK^O and SoftMax^O of ADACUR C.2.
-
-    The best `mask` (k_m) items are left out, (1 − ε) · count come next by rank or by softmax, the rest uniformly.
-    """
-    if not 0 <= epsilon <= 1:
-        raise InputError(f"the random share ε must lie in 0 … 1; got {epsilon}")
-    order = np.argsort(-scores, kind="stable")[mask:]
-    greedy = min(count - round(epsilon * count), len(order))
-    if rule == "top":
-        chosen = order[:greedy]
-    else:
-        noisy = np.log(softmax(scores[order]) + 1e-300) + rng.gumbel(size=len(order))
-        chosen = order[np.argsort(-noisy, kind="stable")[:greedy]]
-    rest = np.setdiff1d(order, chosen)
-    drawn = rng.choice(rest, min(count - greedy, len(rest)), replace=False)
-    return np.concatenate([chosen, drawn])
-
-
-def oracle_study(
-    world: World,
-    budgets: Sequence[int],
-    k: Sequence[int],
-    *,
-    epsilons: Sequence[float] = (0.0, 0.25, 0.5, 0.75),
-    splits: Sequence[float] = SPLITS,
-    seed: int = 0,
-) -> list[dict[str, Any]]:
-    """Recall of ANNCUR with oracle anchor items, k_m ∈ {0, k}, at the best split (ADACUR fig. 8)."""
-    results = []
-    for rule in ("top", "softmax"):
-        for masked in (False, True):
-            for epsilon in epsilons:
-                for budget in budgets:
-                    for size in k:
-                        best = max(
-                            (
-                                _oracle_recall(world, rule, size if masked else 0, epsilon, budget, size, split, seed)
-                                for split in splits
-                            ),
-                            key=lambda values: float(values.mean()),
-                        )
-                        low, high = interval(best)
-                        results.append(
-                            {
-                                "method": f"oracle-{rule}",
-                                "masked": size if masked else 0,
-                                "epsilon": epsilon,
-                                "budget": budget,
-                                "k": size,
-                                "recall": float(best.mean()),
-                                "low": low,
-                                "high": high,
-                                "split_chosen_by": "oracle",
-                            }
-                        )
-    return results
-
-
-def _oracle_recall(
-    world: World, rule: Any, mask: int, epsilon: float, budget: int, k: int, split: float, seed: int
-) -> Floats:
-    rng = np.random.default_rng(seed)
-    count = max(1, round(split * budget))
-    anchors = [oracle_anchors(np.asarray(row, dtype=np.float64), count, rule, mask, epsilon, rng) for row in world.test]
-    searcher = world.searcher(ANNCUR(split=split), seed)
-    hits = world.search(searcher, k, budget, first_ids=anchors)
-    return per_query_recall(world, [hits], k)

@@ -1,4 +1,4 @@
-"""`fixed-item` and `item-cur`: items described by their scores with anchor items (ANNCUR §4.3)."""
+"""`fixed-item` and `item-cur`: items described by their scores with anchor items (ANNCUR §3.4)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 | `Expecting` | ridge towards what past searches lead to expect | ours |
 | `FixedAnchors` | C_anc† precomputed for a fixed set of anchor items | ANNCUR §2.3–2.4 |
 | `GradientStep` | one step per round on KL or MSE, from the encoder's vector | TOUR, as in AXN app. B.2 |
-| `OwnScores` | the scores with the anchor items themselves | FIXEDITEM, ANNCUR §4.3 |
+| `OwnScores` | the scores with the anchor items themselves | FIXEDITEM, ANNCUR §3.4 |
 
 An estimator makes one `Fit` per query; a fit takes in the items scored in each round.
 """

@@ -1,4 +1,4 @@
-"""Item–item spaces: items described by the scorer's own scores with anchor *items* (ANNCUR §4.3).
+"""Item–item spaces: items described by the scorer's own scores with anchor *items* (ANNCUR §3.4).
 
     S (k_ind × n)   row j: the score of anchor item j, taken as a query, with every item
     V = Sᵀ (n × k_ind)

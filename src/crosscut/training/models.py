@@ -1,7 +1,7 @@
 """The trainable models: cross-encoders with an [EMB] or a [CLS] head, and dual encoders, on one split
 encoder.
 
-- [EMB]-CE (ANNCUR section 2.4): f(q, i) = s · e_q · e_i, the contextual vectors of the two special tokens
+- [EMB]-CE (ANNCUR §2.6): f(q, i) = s · e_q · e_i, the contextual vectors of the two special tokens
 after
   query and item were read together;
 - [CLS]-CE: f(q, i) = w · e_q + b, a linear layer on the first token;

@@ -8,7 +8,7 @@ Busolin et al. 2024, §2 and Table 1:
 
 SMOTE makes synthetic queries out of real ones, so it is applied to what a forest is trained on and to nothing else:
 never before queries were set apart. The paper's text weighs the Exit class, which would buy *more* false exits;
-here w weighs Continue.
+here w weighs Continue, a departure from that text.
 """
 
 from __future__ import annotations
