@@ -109,7 +109,7 @@ def describe(scores: np.ndarray, gold: np.ndarray) -> dict[str, object]:
 
 
 def plot(rows: list[dict[str, object]], path: Path) -> None:
-    """Singular values over the largest, item means taken off nowhere (of what ANNCUR table 3b counts): a panel per world."""
+    """Singular values over the largest, item means taken off nowhere (ANNCUR table 3b counts them): a panel a world."""
     worlds = list(dict.fromkeys(str(row["world"]) for row in rows))
     figure, axes = _figure(4.6 * len(worlds), 3.6, columns=len(worlds))
     colours = dict(zip(dict.fromkeys(row["negatives"] for row in rows), COLOURS, strict=False))

@@ -151,8 +151,8 @@ def _ties(test: Array, ks: Sequence[int]) -> tuple[str, ...]:
         count = int(undecided(test, k).sum())
         if count:
             notes.append(
-                f"for {count} of {len(test)} test queries at least half of the {test.shape[1]} items tie at place {k}: any "
-                f"search finds their top {k}, and recall says nothing of them; is this the scorer's own matrix?"
+                f"for {count} of {len(test)} test queries at least half of the {test.shape[1]} items tie at place {k}: "
+                f"any search finds their top {k}, and recall says nothing of them; is this the scorer's own matrix?"
             )
     return tuple(notes)
 
