@@ -84,27 +84,28 @@ def test_unreadable_files(tmp_path: Path) -> None:
         read_beir(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"has no corpus\.jsonl"):
         read_beir(tmp_path)
-    with pytest.raises(InputError, match="there is no file"):
-        read_items(tmp_path / "x.jsonl")
+    with pytest.raises(InputError, match="there is no file or folder"):
+        list(read_items(tmp_path / "x.jsonl"))
     (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-20])
     with pytest.raises(InputError, match="cannot be read after line"):
-        read_items(tmp_path / "bad.jsonl.gz")
+        list(read_items(tmp_path / "bad.jsonl.gz"))
     (tmp_path / "latin.tsv").write_bytes(b"a\tcaf\xe9\n")
     with pytest.raises(InputError, match="not UTF-8"):
-        read_items(tmp_path / "latin.tsv")
-    with pytest.raises(InputError, match=r"ends in '\.csv'"):
-        read_items(tmp_path / "x.csv")
+        list(read_items(tmp_path / "latin.tsv"))
+    (tmp_path / "x.pdf").write_text("")
+    with pytest.raises(InputError, match=r"ends in '\.pdf'; items are read from \.jsonl"):
+        read_items(tmp_path / "x.pdf")
 
 
 def test_plain_files(tmp_path: Path) -> None:
     (tmp_path / "i.jsonl").write_text('{"text": "one"}\n{"id": "b", "title": "t", "text": "two"}\n')
-    assert read_items(tmp_path / "i.jsonl") == [Item("1", "", "one"), Item("b", "t", "two")]
+    assert list(read_items(tmp_path / "i.jsonl")) == [Item("1", "", "one"), Item("b", "t", "two")]
     (tmp_path / "i.tsv").write_text("a\tone\nb\tt\ttwo\n")
-    assert read_items(tmp_path / "i.tsv") == [Item("a", "", "one"), Item("b", "t", "two")]
+    assert list(read_items(tmp_path / "i.tsv")) == [Item("a", "", "one"), Item("b", "t", "two")]
     assert [query.text for query in read_queries(tmp_path / "i.tsv")] == ["one", "t two"]
     (tmp_path / "i.tsv").write_text("a\n")
     with pytest.raises(InputError, match="line 1 has 1 fields"):
-        read_items(tmp_path / "i.tsv")
+        list(read_items(tmp_path / "i.tsv"))
     (tmp_path / "i.txt").write_text("one\ntwo\n")
     assert [item.text for item in read_items(tmp_path / "i.txt")] == ["one", "two"]
 

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.progress import TextColumn as Words
 from rich.table import Table
 from rich.text import Text
 
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
+    from crosscut.datasets.columns import Named
     from crosscut.types import Progress
 
 TrustRemote = Annotated[
@@ -38,6 +40,16 @@ WRAPPED = 30
 EngineName = Annotated[
     str, typer.Option(help="Where scores are computed: local, or ray (pip install 'crosscut[ray]').")
 ]
+
+TextColumn = Annotated[
+    str | None, typer.Option("--text", help="The column that is the text, when it is not called text.")
+]
+Title = Annotated[str | None, typer.Option("--title", help="The column that is the title.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column that is the id.")]
+Metadata = Annotated[
+    list[str] | None, typer.Option("--metadata", help="A column to keep for filters; all others if left out.")
+]
+Numbers = Annotated[list[str] | None, typer.Option("--number", help="A column of CSV or TSV that holds numbers.")]
 
 console = partial(Console, highlight=False, markup=False, emoji=False)
 """A console that prints what it is given."""
@@ -64,7 +76,7 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
     if quiet or not screen.is_terminal:
         yield line
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(None), MofNCompleteColumn())
+    columns = (Words("{task.description}", markup=False), BarColumn(None), MofNCompleteColumn())
     with Bars(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as shown:
 
         def draw(what: str, done: int, total: int) -> None:
@@ -155,6 +167,17 @@ def _value(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, int | float | bool | str) else text
+
+
+def columns_of(
+    text: str | None,
+    title: str | None,
+    id: str | None,
+    metadata: list[str] | None = None,
+    numbers: list[str] | None = None,
+) -> Named:
+    """The columns that were named, for a reader."""
+    return {"text": text, "title": title, "id": id, "metadata": metadata, "numbers": numbers or ()}
 
 
 def read_texts(path: Path) -> list[str]:

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import EngineName, TrustRemote, progress_bar, read_texts, say, table
+from crosscut.cli.common import (
+    EngineName,
+    Id,
+    Metadata,
+    Numbers,
+    TextColumn,
+    Title,
+    TrustRemote,
+    columns_of,
+    progress_bar,
+    read_texts,
+    say,
+    table,
+)
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +30,9 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and keep it.")
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
-Corpus = Annotated[Path, typer.Argument(help="A .jsonl, .tsv or .txt file of items (.gz too), or a BEIR folder.")]
+Corpus = Annotated[
+    Path, typer.Argument(help="JSONL, CSV, TSV, Parquet, Arrow, JSON or text file of items, or a BEIR folder.")
+]
 ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 
@@ -27,7 +42,10 @@ def build(
     corpus: Corpus,
     folder: Folder,
     scorer: Annotated[str, typer.Option(help="'default', a model folder, a hub id, or an address.")] = "default",
-    encoder: Annotated[str, typer.Option(help="Dual encoder: 'default', a folder, a hub id, or 'none'.")] = "default",
+    encoder: Annotated[
+        str,
+        typer.Option(help="Dual encoder: 'default', a folder, a hub id, or 'none'; auto is default without --vectors."),
+    ] = "auto",
     queries: Annotated[
         Path | None,
         typer.Option(help="Train queries (.jsonl, .tsv, .txt): scored with every item, they make searches far better."),
@@ -45,6 +63,14 @@ def build(
     ] = None,
     method: Annotated[str, typer.Option(help="What searches use unless told otherwise.")] = "crosscut",
     no_words: Annotated[bool, typer.Option("--no-words", help="No BM25 in round one.")] = False,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Vectors of the items, a .npy file; --encoder is then only for queries.")
+    ] = None,
+    text: TextColumn = None,
+    title: Title = None,
+    id: Id = None,
+    metadata: Metadata = None,
+    number: Numbers = None,
     engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
@@ -53,6 +79,8 @@ def build(
     Examples:
 
         crosscut index build corpus.jsonl my.index
+
+        crosscut index build corpus.parquet my.index --text body --id pk
 
         crosscut index build scifact/ my.index --queries train.jsonl --anchors 100 --store scores/
 
@@ -63,7 +91,9 @@ def build(
 
     if (folder / "index.json").exists():
         raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
-    items = as_items(corpus)
+    columns = columns_of(text, title, id, metadata, number)
+    with progress_bar() as progress:
+        items = as_items(corpus, progress=progress, **columns)
     dense = space in ("auto", "cur")
     asked = read_texts(queries)[: anchors if dense else None] if queries is not None else None
     empty = [item.id for item in items if not (item.title + item.text).strip()]
@@ -77,6 +107,7 @@ def build(
             items,
             scorer=scorer,
             encoder=None if encoder == "none" else encoder,
+            vectors=vectors,
             queries=asked,
             anchors=anchors,
             space=space,  # type: ignore[arg-type]
@@ -93,7 +124,17 @@ def build(
 
 @app.command()
 def add(
-    folder: Folder, corpus: Corpus, scorer: ScorerName = None, trust_remote: TrustRemote = False, as_json: Json = False
+    folder: Folder,
+    corpus: Corpus,
+    scorer: ScorerName = None,
+    vectors: Annotated[Path | None, typer.Option(help="Vectors of these items, a .npy file.")] = None,
+    text: TextColumn = None,
+    title: Title = None,
+    id: Id = None,
+    metadata: Metadata = None,
+    number: Numbers = None,
+    trust_remote: TrustRemote = False,
+    as_json: Json = False,
 ) -> None:
     """Add items: they are embedded, not scored, and can be found at once.
 
@@ -105,7 +146,7 @@ def add(
 
     with progress_bar() as progress:
         index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
-        count = index.add(corpus, progress=progress)
+        count = index.add(corpus, vectors=vectors, progress=progress, **columns_of(text, title, id, metadata, number))
         index.save()
     _result(f"{count:,} items added; {len(index):,} in {folder}", {"added": count, "items": len(index)}, as_json)
 

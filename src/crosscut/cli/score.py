@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import EngineName, progress_bar, say
+from crosscut.cli.common import EngineName, Id, TextColumn, Title, columns_of, progress_bar, say
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.datasets import Item, Query
+    from crosscut.datasets.columns import Named
     from crosscut.scores import Coverage, Purchase
     from crosscut.scores.engines.pace import Estimate
 
@@ -21,10 +22,12 @@ INTERRUPTED = 130
 
 
 def score(
-    corpus: Annotated[Path, typer.Argument(help="A BEIR folder, or a .jsonl, .tsv or .txt file of items (.gz too).")],
+    corpus: Annotated[
+        Path, typer.Argument(help="A BEIR folder, or a JSONL, CSV, TSV, Parquet, Arrow, JSON or text file of items.")
+    ],
     store: Annotated[Path, typer.Option(help="The folder of the score store; made if it is not there.")],
     queries: Annotated[
-        Path | None, typer.Option(help="A .jsonl, .tsv or .txt file of queries; those of the BEIR folder if left out.")
+        Path | None, typer.Option(help="A file of queries, of the same kinds; those of the BEIR folder if left out.")
     ] = None,
     scorer: Annotated[
         str, typer.Option(help="'default', a model folder, a hub id, or the address of an API.")
@@ -43,6 +46,9 @@ def score(
     ] = False,
     limit: Annotated[int | None, typer.Option(help="Make at most so many calls now.")] = None,
     max_queries: Annotated[int | None, typer.Option(help="Only the first so many queries.")] = None,
+    text: TextColumn = None,
+    title: Title = None,
+    id: Id = None,
     price_per_thousand: Annotated[float | None, typer.Option(help="Of calls, to say what they will cost.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Only say what is there and what is missing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
@@ -62,7 +68,7 @@ def score(
 
         crosscut score scifact/ --store scores/ --engine ray --address auto --workers 16
     """  # noqa: E501
-    items, asked = _texts(corpus, queries, max_queries)
+    items, asked = _texts(corpus, queries, max_queries, columns_of(text, title, id))
     if status:
         _status(store, scorer, items, asked, pairs, price_per_thousand, as_json)
         return
@@ -123,16 +129,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _texts(corpus: Path, queries: Path | None, most: int | None) -> tuple[list[Item], list[Query]]:
+def _texts(corpus: Path, queries: Path | None, most: int | None, columns: Named) -> tuple[list[Item], list[Query]]:
     from crosscut.datasets import read_items, read_queries
-    from crosscut.datasets.beir import read_items as read_corpus
     from crosscut.datasets.files import find
 
     if corpus.is_dir():
-        items = list(read_corpus(find(corpus, "corpus.jsonl")))
+        items = list(read_items(corpus, **columns))
         asked = read_queries(queries or find(corpus, "queries.jsonl"))
     else:
-        items = read_items(corpus)
+        items = list(read_items(corpus, **columns))
         if queries is None:
             raise InputError(f"{str(corpus)!r} is a file of items: name a file of queries with --queries")
         asked = read_queries(queries)

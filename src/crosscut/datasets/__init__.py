@@ -1,8 +1,10 @@
 """Items, queries and judgements: readers, WordNet worlds, planted data."""
 
+from crosscut.datasets.arrow import read_arrow, read_parquet
 from crosscut.datasets.beir import is_test, read_beir
-from crosscut.datasets.plain import read_items, read_jsonl, read_queries, read_tsv
+from crosscut.datasets.plain import read_csv, read_json, read_jsonl, read_tsv
 from crosscut.datasets.planted import Planted, planted
+from crosscut.datasets.reading import read_items, read_queries
 from crosscut.datasets.records import Collection, Item, ItemList, Items, Judgement, Query
 from crosscut.datasets.wordnet import WORLDS, WordNet
 from crosscut.datasets.zeshel import read_world
@@ -19,9 +21,13 @@ __all__ = [
     "WordNet",
     "is_test",
     "planted",
+    "read_arrow",
     "read_beir",
+    "read_csv",
     "read_items",
+    "read_json",
     "read_jsonl",
+    "read_parquet",
     "read_queries",
     "read_tsv",
     "read_world",

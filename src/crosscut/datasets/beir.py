@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Unpack
 
-from crosscut.datasets.files import Unique, find, lines, metadata_of, records, text_of
+from crosscut.datasets.columns import Named
+from crosscut.datasets.files import Unique, find, lines, records, text_of
+from crosscut.datasets.plain import read_jsonl
 from crosscut.datasets.records import Collection, Item, Judgement, Query
 from crosscut.errors import InputError
+from crosscut.types import Progress
 
 
-def read_items(path: str | Path) -> Iterator[Item]:
+def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
     """Items of a corpus file, streamed; a missing title is empty."""
-    unique = Unique(path)
-    for number, record in records(path):
-        id = unique.check(text_of(record, ("_id", "id"), path, number), number)
-        title = text_of({"title": "", **record}, ("title",), path, number)
-        metadata = metadata_of(record, ("_id", "id", "title", "text"))
-        yield Item(id, title, text_of(record, ("text",), path, number), metadata)
+    return read_jsonl(path, progress=progress, **columns)
 
 
 def read_queries(path: str | Path) -> Iterator[Query]:
@@ -27,6 +26,7 @@ def read_queries(path: str | Path) -> Iterator[Query]:
     for number, record in records(path):
         id = unique.check(text_of(record, ("_id", "id"), path, number), number)
         yield Query(id, text_of(record, ("text",), path, number))
+    unique.close()
 
 
 def read_judgements(path: str | Path) -> Iterator[Judgement]:

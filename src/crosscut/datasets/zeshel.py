@@ -28,6 +28,7 @@ def read_documents(path: str | Path) -> Iterator[Item]:
         title = text_of({"title": "", **record}, ("title",), path, number)
         text = text_of(record, ("text",), path, number)
         yield Item(id, title, text.removeprefix(title).strip() if title else text)
+    unique.close()
 
 
 def read_world(
@@ -74,6 +75,7 @@ def read_world(
                 )
             collection.queries.append(Query(id, text))
             collection.judgements[id] = {label: 1.0}
+        unique.close()
     return collection
 
 

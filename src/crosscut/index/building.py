@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.flat import top_items
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
 from crosscut.index.state import State
+from crosscut.linalg.arrays import checked_vectors
 from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms, buy_matrix
 from crosscut.scores.engines import EngineChoice
 from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
-from crosscut.types import Positions, Progress
+from crosscut.types import Array, Positions, Progress
+
+Brought: TypeAlias = npt.ArrayLike | str | Path | Callable[[list[str]], npt.ArrayLike]
+"""Vectors of items: an array or memory map (n × d), the path of a .npy file, or a function from texts to vectors."""
+PORTION = 1024  # texts that a function is given at a time
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,7 @@ def encoded(
     encoder: DualEncoder, items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None
 ) -> npt.NDArray[Any]:
     """Vectors (n × d) of items, in the precision they are kept in."""
-    if np.dtype(dtype) not in (np.dtype(np.float16), np.dtype(np.float32)):
-        raise InputError(f"vectors are kept as float16 or float32; got {np.dtype(dtype)}")
+    kept_as(dtype)
     done = 0
 
     def advance(count: int) -> None:
@@ -80,6 +85,60 @@ def encoded(
             progress("encoding items", done, len(items))
 
     return encoder.encode_items(items, progress=advance).astype(dtype)
+
+
+def brought(vectors: Brought, items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None) -> Array:
+    """Vectors (n × d) that the user has, checked: one a row, finite, in the precision they are kept in."""
+    if callable(vectors):
+        return _made(vectors, items, dtype, progress)
+    given = _mapped(vectors) if isinstance(vectors, str | Path) else vectors
+    array = checked_vectors(given, "vectors", kind=kept_as(dtype))
+    if len(array) != len(items):
+        raise InputError(f"{len(array)} vectors for {len(items)} items: give one for each, in the order of the items")
+    return array if array.dtype == kept_as(dtype) else array.astype(dtype)
+
+
+def _mapped(path: str | Path) -> Array:
+    try:
+        return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise InputError(f"no vectors can be read from {str(path)!r} ({error}); pass a .npy file") from error
+
+
+def _made(
+    make: Callable[[list[str]], npt.ArrayLike], items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None
+) -> Array:
+    """Vectors from the user's own function of texts, some at a time."""
+    made: Array | None = None
+    for start in range(0, len(items), PORTION):
+        texts = [plain_text(item) for item in items[start : start + PORTION]]
+        d = None if made is None else made.shape[1]
+        part = checked_vectors(make(texts), "vectors of the function", d, kept_as(dtype))
+        if len(part) != len(texts):
+            raise InputError(f"the function gave {len(part)} vectors for {len(texts)} texts; one for each is needed")
+        if made is None:
+            made = np.empty((len(items), part.shape[1]), dtype)
+        made[start : start + len(part)] = part
+        if progress is not None:
+            progress("encoding items", start + len(part), len(items))
+    return np.empty((0, 0), dtype) if made is None else made
+
+
+def kept_as(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The precision that vectors are kept in."""
+    kind = np.dtype(dtype)
+    if kind not in (np.dtype(np.float16), np.dtype(np.float32)):
+        raise InputError(f"vectors are kept as float16 or float32; got {kind}")
+    return kind
+
+
+def same_space(vectors: Array | None, encoder: DualEncoder | None) -> None:
+    """Refuse an encoder whose query vectors cannot be compared with these."""
+    if vectors is not None and encoder is not None and len(vectors) and vectors.shape[1] != encoder.dimension:
+        raise InputError(
+            f"the vectors have {vectors.shape[1]} dimensions and the encoder makes {encoder.dimension}: pass the one "
+            "that made them, or encoder=None and a query_vector with every search"
+        )
 
 
 def distinct(items: Sequence[Item]) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Unpack
 
 import numpy as np
 
+from crosscut.datasets.columns import Named
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.index.building import distinct, encoded
+from crosscut.index.building import Brought, brought, distinct, encoded
 from crosscut.index.items import Source, as_items
 from crosscut.index.learning import Learning
+from crosscut.index.state import State
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
-from crosscut.types import Progress
+from crosscut.types import Array, Progress
 
 
 class Growing(Learning):
@@ -35,12 +38,22 @@ class Growing(Learning):
         state = self._state
         return [item for item, alive in zip(state.items, state.alive, strict=True) if alive]
 
-    def add(self, source: Source, *, progress: Progress | None = None) -> int:
-        """More items, searchable at once; they are embedded, not scored. Returns how many."""
+    def add(
+        self,
+        source: Source,
+        *,
+        vectors: Brought | None = None,
+        progress: Progress | None = None,
+        **columns: Unpack[Named],
+    ) -> int:
+        """More items, searchable at once; they are embedded, not scored. Returns how many.
+
+        `vectors` and `columns` are as in `build`.
+        """
         with self._writing:
             self._claim()
             state = self._state
-            items = as_items(source, taken=len(state.items))
+            items = as_items(source, taken=len(state.items), progress=progress, **columns)
             distinct(items)
             there = state.places
             known = [item.id for item in items if item.id in there]
@@ -50,13 +63,25 @@ class Growing(Learning):
                     "remove them first, or give new ids"
                 )
             if items:
-                if self.encoder is None and state.vectors is not None:
-                    raise InputError("this index has vectors and no encoder: load it with encoder=… to add items")
-                vectors = None
-                if self.encoder is not None and state.vectors is not None:
-                    vectors = encoded(self.encoder, items, state.vectors.dtype, progress)
-                self._state = state.extended(items, vectors)
+                self._state = state.extended(items, self._rows(state, items, vectors, progress))
             return len(items)
+
+    def _rows(
+        self, state: State, items: list[Item], vectors: Brought | None, progress: Progress | None
+    ) -> Array | None:
+        """Vectors of new items: brought, or encoded; None where the index has none."""
+        if state.vectors is None:
+            if vectors is not None:
+                raise InputError("this index has no vectors: build it with vectors=…, or add without them")
+            return None
+        if vectors is not None:
+            rows = brought(vectors, items, state.vectors.dtype, progress)
+            if rows.shape[1] != state.vectors.shape[1]:
+                raise InputError(f"the index has {state.vectors.shape[1]} dimensions, these vectors {rows.shape[1]}")
+            return rows
+        if self.encoder is None:
+            raise InputError("this index has vectors and no encoder: load it with encoder=…, or add with vectors=…")
+        return encoded(self.encoder, items, state.vectors.dtype, progress)
 
     def remove(self, ids: Iterable[str]) -> int:
         """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many.

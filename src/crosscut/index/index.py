@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import ItemList
+from crosscut.datasets.columns import Named
+from crosscut.datasets.records import Item, ItemList
 from crosscut.datasets.storable import valid_text
-from crosscut.encoders.named import load_encoder
+from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError
-from crosscut.index.building import distinct, encoded, factorized
+from crosscut.index.building import Brought, brought, distinct, encoded, factorized, same_space
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
@@ -31,7 +32,7 @@ from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.stopping import Patience
-from crosscut.types import Progress
+from crosscut.types import Array, Progress
 
 if TYPE_CHECKING:
     from crosscut.ann.stores.base import Store
@@ -60,7 +61,8 @@ class Index(Searching, Growing, Keeping):
         source: Source,
         *,
         scorer: Any = "default",
-        encoder: Any = "default",
+        encoder: Any = "auto",
+        vectors: Brought | None = None,
         queries: Iterable[str] | None = None,
         anchors: int = ANCHORS,
         space: SpaceName = "auto",
@@ -73,17 +75,23 @@ class Index(Searching, Growing, Keeping):
         seed: int = 0,
         engine: EngineChoice = "local",
         progress: Progress | None = None,
+        **columns: Unpack[Named],
     ) -> Index:
         """An index over items.
 
         Parameters
         ----------
         source
-            A .jsonl, .tsv or .txt file, a BEIR folder, a collection, or texts, records or items.
+            A file (JSONL, JSON, CSV, TSV, Parquet, Arrow, text), a BEIR folder, a collection, or texts, records or
+            items.
         scorer
             `"default"`, a model folder, a hub id, an address, a `CrossEncoder`, or `f(query, texts) -> scores`.
         encoder
             A dual encoder for round one and for the space: `"default"`, a folder, a hub id, a model, or None.
+        vectors
+            Of the items, if you have them: an array or memory map (n × d), a .npy file, or a function from texts to
+            vectors. `encoder` is then only for queries, and must be the one that made them; by default there is none,
+            and every search brings its `query_vector`.
         queries
             Train queries: most of the recall comes from there. Without them nothing is scored while building.
         space
@@ -104,11 +112,17 @@ class Index(Searching, Growing, Keeping):
             Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         progress
             Called as `progress(what, done, total)`.
+        columns
+            Which columns of the source are what: `text="body", title="headline", id="pk"`, and `metadata`, `numbers`;
+            see `crosscut.datasets.read_items`.
         """
-        items = ItemList(as_items(source))
+        items = ItemList(as_items(source, progress=progress, **columns))
         distinct(items)
         model = load_scorer(scorer)
+        if encoder == "auto":
+            encoder = "default" if vectors is None else None
         dual = None if encoder is None else load_encoder(encoder)
+        rows = _rows(vectors, dual, items, dtype, progress)
         space, asked = _train(space, list(queries or ()), anchors)
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
@@ -116,7 +130,7 @@ class Index(Searching, Growing, Keeping):
             items,
             np.ones(len(items), np.bool_),
             as_bound(model.bind(items.growing)),
-            vectors=None if dual is None else encoded(dual, items, dtype, progress),
+            vectors=rows,
             bm25=BM25(items) if bm25 else None,
             cache=cache,
             seed=seed,
@@ -226,6 +240,21 @@ class Index(Searching, Growing, Keeping):
     def __repr__(self) -> str:
         anchors = f", {len(self.anchor_queries)} anchor queries" if self.anchor_queries else ""
         return f"Index({len(self)} items, scorer={self.scorer!r}, method={str(self.method)!r}{anchors})"
+
+
+def _rows(
+    vectors: Brought | None,
+    encoder: DualEncoder | None,
+    items: Sequence[Item],
+    dtype: npt.DTypeLike,
+    progress: Progress | None,
+) -> Array | None:
+    """Vectors (n × d) of items: brought, encoded, or none."""
+    if vectors is not None:
+        rows = brought(vectors, items, dtype, progress)
+        same_space(rows, encoder)
+        return rows
+    return None if encoder is None else encoded(encoder, items, dtype, progress)
 
 
 def _train(space: SpaceName, queries: list[str], anchors: int) -> tuple[SpaceName, list[str]]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
-from crosscut.datasets.beir import read_items as read_corpus
-from crosscut.datasets.files import find, metadata_of, text_of
-from crosscut.datasets.plain import read_items
+from crosscut.datasets.columns import Columns, Named
+from crosscut.datasets.reading import read_items
 from crosscut.datasets.records import Collection, Item
 from crosscut.datasets.storable import as_json, storable
 from crosscut.errors import InputError
-from crosscut.types import Floats, Mask, Positions
+from crosscut.types import Floats, Mask, Positions, Progress
 
 Source: TypeAlias = str | Path | Collection | Iterable[str | Item | Mapping[str, Any]]
-"""A file (.jsonl, .tsv, .txt), a BEIR folder, a collection, or texts, items or records."""
+"""A file (`crosscut.datasets.read_items`), a BEIR folder, a collection, or texts, items or records."""
 
 Filter: TypeAlias = Mapping[str, Any] | Callable[[Item], bool]
 """Conditions on metadata, all of which must hold, or a predicate on items. A condition is a value, a list of values
@@ -35,49 +34,45 @@ EXACT = 2**53  # whole numbers up to here are float64 numbers too
 MOST_COLUMNS = 16
 
 
-def as_items(source: Source, *, taken: int = 0) -> list[Item]:
+def as_items(
+    source: Source, *, taken: int = 0, progress: Progress | None = None, **columns: Unpack[Named]
+) -> list[Item]:
     """Items from what the user has, such as can be saved; those without an id are called by their number."""
-    return [storable(item) for item in _given(source, taken)]
+    return list(stream(source, taken=taken, progress=progress, **columns))
 
 
-def _given(source: Source, taken: int) -> list[Item]:
-    if isinstance(source, Collection):
-        return list(source.items)
+def stream(
+    source: Source, *, taken: int = 0, progress: Progress | None = None, **columns: Unpack[Named]
+) -> Iterator[Item]:
+    """`as_items`, one after another: a file is never in memory as a whole."""
+    return map(storable, _given(source, taken, progress, columns))
+
+
+def _given(source: Source, taken: int, progress: Progress | None, columns: Named) -> Iterator[Item]:
     if isinstance(source, str | Path):
-        path = Path(source)
-        if not path.exists():
-            raise InputError(
-                f"there is no file or folder {str(source)!r}; pass a .jsonl, .tsv or .txt file, a BEIR folder, "
-                "or a list of texts"
-            )
-        return list(read_corpus(find(path, "corpus.jsonl"))) if path.is_dir() else read_items(path)
-    items = []
-    for number, entry in enumerate(source, taken):
-        if isinstance(entry, Item):
-            items.append(entry)
-        elif isinstance(entry, str):
-            items.append(Item(str(number), "", entry))
-        elif isinstance(entry, Mapping):
-            items.append(_item(dict(entry), number))
-        else:
+        return read_items(source, progress=progress, **columns)
+    return _each_of(source.items if isinstance(source, Collection) else source, taken, Columns(**columns))
+
+
+def _each_of(entries: Iterable[str | Item | Mapping[str, Any]], taken: int, columns: Columns) -> Iterator[Item]:
+    for number, entry in enumerate(entries, taken):
+        if isinstance(entry, Mapping):
+            yield columns.item(entry, "record", number)
+        elif not isinstance(entry, str | Item):
             raise InputError(f"item {number} is a {type(entry).__name__}; expected a text, a record or an Item")
-    return items
-
-
-def _item(record: dict[str, Any], number: int) -> Item:
-    named = "_id" in record or "id" in record
-    id = text_of(record, ("_id", "id"), "record", number) if named else str(number)
-    title = text_of({"title": "", **record}, ("title",), "record", number)
-    metadata = metadata_of(record, ("_id", "id", "title", "text", "contents"))
-    return Item(id, title, text_of(record, ("text", "contents"), "record", number), metadata)
+        elif columns.given:
+            told = "a text" if isinstance(entry, str) else "an Item"
+            raise InputError(f"item {number} is {told}, which has no columns to name; got {columns.given[0]!r}")
+        else:
+            yield Item(str(number), "", entry) if isinstance(entry, str) else entry
 
 
 def passing(items: Sequence[Item], condition: Filter) -> Mask:
     """Which items a filter lets through (n)."""
-    return Columns(items).passing(condition)
+    return Metadata(items).passing(condition)
 
 
-class Columns:
+class Metadata:
     """The metadata of items by key, each distinct value once: a condition is asked of values, not of items."""
 
     def __init__(self, items: Sequence[Item]) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,11 @@ import numpy.typing as npt
 from crosscut.ann.base import Indexed
 from crosscut.ann.stores.base import Session, Store
 from crosscut.ann.stores.filters import conditions
+from crosscut.datasets.columns import Named
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
-from crosscut.index.building import distinct
+from crosscut.index.building import Brought, brought, distinct
 from crosscut.index.core import name_of
 from crosscut.index.index import Index
 from crosscut.index.items import Filter, Source, as_items
@@ -255,14 +256,21 @@ class StoreIndex(Index):
     def items(self) -> list[Item]:
         raise InputError(f"the items stay in {self.store.place}: ask it for them")
 
-    def add(self, source: Source, *, progress: Progress | None = None) -> int:
+    def add(
+        self,
+        source: Source,
+        *,
+        vectors: Brought | None = None,
+        progress: Progress | None = None,
+        **columns: Unpack[Named],
+    ) -> int:
         """More items, written to the store with their vectors, searchable as soon as the store shows them."""
-        items = as_items(source)
+        items = as_items(source, progress=progress, **columns)
         distinct(items)
         if not items:
             return 0
-        if self.encoder is None:
-            raise InputError("items need vectors: open the index with the encoder that made those of the store")
+        if self.encoder is None and vectors is None:
+            raise InputError("items need vectors: open the index with the encoder of the store's, or pass vectors=…")
         with self._writing, self.store.reaching():
             rows = self.store.fetch([self.store.named(item.id) for item in items])
             if rows.keys:
@@ -271,8 +279,9 @@ class StoreIndex(Index):
                     f"{len(rows.keys)} of {len(items)} ids are in {self.store.place} already, one is {first!r}; "
                     "remove them first, or give new ids"
                 )
-            vectors = np.asarray(self.encoder.encode_items(items), np.float64)
-            self.store.write(items, vectors)
+            made = self.encoder.encode_items(items) if vectors is None and self.encoder is not None else None
+            rows_of = brought(vectors, items, np.float32, progress) if made is None and vectors is not None else made
+            self.store.write(items, np.asarray(rows_of, np.float64))
         if progress is not None:
             progress("adding items", len(items), len(items))
         return len(items)

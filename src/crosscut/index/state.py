@@ -18,7 +18,7 @@ from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
-from crosscut.index.items import Columns
+from crosscut.index.items import Metadata
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
@@ -83,9 +83,9 @@ class State:
         return None if ids is None else [self.place(id) for id in ids]
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> Metadata:
         """The items' metadata, for filters."""
-        return Columns(self.items)
+        return Metadata(self.items)
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | None:

@@ -1,0 +1,64 @@
+"""Items and queries of a file or a folder, by what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Unpack
+
+from crosscut.datasets import arrow, beir, plain
+from crosscut.datasets.columns import Named
+from crosscut.datasets.files import find
+from crosscut.datasets.records import Item, Query
+from crosscut.errors import InputError
+from crosscut.types import Progress
+
+Reader = Callable[..., Iterator[Item]]
+READERS: dict[str, Reader] = {
+    ".jsonl": plain.read_jsonl,
+    ".ndjson": plain.read_jsonl,
+    ".json": plain.read_json,
+    ".csv": plain.read_csv,
+    ".tsv": plain.read_tsv,
+    ".txt": plain.read_lines,
+    ".parquet": arrow.read_parquet,
+    ".arrow": arrow.read_arrow,
+    ".feather": arrow.read_arrow,
+    ".ipc": arrow.read_arrow,
+}
+COLUMNAR = (".parquet", ".arrow", ".feather", ".ipc")
+KINDS = f"{', '.join(READERS)}, all but {', '.join(COLUMNAR)} also with .gz behind it"
+
+
+def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+    """Items of a file by its ending, of a BEIR folder, or of a folder of Parquet files; streamed.
+
+    Parameters
+    ----------
+    text, title, id
+        Names of columns (of keys, in JSON). By default `text` or `contents`, `title`, `_id` or `id`; an item without an
+        id is called by its number.
+    metadata
+        The columns to keep as metadata; all others by default.
+    numbers
+        Columns of CSV and TSV files that are numbers. All others are texts there, because 01234 may be a code.
+    progress
+        Called as `progress(what, done, total)`.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if any(path.glob("*.parquet")):
+            return arrow.read_parquet(path, progress=progress, **columns)
+        return beir.read_items(find(path, "corpus.jsonl"), progress=progress, **columns)
+    if not path.exists():
+        raise InputError(f"there is no file or folder {str(path)!r}; items are read from {KINDS}, or from BEIR folders")
+    packed = path.suffix == ".gz"
+    ending = (path.with_suffix("") if packed else path).suffix.lower()
+    if ending not in READERS or (packed and ending in COLUMNAR):
+        raise InputError(f"{str(path)!r} ends in {''.join(path.suffixes[-2:])!r}; items are read from {KINDS}")
+    return READERS[ending](path, progress=progress, **columns)
+
+
+def read_queries(path: str | Path, **columns: Unpack[Named]) -> list[Query]:
+    """Queries of the same kinds of file; a title, if any, is put before the text."""
+    return [Query(item.id, f"{item.title} {item.text}".strip()) for item in read_items(path, **columns)]
