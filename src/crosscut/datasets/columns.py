@@ -6,8 +6,8 @@
 | id | `_id` or `id` | the number of the record |
 | title | `title` | none |
 
-Two different values under the usual names of one thing are never chosen between: the record is refused with a sentence that asks. What is
-left over is metadata; an object under `metadata` is taken apart.
+Two values under the usual names of one thing are never chosen between: the record is refused with a sentence that
+asks. What is left over is metadata; an object under `metadata` is taken apart.
 """
 
 from __future__ import annotations
