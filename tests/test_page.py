@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,15 +13,26 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("playwright.sync_api")
+pytest.importorskip("axe_playwright_python")
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright import sync_api as api
 
+import crosscut
 from crosscut.server import Settings, make_app
-from tests.served import running, small_index
+from crosscut.server.settings import read_evaluation
+from tests.served import running, score_words, small_index
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")]
 QUERY = "stone road bird"
+EVALUATION = tuple(
+    {"method": method, "budget": budget, "measure": measure, "value": value, "low": value - 0.05, "high": value + 0.02}
+    | {"calls": float(budget), "queries": 40}
+    for measure in ("recall of top 10", "nDCG@10")
+    for method, start in (("rnr", 0.5), ("crosscut", 0.7))
+    for budget, value in ((50, start), (200, start + 0.2))
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +45,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with running(make_app(small_index(), Settings(max_budget=300, examples=("salt rain",)))) as url:
+    settings = Settings(max_budget=300, examples=("salt rain",), evaluation=EVALUATION)
+    with running(make_app(small_index(), settings)) as url:
         yield url
 
 
@@ -147,8 +161,6 @@ def test_methods_examples_and_shared_addresses(page: Any, address: str) -> None:
 
 
 def test_texts_are_shown_and_never_run(browser: Any) -> None:
-    import crosscut
-
     texts = [f"<img src=x onerror=alert({j})> text {j}" for j in range(20)]
     index = crosscut.Index.build(
         texts, scorer=lambda query, items: [len(t) for t in items], encoder=None, method="hybrid"
@@ -196,3 +208,169 @@ def test_errors_and_the_token_are_asked_for(browser: Any, monkeypatch: pytest.Mo
         made.wait_for_selector("#status.error")
         assert "the scorer failed" in made.locator("#status").inner_text()
         made.close()
+
+
+def test_a_hit_opens_to_its_whole_text(browser: Any) -> None:
+    tail = "and the very last word is zebra"
+    items = [
+        {"id": f"doc-{j}", "title": "" if j % 2 else f"title {j}", "text": f"red fish {j} " + "salt " * 200 + tail}
+        | {"language": "en", "year": 2000 + j, "tags": ["a, b", "c"]}
+        for j in range(12)
+    ]
+    index = crosscut.Index.build(items, scorer=score_words, encoder=None, method="hybrid")
+    with running(make_app(index)) as url:
+        made = opened(browser, url)
+        answer = ask(made, "red fish")
+        for place in (0, 1):
+            row, hit = made.locator("#hits .hit").nth(place), answer["hits"][place]
+            assert tail not in row.inner_text()
+            row.locator(".open").focus()
+            made.keyboard.press("Enter")
+            assert row.locator(".open").get_attribute("aria-expanded") == "true"
+            assert row.locator(".whole").inner_text().strip() == hit["text"]
+            facts = row.locator(".metadata").inner_text()
+            assert hit["id"] in facts
+            assert str(hit["metadata"]["year"]) in facts
+        year = answer["hits"][0]["metadata"]["year"]
+        with made.expect_response("**/search") as caught:
+            made.locator("#hits .metadata").first.get_by_text(str(year), exact=True).click()
+        assert made.input_value("#filter") == f"year={year}"
+        assert [hit["id"] for hit in caught.value.json()["hits"]] == [answer["hits"][0]["id"]]
+        with made.expect_response("**/search") as caught:
+            made.fill("#filter", 'year>=2003, year<2006, tags="a, b"')
+            made.press("#filter", "Tab")
+        assert sorted(hit["metadata"]["year"] for hit in caught.value.json()["hits"]) == [2003, 2004, 2005]
+        made.close()
+
+
+def test_nothing_stale_stands_under_a_new_query(browser: Any) -> None:
+    seen: list[str] = []
+
+    def fails_later(query: str, texts: Sequence[str]) -> list[float]:
+        seen.append(query)
+        if "wrong" in query and seen.count(query) > 2:
+            raise OSError("the line is down")
+        return score_words(query, texts)
+
+    with running(make_app(small_index(fails_later), Settings())) as url:
+        made = opened(browser, url)
+        made.uncheck("#compare")
+        ask(made)
+        made.fill("#query", "wrong stone")
+        made.press("#query", "Enter")
+        made.wait_for_selector("#status.error")
+        assert made.locator("#result").is_hidden()
+        assert made.locator("#partial-hits .hit").count() > 0, "what was found and paid for is shown"
+        assert "calls were made" in made.locator("#status").inner_text()
+        made.fill("#filter", "year")
+        made.press("#filter", "Enter")
+        api.expect(made.locator("#status")).to_contain_text("A filter is key=value")
+        assert made.locator("#partial").is_hidden()
+        made.fill("#filter", "")
+        ask(made)
+        assert made.locator("#partial").is_hidden()
+        assert made.locator("#status").inner_text() == ""
+        made.close()
+
+
+def test_whole_words_are_marked(browser: Any) -> None:
+    texts = ["Canada can pay; a can, cans and toucan", "nothing at all"]
+    index = crosscut.Index.build(texts, scorer=score_words, encoder=None, method="hybrid")
+    with running(make_app(index)) as url:
+        made = opened(browser, url)
+        ask(made, "can (pay")
+        assert made.locator("#hits .hit").first.locator("mark").all_inner_texts() == ["can", "pay", "can"]
+        made.close()
+
+
+def test_a_tuned_index_offers_a_target_recall(browser: Any, page: Any) -> None:
+    assert page.locator("#target").is_hidden()
+    index = small_index()
+    index.tune(k=5, budget=60)
+    assert index.recall_model is not None
+    with running(make_app(index, Settings())) as url:
+        made = opened(browser, url)
+        made.uncheck("#compare")
+        ask(made)
+        with made.expect_response("**/search") as caught:
+            made.select_option("#target", "0.8")
+        assert caught.value.request.post_data_json["target_recall"] == 0.8
+        assert len(caught.value.json()["hits"]) == 5, "the k it is calibrated for"
+        made.close()
+
+
+def test_curves_are_drawn_where_something_was_measured(browser: Any, page: Any) -> None:
+    assert page.locator("#charts figure").count() == 2
+    assert "crosscut 0.90 at 200 calls" in page.locator("#charts svg").first.get_attribute("aria-label")
+    assert page.locator("#curve-table tbody tr").count() == len(EVALUATION)
+    assert page.locator("#charts .budget").first.get_attribute("visibility") == "visible"
+    with running(make_app(small_index(n=40), Settings())) as url:
+        made = opened(browser, url)
+        assert made.locator("#curves").is_hidden()
+        made.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_can_be_read_by_everyone(browser: Any, address: str, scheme: str, width: int) -> None:
+    """axe-core, the rules of WCAG 2.2 AA and its good practices, in every state of the page."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    made = opened(context, address)
+    check(made, "at first")
+    ask(made)
+    made.locator("#hits .open").first.click()
+    for summary in made.locator("summary").all():
+        summary.click()
+    check(made, "with hits")
+    made.fill("#method", "magic")
+    made.press("#method", "Tab")
+    made.wait_for_selector("#status.error")
+    check(made, "with an error")
+    made.evaluate("document.querySelector('#gate').showModal()")
+    check(made, "asking for a token")
+    context.close()
+
+
+def test_the_keyboard_reaches_everything(page: Any) -> None:
+    ask(page)
+    reached: list[str] = ["query"]
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name = page.evaluate("document.activeElement.id || document.activeElement.className")
+        outlined = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outlined != "none" or name == "", f"{name} does not show that it has the focus"
+        reached.append(name)
+    wanted = ["query", "go", "k", "budget", "method", "filter", "compare", "open", "play", "round"]
+    places = [reached.index(name) for name in wanted]
+    assert places == sorted(places), "in the order in which they are read"
+
+
+def test_an_evaluation_is_read_from_a_file_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps(EVALUATION))
+    assert read_evaluation(path) == EVALUATION
+    for wrong in ("[{}]", "no JSON", '{"a": 1}'):
+        path.write_text(wrong)
+        with pytest.raises(crosscut.InputError, match="is not what `crosscut evaluate"):
+            read_evaluation(path)
+    with pytest.raises(crosscut.InputError, match="cannot be read"):
+        read_evaluation(tmp_path / "none.json")
+
+
+def opened(browser: Any, url: str) -> Any:
+    made = browser.new_page()
+    made.set_default_timeout(60_000)
+    made.goto(url)
+    made.wait_for_selector("#facts:not(:empty)")
+    return made
+
+
+def check(page: Any, when: str) -> None:
+    found = Axe().run(page).response["violations"]
+    told = [
+        (each["id"], [node["target"] for node in each["nodes"]][:3], each["nodes"][0]["failureSummary"])
+        for each in found
+    ]
+    assert not told, f"{when}: {told}"

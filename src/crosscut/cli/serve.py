@@ -40,6 +40,9 @@ def serve(
         bool, typer.Option("--preload", help="Encode every item before listening, not when it is first scored.")
     ] = False,
     example: Annotated[list[str] | None, typer.Option(help="A query that the page offers; may be repeated.")] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="What `crosscut evaluate --json` wrote: the page draws it.")
+    ] = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="Serve the API only.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -64,7 +67,7 @@ def serve(
     except ImportError as error:
         raise MissingDependency("the server needs uvicorn: pip install 'crosscut[serve]'") from error
     from crosscut.server.logs import LOGGER, configure
-    from crosscut.server.settings import LOCAL
+    from crosscut.server.settings import LOCAL, read_evaluation
 
     if log_level.lower() not in ("debug", "info", "warning", "error"):
         raise InputError(f"--log-level is debug, info, warning or error; got {log_level!r}")
@@ -81,6 +84,7 @@ def serve(
         token_env=token_env,
         page=not no_page,
         examples=tuple(example or ()),
+        evaluation=() if evaluation is None else read_evaluation(evaluation),
     )
     configure(log_level)
     loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)

@@ -11,6 +11,7 @@ GET  /metrics     Prometheus                 GET /        the web page
     routes.py    addresses                         schemas.py   requests and answers
     service.py   searches and reranks              batcher.py   the queue
     problems.py  errors                            lines.py     connections (uvicorn)
+    files.py     the page
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fastapi import FastAPI
 
 import crosscut
 from crosscut.index import Index
-from crosscut.server import routes
+from crosscut.server import files, routes
 from crosscut.server.guard import Guard
 from crosscut.server.metrics import Metrics
 from crosscut.server.problems import HANDLERS, forgetting
@@ -59,5 +60,5 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
     app.include_router(routes.searching(service))
     app.include_router(routes.looking(service))
     if settings.page:
-        app.include_router(routes.page())
+        app.include_router(files.page())
     return app

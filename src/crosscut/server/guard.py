@@ -14,11 +14,12 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crosscut.server.bodies import Bodies, Refusal
+from crosscut.server.files import FILES
 from crosscut.server.logs import LOGGER, outline
 from crosscut.server.metrics import Metrics
 from crosscut.server.settings import Settings
 
-OPEN = {"/health", "/ready", "/", "/page/app.js", "/page/picture.js", "/page/style.css", "/favicon.ico"}
+OPEN = {"/health", "/ready", "/favicon.ico", *FILES}
 VERBS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LEFT = 499  # in logs and metrics: the client hung up, and no answer was sent

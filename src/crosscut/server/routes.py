@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -16,15 +15,6 @@ import crosscut
 from crosscut.server import schemas
 from crosscut.server.problems import PROBLEMS
 from crosscut.server.service import RIVAL, Client, Service
-
-PAGE = Path(__file__).parent / "page"
-FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/page/picture.js": ("picture.js", "text/javascript; charset=utf-8"),
-    "/page/style.css": ("style.css", "text/css; charset=utf-8"),
-}
-POLICY = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 
 class AnyText(StringConvertor):
@@ -76,6 +66,8 @@ def looking(service: Service) -> APIRouter:
             default_budget=settings.default_budget,
             max_deadline=settings.max_deadline,
             examples=list(settings.examples),
+            target_recall=None if index.recall_model is None else index.recall_model.k,
+            evaluation=[schemas.Measured.model_validate(record) for record in settings.evaluation],
         )
 
     @router.get("/health")
@@ -92,21 +84,6 @@ def looking(service: Service) -> APIRouter:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
-
-
-def page() -> APIRouter:
-    """The files of the web page."""
-    router = APIRouter(include_in_schema=False)
-    for path, (name, kind) in FILES.items():
-        router.add_api_route(path, _file((PAGE / name).read_bytes(), kind))
-    return router
-
-
-def _file(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
-    async def show() -> Response:
-        return Response(content, media_type=kind, headers={"content-security-policy": POLICY})
-
-    return show
 
 
 def _post(router: APIRouter, path: str, handler: Callable[..., Any], model: type[BaseModel], **options: Any) -> None:

@@ -240,6 +240,18 @@ class ItemModel(BaseModel):
     metadata: dict[str, Any]
 
 
+class Measured(BaseModel):
+    """One measure of one method at one budget, as `crosscut evaluate --json` writes it."""
+
+    method: str
+    measure: str
+    value: float
+    low: float
+    high: float
+    calls: float = Field(description="Mean per query.")
+    queries: int
+
+
 class Info(BaseModel):
     """What the page needs to know."""
 
@@ -253,6 +265,8 @@ class Info(BaseModel):
     default_budget: int
     max_deadline: float
     examples: list[str]
+    target_recall: int | None = Field(description="The k that `target_recall` is calibrated for, if it is.")
+    evaluation: list[Measured] = Field(description="What `crosscut evaluate` has measured of this index.")
 
 
 class Status(BaseModel):

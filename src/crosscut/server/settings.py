@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 from crosscut.errors import InputError
 
@@ -46,6 +50,8 @@ class Settings:
         A traced search keeps the predictions of all items, for its picture, where they are no more than this.
     examples
         Queries the page offers to try.
+    evaluation
+        Records of `crosscut evaluate --json`, for the page to draw: recall and relevance against calls.
     """
 
     max_budget: int = 1000
@@ -70,6 +76,7 @@ class Settings:
     page: bool = True
     trace_numbers: int = 2_000_000
     examples: tuple[str, ...] = ()
+    evaluation: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -86,3 +93,22 @@ class Settings:
     def token(self) -> str | None:
         """The bearer token that requests must carry, or None."""
         return os.environ.get(self.token_env) or None
+
+
+def read_evaluation(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """The records that `crosscut evaluate --json` wrote into a file."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from crosscut.server.schemas import Measured
+
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+        TypeAdapter(list[Measured]).validate_python(records)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    except (ValidationError, ValueError) as error:
+        told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise InputError(
+            f"{str(path)!r} is not what `crosscut evaluate my.index queries --json FILE` writes: {told}"
+        ) from None
+    return tuple(records)

@@ -1,22 +1,18 @@
 // The search page: no framework, no build step, nothing from elsewhere.
 
-import { Picture, roundColour } from "./picture.js";
+import { markBudget, showCurves } from "./curves.js";
+import { condition, parseFilter } from "./filters.js";
+import { Picture } from "./picture.js";
+import { row } from "./rows.js";
+import { make, wordsOf } from "./words.js";
 
 const at = (id) => document.getElementById(id);
-const make = (tag, name, text) => {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
 const REASONS = {
   budget: "budget used", exhausted: "everything scored", patience: "top k settled", deadline: "deadline", rounds: "rounds done", cancelled: "called off",
 };
 
-const COMMON = new Set("the and for was were are has had have with that this from not but its his her into than then".split(" "));
-
 const picture = new Picture(at("canvas"), at("tip"));
-let info = { max_budget: 1000, max_k: 100, method: "", methods: [], rival: "", examples: [] };
+let info = { max_budget: 1000, max_k: 100, method: "", methods: [], rival: "", examples: [], evaluation: [], target_recall: null };
 let answer = null, latest = 0, timer = 0, playing = 0;
 
 // -- speaking with the server
@@ -30,7 +26,7 @@ async function call(path, body) {
     return call(path, body);
   }
   const content = await response.json();
-  if (!response.ok) throw new Error(content.message ?? `the server answered ${response.status}`);
+  if (!response.ok) throw Object.assign(new Error(content.message ?? `the server answered ${response.status}`), content);
   return content;
 }
 
@@ -58,6 +54,7 @@ async function search() {
     const method = at("method").value.trim() || info.method;  // `axn@rounds=10,mix=0.8`: a name, with settings if wanted
     const found = await call("search", {
       query, k: Number(at("k").value), budget: budget(), method, trace: true,
+      filter: parseFilter(at("filter").value), target_recall: Number(at("target").value) || null,
       compare: at("compare").checked && info.methods.includes(info.rival) && method !== info.rival,
     });
     if (number !== latest) return;
@@ -65,10 +62,22 @@ async function search() {
     show(query);
     say("");
   } catch (error) {
-    if (number === latest) say(error.message, true);
+    if (number === latest) fail(error);
   } finally {
     if (number === latest) document.body.classList.remove("busy");
   }
+}
+
+// What stood there answered another question: it goes. What this one had found and paid for stays.
+function fail(error) {
+  answer = null;
+  stop();
+  at("result").hidden = true;
+  const hits = error.hits ?? [];
+  say(hits.length ? `${error.message} (${error.calls} calls were made; the best of them:)` : error.message, true);
+  at("partial").hidden = !hits.length;
+  const words = wordsOf(at("query").value);
+  at("partial-hits").replaceChildren(...hits.map((hit, j) => row(hit, j + 1, words, 0, { pick })));
 }
 
 function soon() {
@@ -77,6 +86,8 @@ function soon() {
 }
 
 // -- controls
+
+const asked = () => latest > 0;  // a first search was made: from then on controls search by themselves
 
 // The budget slider is even in the ratio of budgets: from 10 calls to the cap.
 function budget() {
@@ -95,10 +106,19 @@ function label() {
   at("k-value").textContent = at("k").value;
   at("budget-value").textContent = budget();
   at("budget").setAttribute("aria-valuetext", `${budget()} calls`);
+  markBudget(at("charts"), budget());
+}
+
+function pick(key, value) {
+  const wanted = condition(key, value), field = at("filter");
+  if (!field.value.split(",").map((part) => part.trim()).includes(wanted)) field.value = [field.value.trim(), wanted].filter(Boolean).join(", ");
+  search();
 }
 
 function remember() {
   const state = { q: at("query").value.trim(), k: at("k").value, b: budget(), m: at("method").value };
+  if (at("filter").value.trim()) state.f = at("filter").value.trim();
+  if (at("target").value) state.t = at("target").value;
   history.replaceState(null, "", `#${new URLSearchParams(state)}`);  // behind the #: it is not sent anywhere
 }
 
@@ -110,17 +130,16 @@ function say(text, wrong = false) {
 // -- showing an answer
 
 function show(query) {
-  at("empty").hidden = true;
+  at("empty").hidden = at("partial").hidden = true;
   at("result").hidden = false;
   const rival = answer.comparison;
   cost(rival);
   const missed = new Set(rival?.missed);
-  const words = query.replace(/\[(START|END)\]/g, " ").toLowerCase().split(/[^\p{L}\p{N}]+/u)
-    .filter((word) => word.length > 2 && !COMMON.has(word));
+  const words = wordsOf(query);
   at("own-title").textContent = answer.method;
   at("own-note").textContent = `${answer.calls} calls in ${answer.rounds} round${answer.rounds === 1 ? "" : "s"}`;
   at("hits").replaceChildren(...answer.hits.map((hit, j) => row(hit, j + 1, words, answer.rounds, {
-    state: missed.has(hit.id) ? "found" : "", badge: missed.has(hit.id) ? "missed by reranking" : "",
+    state: missed.has(hit.id) ? "found" : "", badge: missed.has(hit.id) ? "missed by reranking" : "", pick,
   })));
   at("other").hidden = !rival;
   at("panes").classList.toggle("single", !rival);
@@ -128,12 +147,12 @@ function show(query) {
     const extra = new Set(rival.extra);
     at("other-note").textContent = `${rival.calls} calls; it misses ${missed.size || "none"} of the best ${answer.hits.length}`;
     const rows = rival.hits.map((hit, j) => row(hit, j + 1, words, 0, {
-      state: extra.has(hit.id) ? "extra" : "", badge: extra.has(hit.id) ? "found only by reranking" : "",
+      state: extra.has(hit.id) ? "extra" : "", badge: extra.has(hit.id) ? "found only by reranking" : "", pick,
     }));
     const lost = answer.hits.filter((hit) => missed.has(hit.id));
     if (lost.length) {
       rows.push(make("li", "divide", "What it never looked at"));
-      rows.push(...lost.map((hit) => row(hit, answer.hits.indexOf(hit) + 1, words, 0, { state: "lost" })));
+      rows.push(...lost.map((hit) => row(hit, answer.hits.indexOf(hit) + 1, words, 0, { state: "lost", pick })));
     }
     at("other-hits").replaceChildren(...rows);
   }
@@ -158,51 +177,6 @@ function cost(rival) {
     box.append(make("dt", "", name), make("dd", "", value));
     return box;
   }));
-}
-
-function row(hit, rank, words, count, { state = "", badge = "" }) {
-  const element = make("li", `hit ${state}`);
-  element.dataset.id = hit.id;
-  const body = make("div");
-  const [title, text] = hit.title ? [hit.title, hit.text] : ["", hit.text];
-  if (title) body.append(marked("div", "title", title, words));
-  if (!title || state !== "lost") body.append(marked("div", "text", snippet(text, words), words));
-  if (badge) body.append(make("span", "badge", badge));
-  const side = make("div", "side");
-  side.append(make("div", "score", hit.score.toFixed(2)));
-  if (count) {
-    const when = make("span", "when", `round ${hit.round}`);
-    const dot = make("i");
-    dot.style.background = roundColour(hit.round, count);
-    when.prepend(dot);
-    side.append(when);
-  }
-  element.append(make("span", "rank", String(rank)), body, side);
-  for (const [event, on] of [["pointerenter", true], ["pointerleave", false]]) {
-    element.addEventListener(event, () => {
-      for (const twin of document.querySelectorAll(".hit")) twin.classList.toggle("twin", on && twin.dataset.id === hit.id);
-    });
-  }
-  return element;
-}
-
-function snippet(text, words) {
-  if (text.length <= 320) return text;
-  const lower = text.toLowerCase();
-  const first = Math.min(...words.map((word) => lower.indexOf(word)).filter((place) => place >= 0), text.length);
-  const start = first === text.length || first < 160 ? 0 : text.lastIndexOf(" ", first - 80) + 1;
-  return `${start ? "… " : ""}${text.slice(start, start + 300)} …`;
-}
-
-function marked(tag, name, text, words) {
-  const element = make(tag, name);
-  if (!words.length) {
-    element.textContent = text;
-    return element;
-  }
-  const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "giu");
-  text.split(pattern).forEach((part, j) => element.append(j % 2 ? make("mark", "", part) : part));
-  return element;
 }
 
 // -- rounds
@@ -293,10 +267,14 @@ function begin() {
   for (const id of ["k", "budget"]) {
     at(id).addEventListener("input", () => {
       label();
-      if (answer) soon();
+      if (asked()) soon();
     });
   }
-  for (const id of ["method", "compare"]) at(id).addEventListener("change", () => answer && search());
+  at("target").addEventListener("change", () => {
+    if (at("target").value) at("k").value = info.target_recall;  // what it is calibrated for
+    label();
+  });
+  for (const id of ["method", "compare", "target", "filter"]) at(id).addEventListener("change", () => asked() && search());
   at("round").addEventListener("input", () => {
     stop();
     turn(at("round").value);
@@ -336,6 +314,11 @@ async function start() {
   at("k").value = state.get("k") ?? Math.min(10, info.max_k);
   setBudget(Number(state.get("b")) || info.default_budget);
   at("method").value = state.get("m") || info.method;
+  at("filter").value = state.get("f") ?? "";
+  at("target").closest(".control").hidden = !info.target_recall;
+  at("target").value = info.target_recall ? state.get("t") ?? "" : "";
+  at("curves").hidden = !info.evaluation.length;
+  if (info.evaluation.length) showCurves(info.evaluation, at("charts"), at("curve-legend"), at("curve-table").tBodies[0]);
   at("examples").hidden = !info.examples.length;
   at("examples").replaceChildren(...info.examples.map((text) => {
     const button = make("button", "", text);
