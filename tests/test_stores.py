@@ -447,7 +447,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("lancedb", lambda: crosscut.stores.LanceDB("folder", "p"), "lancedb"),
     ):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(MissingDependency, match=rf"pip install 'crosscut\[{extra}\]'"):
+        with pytest.raises(MissingDependency, match=f"pip install '.*{extra}"):
             open_it()
 
 

@@ -24,6 +24,7 @@ Every message is a sentence: what was wrong, both values, the way out.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,7 +57,24 @@ class DivergedError(CrosscutError):
 
 
 class MissingDependency(CrosscutError, ImportError):
-    """An optional package is needed; the message names the command that installs it."""
+    """An optional package is needed; the message names the command that installs what its `extra` holds."""
+
+    def __init__(self, message: str, extra: str | None = None) -> None:
+        super().__init__(message if extra is None else f"{message}: {install(extra)}")
+
+
+def install(extra: str) -> str:
+    """The command that installs what an extra holds: the packages themselves, so that it works for a wheel and for a
+    checkout alike."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        told = [line.partition(";") for line in requires("crosscut") or ()]
+    except PackageNotFoundError:
+        told = []
+    wanted = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    packages = [need.strip() for need, _, when in told if wanted.search(when) and not need.startswith("crosscut")]
+    return "pip install " + (" ".join(f"'{need}'" for need in packages) or f"'crosscut[{extra}]'")
 
 
 class StoreError(CrosscutError):

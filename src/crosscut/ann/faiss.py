@@ -176,5 +176,5 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError:
-        raise MissingDependency("this back end needs FAISS: pip install 'crosscut[faiss]'") from None
+        raise MissingDependency("this back end needs FAISS", "faiss") from None
     return faiss

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli import bench, demo, evaluate, index, replay, score, search, serve, train
+from crosscut.cli import bench, demo, evaluate, index, mcp, replay, score, search, serve, train
 from crosscut.cli.common import say
 from crosscut.errors import CrosscutError
 
@@ -46,6 +46,7 @@ app.command()(search.search)
 app.command()(evaluate.evaluate)
 app.command()(replay.replay)
 app.command()(serve.serve)
+app.command()(mcp.mcp)
 app.command()(score.score)
 app.add_typer(train.app, name="train")
 app.add_typer(bench.app, name="bench")

@@ -65,7 +65,7 @@ def serve(
 
         from crosscut.server.lines import configuration
     except ImportError as error:
-        raise MissingDependency("the server needs uvicorn: pip install 'crosscut[serve]'") from error
+        raise MissingDependency("the server needs uvicorn", "serve") from error
     from crosscut.server.logs import LOGGER, configure
     from crosscut.server.settings import LOCAL, read_evaluation
 

@@ -192,7 +192,7 @@ def _job(values: dict[str, Any]) -> Job:
         from crosscut.training.jobs import Job
         from crosscut.training.loop import Settings
     except ImportError as error:
-        raise MissingDependency("training needs torch: pip install 'crosscut[torch]'") from error
+        raise MissingDependency("training needs torch", "torch") from error
     return Job(
         encoder=values["encoder"],
         output=values["output"],

@@ -94,7 +94,7 @@ def _reading(path: Path) -> Iterator[Any]:
         import pyarrow
         import pyarrow.ipc
     except ImportError as error:
-        raise MissingDependency(f"{path.suffix} files are read with pyarrow: pip install 'crosscut[arrow]'") from error
+        raise MissingDependency(f"{path.suffix} files are read with pyarrow", "arrow") from error
     try:
         yield pyarrow
     except FileNotFoundError as error:

@@ -64,9 +64,7 @@ class TorchDualEncoder:
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
-            raise MissingDependency(
-                "hub encoders run on sentence-transformers: pip install 'crosscut[torch]'"
-            ) from error
+            raise MissingDependency("hub encoders run on sentence-transformers", "torch") from error
         try:
             return cls(SentenceTransformer(str(model)))
         except (OSError, ValueError) as error:

@@ -122,7 +122,7 @@ def _relevance(judgements: dict[str, dict[str, float]], run: dict[str, dict[str,
     try:
         import ir_measures
     except ImportError as error:
-        raise MissingDependency("relevance is measured by ir-measures: pip install 'crosscut[eval]'") from error
+        raise MissingDependency("relevance is measured by ir-measures", "eval") from error
     qrels = {id: {item: int(value) for item, value in judged.items()} for id, judged in judgements.items() if judged}
     values: dict[str, dict[str, float]] = {measure: dict.fromkeys(qrels, 0.0) for measure in MEASURES}
     wanted = [ir_measures.parse_measure(measure) for measure in MEASURES]

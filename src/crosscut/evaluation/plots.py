@@ -23,7 +23,7 @@ def _figure(width: float, height: float, columns: int = 1, rows: int = 1) -> Any
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingDependency("plots need matplotlib: pip install 'crosscut[plots]'") from error
+        raise MissingDependency("plots need matplotlib", "plots") from error
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)

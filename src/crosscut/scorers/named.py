@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from crosscut.errors import InputError
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.foreign import foreign
 
 
 def load_scorer(scorer: Any = "default") -> Scorer:
@@ -21,6 +22,8 @@ def load_scorer(scorer: Any = "default") -> Scorer:
     `"organisation/name"`                        a hub model, by sentence-transformers
     `"https://…"`, `"cohere+https://…"`, …       a rerank or chat endpoint (`crosscut.scorers.http`)
     a `CrossEncoder` of sentence-transformers    wrapped; raw logits
+    a cross-encoder of LangChain                 `score(pairs)`
+    a model of `rerankers`                       `rank(query, texts)`
     a `Scorer`                                   itself
     any `f(query, texts) -> scores`              `TextScorer(f)`, sync or async
     ===========================================  ====================================================
@@ -33,6 +36,9 @@ def load_scorer(scorer: Any = "default") -> Scorer:
         from crosscut.scorers.torch import TorchCrossEncoder
 
         return TorchCrossEncoder(scorer)
+    known = foreign(scorer)
+    if known is not None:
+        return known
     if callable(scorer):
         return TextScorer(scorer)
     raise InputError(

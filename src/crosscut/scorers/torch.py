@@ -51,9 +51,7 @@ class TorchCrossEncoder(Scorer):
         try:
             from sentence_transformers import CrossEncoder
         except ImportError as error:
-            raise MissingDependency(
-                "hub cross-encoders run on sentence-transformers: pip install 'crosscut[torch]'"
-            ) from error
+            raise MissingDependency("hub cross-encoders run on sentence-transformers", "torch") from error
         from torch.nn import Identity
 
         try:

@@ -21,6 +21,6 @@ def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
         from crosscut.server.app import make_app as make
     except ImportError as error:
         if (error.name or "").split(".")[0] in ("fastapi", "starlette", "pydantic", "prometheus_client"):
-            raise MissingDependency(f"the server needs {error.name}: pip install 'crosscut[serve]'") from error
+            raise MissingDependency(f"the server needs {error.name}", "serve") from error
         raise
     return make(index, settings)

@@ -56,7 +56,7 @@ def export(
     try:
         import onnx  # noqa: F401
     except ImportError as error:
-        raise MissingDependency("exporting writes ONNX files: pip install 'crosscut[torch]'") from error
+        raise MissingDependency("exporting writes ONNX files", "torch") from error
     models = [model for model in (cross, dual) if model is not None]
     if not models:
         raise InputError("nothing to export; pass a cross-encoder, a dual encoder or both")

@@ -168,7 +168,7 @@ def balanced(features: npt.NDArray[Any], labels: Whole, seed: int) -> tuple[npt.
     try:
         from imblearn.over_sampling import SMOTE
     except ImportError:
-        raise MissingDependency("learned exit rules need imbalanced-learn: pip install 'crosscut[learned]'") from None
+        raise MissingDependency("learned exit rules need imbalanced-learn", "learned") from None
     counts = np.bincount(labels, minlength=2)
     if counts.min() < 2:
         return features, labels
@@ -183,7 +183,7 @@ def _forest(
     try:
         import lightgbm
     except ImportError:
-        raise MissingDependency("learned exit rules need LightGBM: pip install 'crosscut[learned]'") from None
+        raise MissingDependency("learned exit rules need LightGBM", "learned") from None
     settings = {"objective": objective, "num_leaves": 15, "learning_rate": 0.1, "verbosity": -1, "seed": seed}
     settings |= {"deterministic": True, "force_row_wise": True, "num_threads": 1, "min_data_in_leaf": 20}
     train = lightgbm.Dataset(data[0], data[1], weight=weights)

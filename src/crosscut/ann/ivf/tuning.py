@@ -19,7 +19,7 @@ from crosscut.ann.ivf.layout import Layout, Single
 from crosscut.ann.ivf.learning import Observations, learn_chance, learn_classifier, learn_prediction, observe
 from crosscut.ann.ivf.rules import TAU, Cascade, Fixed, Patience, Rule
 from crosscut.ann.results import as_queries
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, MissingDependency, install
 from crosscut.types import Progress
 
 TOLERANCES = (0.1, 0.05, 0.0)  # 1 − Φ
@@ -114,9 +114,7 @@ def tune(
         if not missing:
             break
     if missing and rules is not None:
-        raise InputError(
-            f"{sorted(missing)[0]!r} could not be tuned: pip install 'crosscut[learned]', or N is too small"
-        )
+        raise InputError(f"{sorted(missing)[0]!r} could not be tuned: {install('learned')}, or N is too small")
     return Tuned(lists, target, loss, recall - loss, tuple(choices))
 
 

@@ -302,4 +302,4 @@ def needed(module: str, extra: str, what: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingDependency(f"{what} needs {module}: pip install 'crosscut[{extra}]'") from error
+        raise MissingDependency(f"{what} needs {module}", extra) from error

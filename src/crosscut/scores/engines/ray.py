@@ -151,7 +151,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingDependency("the Ray engine needs Ray: pip install 'crosscut[ray]'") from error
+        raise MissingDependency("the Ray engine needs Ray", "ray") from error
     return ray
 
 

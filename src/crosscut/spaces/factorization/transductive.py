@@ -91,7 +91,7 @@ def import_torch(what: str) -> Any:
     try:
         import torch
     except ImportError as error:
-        raise MissingDependency(f"{what} needs torch: pip install 'crosscut[torch]'") from error
+        raise MissingDependency(f"{what} needs torch", "torch") from error
     return torch
 
 

@@ -1,0 +1,46 @@
+"""crosscut inside the stacks people run: one file a stack, each behind an extra of its own.
+
+    langchain     a retriever, and a compressor            pyterrier   a transformer, and an artifact
+    llama_index   a retriever, and a node postprocessor    mteb        a model that is searched with
+    haystack      a retriever, and a ranker                mcp         a server of tools for agents
+
+A retriever changes what is found: it searches the index. A compressor, postprocessor or ranker orders what something
+else has found, under a budget of calls and with a cache. Cross-encoders of LangChain and models of `rerankers` are
+scorers as they are: `Index.build(texts, scorer=model)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from crosscut.errors import MissingDependency
+from crosscut.index import Index
+from crosscut.search.hits import Hit
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Around the imports of an adapter: what is missing is told with the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "crosscut":
+            raise
+        raise MissingDependency(f"crosscut.integrations.{extra.replace('-', '_')} needs {error.name}", extra) from error
+
+
+def opened(index: Index | str | Path, **options: Any) -> Index:
+    """An index; a folder is loaded."""
+    return Index.load(index, **options) if isinstance(index, str | Path) else index
+
+
+def metadata_of(hit: Hit) -> dict[str, Any]:
+    """What a document of another library carries beside its text: title, metadata, and the exact score."""
+    item = hit.item
+    if item is None:
+        return {"score": hit.score}
+    titled = {"title": item.title} if item.title else {}
+    return {**titled, **item.metadata, "score": hit.score}
