@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crosscut.index import Index
     from crosscut.methods import Method, Parts, register
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
+    from crosscut.scorers.calibration import Calibration
     from crosscut.search.hits import Hit, Hits
     from crosscut.search.stopping import Stop
     from crosscut.searcher import Searcher
@@ -40,6 +41,7 @@ __all__ = [
     "CUR",
     "IVF",
     "BudgetError",
+    "Calibration",
     "CrosscutError",
     "DivergedError",
     "Factors",
@@ -87,6 +89,7 @@ _HOME = {
     "evaluation.replay": ("Report", "replay"),
     "index": ("Index",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
+    "scorers.calibration": ("Calibration",),
     "search.hits": ("Hit", "Hits"),
     "methods": ("Method", "Parts", "register"),
     "search.stopping": ("Stop",),

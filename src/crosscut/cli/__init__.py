@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli import bench, demo, evaluate, index, mcp, replay, score, search, serve, train
+from crosscut.cli import bench, calibrate, demo, evaluate, index, mcp, replay, score, search, serve, train
 from crosscut.cli.common import say
 from crosscut.errors import CrosscutError
 
@@ -44,6 +44,7 @@ app.command()(demo.demo)
 app.add_typer(index.app, name="index")
 app.command()(search.search)
 app.command()(evaluate.evaluate)
+app.command()(calibrate.calibrate)
 app.command()(replay.replay)
 app.command()(serve.serve)
 app.command()(mcp.mcp)

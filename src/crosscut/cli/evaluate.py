@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,88 +11,136 @@ from crosscut.cli.common import EngineName, TrustRemote, console, numbers, progr
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
+    from crosscut.datasets.judged import JudgedQueries
     from crosscut.evaluation.judged import Judged
+    from crosscut.index import Index
+
+SHOWN = ("nDCG@10", "Success@1")
+"""Measures of the table; the others are in the JSON."""
 
 
 def evaluate(
     index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
     queries: Annotated[
-        Path, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
-    ],
-    split: Annotated[str, typer.Option(help="Judgements of a BEIR folder: qrels/<split>.tsv.")] = "test",
+        Path | None, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
+    ] = None,
+    judgements: Annotated[
+        Path | None,
+        typer.Option(help="Judgements or clicks of a file of queries: query id, item id, relevance, between tabs."),
+    ] = None,
+    titles: Annotated[
+        bool,
+        typer.Option("--titles", help="Nothing is judged: search items by their titles, which are hidden for it."),
+    ] = False,
+    split: Annotated[str, typer.Option(help="Which queries of a folder: test, train, or all.")] = "test",
     methods: Annotated[
-        str, typer.Option(help="Methods, comma-separated, with settings: rnr,axn@rounds=10.")
-    ] = "rnr,axn,crosscut",
-    budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200",
+        str | None,
+        typer.Option(
+            help="Methods, comma-separated, with settings: rnr,axn@rounds=10; by default rnr and the index's."
+        ),
+    ] = None,
+    budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "5,10,20,50,100,200",
     k: Annotated[str, typer.Option("-k", help="Neighbours for k-NN recall, comma-separated.")] = "10",
-    limit: Annotated[int | None, typer.Option(help="Only the first so many queries.")] = None,
+    limit: Annotated[int | None, typer.Option(help="So many queries, drawn by the seed.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     truth: Annotated[
         int, typer.Option(help="Queries scored with every item for k-NN recall; 0 leaves it out.", min=0)
     ] = 20,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     engine: EngineName = "local",
     trust_remote: TrustRemote = False,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the records here.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Write plots (PNG) into this folder.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write records and advice here.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw relevance and recall against calls: .svg, .png, .pdf.")
+    ] = None,
 ) -> None:
-    """Measure an index: does it find what the scorer would, and is that what people judged relevant?
+    """Does it pay? Relevance and recall against calls, beside what there is without any, and advice in a sentence.
 
-    k-NN recall needs the truth of some queries, their score with every item; what that takes is said first.
+    Relevance is what people judged, recall is how much of the scorer's own answer a search finds. k-NN recall needs
+    the truth of some queries, their score with every item; what that takes is said first.
 
     Examples:
 
-        crosscut evaluate my.index scifact/ --methods rnr,crosscut --budgets 50,100 --json out.json --plots plots/
+        crosscut evaluate my.index scifact/ --json out.json --plot out.svg
+
+        crosscut evaluate my.index queries.tsv --judgements clicks.tsv --budgets 10,50,100
+
+        crosscut evaluate my.index --titles --limit 50
 
         crosscut evaluate my.index queries.txt --truth 50 -k 1,10
     """
-    from crosscut.datasets import read_beir, read_queries
-    from crosscut.evaluation.judged import evaluate as measure
-    from crosscut.evaluation.judged import truth_of
+    from crosscut.evaluation.advice import advise, records_of
+    from crosscut.evaluation.judged import points, truth_of, unscored
+    from crosscut.evaluation.plots import measures_against_calls
     from crosscut.index import Index
     from crosscut.methods import parse_all
     from crosscut.storage import write_json
 
-    judgements: dict[str, dict[str, float]] = {}
-    if queries.is_dir():
-        collection = read_beir(queries, split=split)
-        judgements = collection.judgements
-        asked = {query.id: query.text for query in collection.queries if query.id in judgements}
-    else:
-        asked = {query.id: query.text for query in read_queries(queries)}
-    asked = dict(list(asked.items())[:limit])
-    if not asked:
-        raise InputError(f"{str(queries)!r} has no queries to evaluate on")
-    names, sizes, ks = parse_all(methods), numbers("--budgets", budgets), numbers("-k", k)
+    sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
+    asked = _read(queries, judgements, split, titles)
     with console(stderr=True).status("loading the index"):
         loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
-    records: list[Judged] = []
+    loaded, asked = _titled(loaded, seed) if asked is None else (loaded, asked)
+    asked = asked.sample(limit, seed)
+    say(asked.note)
+    names = parse_all(methods) if methods else list(dict.fromkeys([*parse_all("rnr"), loaded.method]))
+    own = str(loaded.method) if loaded.method in names else str(names[-1])
+    known = dict(list(asked.queries.items())[:truth])
+    recalls, searched, free = [], [], []
     with progress_bar() as progress:
-        known = dict(list(asked.items())[:truth])
         if known:
             say(
                 f"the truth of {len(known)} queries × {len(loaded):,} items: {len(known) * len(loaded):,} calls; "
                 "--truth 0 leaves it out"
             )
             scores, _ = truth_of(loaded, list(known.values()), progress, engine=engine)  # type: ignore[arg-type]
-            records += measure(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=progress)
-        if judgements:
-            records += measure(loaded, asked, judgements, methods=names, budgets=sizes, k=ks, progress=progress)
-    if not records:
+            recalls = unscored(loaded, known, {}, k=ks, truth=scores)
+            recalls += points(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=progress)
+        if asked.by_text:
+            free = unscored(loaded, asked.queries, asked.judgements)
+            searched = points(loaded, asked.queries, asked.judgements, methods=names, budgets=sizes, progress=progress)
+    if not recalls and not searched:
         raise InputError("there is nothing to measure: no judgements, and --truth 0")
+    advice = advise(searched, free, own)
+    records = records_of([*free, *searched, *recalls])
     _show(records)
+    for sentence in advice.sentences:
+        typer.echo(sentence)
     if json_path is not None:
-        write_json(json_path, [record.json() for record in records])
+        told = {"queries": asked.note, "advice": advice.json(), "records": [record.json() for record in records]}
+        write_json(json_path, told)
         say(f"wrote {json_path}")
-    if plots is not None:
-        from crosscut.evaluation.plots import measures_against_calls
+    if plot is not None:
+        measures_against_calls([record for record in records if _is_shown(record)], plot)
+        say(f"wrote {plot}")
 
-        plots.mkdir(parents=True, exist_ok=True)
-        measures_against_calls(records, plots / "evaluation.png")
-        say(f"wrote {plots / 'evaluation.png'}")
+
+def _is_shown(record: Judged) -> bool:
+    return record.measure in SHOWN or record.measure.startswith("recall")
+
+
+def _read(queries: Path | None, judgements: Path | None, split: str, titles: bool) -> JudgedQueries | None:
+    from crosscut.datasets.judged import read_judged
+
+    if queries is None and not titles:
+        raise InputError("what should be evaluated? give a folder or a file of queries, or --titles")
+    if queries is None:
+        return None
+    asked = read_judged(queries, judgements=judgements, split=split)
+    if not asked.queries:
+        raise InputError(f"{str(queries)!r} has no queries to evaluate on")
+    return asked
+
+
+def _titled(index: Index, seed: int) -> tuple[Index, JudgedQueries]:
+    from crosscut.evaluation.titles import hidden_titles
+
+    with console(stderr=True).status("hiding titles"):
+        return hidden_titles(index, seed=seed)
 
 
 def _show(records: list[Judged]) -> None:
-    measures = list(dict.fromkeys(record.measure for record in records))
+    measures = list(dict.fromkeys(record.measure for record in records if _is_shown(record)))
     rows: dict[tuple[str, Any], dict[str, Judged]] = {}
     for record in records:
         rows.setdefault((record.method, record.budget), {})[record.measure] = record
@@ -103,5 +150,5 @@ def _show(records: list[Judged]) -> None:
         shown = ["–" if one is None else f"{one.value:.3f} ±{(one.high - one.low) / 2:.3f}" for one in values]
         cells.append((method, f"{next(iter(found.values())).calls:.0f}", *shown))
     table("mean over queries, ± half of the 95 % interval", ("method", "calls", *measures), cells, keys=2)
-    queries = {measure: next(r.queries for r in records if r.measure == measure) for measure in measures}
-    say(f"queries: {json.dumps(queries)}")
+    told = [f"{m} of {next(r.queries for r in records if r.measure == m)}" for m in measures]
+    say(f"queries: {', '.join(told)}")

@@ -32,6 +32,9 @@ def search(
     ] = None,
     target_recall: Annotated[float | None, typer.Option(help="Stop at this expected recall (after a tune).")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which no more calls are made.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Only hits that are relevant with this probability (after a calibrate).")
+    ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     trust_remote: TrustRemote = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
@@ -63,6 +66,7 @@ def search(
             stop=stop,
             target_recall=target_recall,
             deadline=deadline,
+            threshold=threshold,
         )
     for hits in found:
         if as_json:
@@ -78,6 +82,7 @@ def _record(hits: Hits, index: Index) -> dict[str, Any]:
             {
                 "id": hit.id,
                 "score": hit.score,
+                "probability": hit.probability,
                 "round": hit.round,
                 "title": index[hit.id].title,
                 "text": index[hit.id].text,
@@ -97,10 +102,11 @@ def _show(hits: Hits, index: Index) -> None:
     for place, hit in enumerate(hits, 1):
         item = index[hit.id]
         snippet = item.text if len(item.text) <= 160 else item.text[:157] + "…"
-        rows.append(
-            (place, f"{hit.score:.2f}", hit.round, hit.id, f"{item.title} · {snippet}" if item.title else snippet)
-        )
-    table(hits.query, ("", "score", "round", "id", "text"), rows)
+        text = f"{item.title} · {snippet}" if item.title else snippet
+        chance = () if hit.probability is None else (f"{hit.probability:.2f}",)
+        rows.append((place, f"{hit.score:.2f}", *chance, hit.round, hit.id, text))
+    chances = ("probability",) if hits and hits[0].probability is not None else ()
+    table(hits.query, ("", "score", *chances, "round", "id", "text"), rows)
     seconds = hits.seconds
     typer.echo(
         f"{hits.calls} calls in {hits.rounds} rounds, {seconds.total:.2f} s ({seconds.scorer:.2f} s of them in the "

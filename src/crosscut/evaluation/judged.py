@@ -1,12 +1,13 @@
 """An index measured on judged queries: k-NN recall against the scorer's own truth, relevance against judgements.
 
-More calls can find what the scorer likes and people do not, so both are reported. Relevance is computed by ir-measures:
-queries that a run misses count as zero.
+More calls can find what the scorer likes and people do not, so both are measured, and beside them what is known without
+a single call (`unscored`). Relevance is computed by ir-measures: queries that a run misses count as zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,11 +16,15 @@ import numpy as np
 from crosscut.errors import InputError, MissingDependency
 from crosscut.index import Index
 from crosscut.index.over import StoreIndex
+from crosscut.index.state import State
+from crosscut.linalg.top import ranked
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
+from crosscut.retrievers.first import FirstRequest
+from crosscut.scorers.remembering import Remembering
 from crosscut.scores.engines import EngineChoice
 from crosscut.search.hits import Hits
-from crosscut.types import Floats, Progress
+from crosscut.types import Floats, Positions, Progress
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
 DEPTH = 100
@@ -42,8 +47,28 @@ class Judged:
         return dict(vars(self))
 
 
+@dataclass(frozen=True)
+class Point:
+    """One method at one budget, query by query."""
+
+    method: str
+    budget: int | None
+    calls: float  # mean per query
+    each: dict[str, Floats]  # measure → values of the queries
+
+    def records(self) -> list[Judged]:
+        """Means with their intervals."""
+        made = []
+        for measure, values in self.each.items():
+            told = (float(values.mean()), *interval(values))
+            made.append(Judged(self.method, self.budget, measure, *told, self.calls, len(values)))
+        return made
+
+
 Truth: TypeAlias = Floats | list[dict[Any, float]]
 """Scores of queries with every item (q × n); over a store, those that deep searches found, id → score."""
+Judgements: TypeAlias = dict[str, dict[str, float]]
+"""Query id → item id → relevance."""
 
 
 def truth_of(
@@ -62,10 +87,19 @@ def truth_of(
     return truth, calls
 
 
+def remembering(index: Index) -> Index:
+    """The same index with a memory: a pair that several searches score is paid once, and no search is logged."""
+    view = copy.copy(index)
+    view.log = None
+    if not isinstance(index, StoreIndex) and index._state.scorer is not None:
+        view._state = index._state.changed(scorer=Remembering(index._state.scorer, index._state.cache), cache=None)
+    return view
+
+
 def evaluate(
     index: Index,
     queries: dict[str, str],
-    judgements: dict[str, dict[str, float]],
+    judgements: Judgements,
     *,
     methods: Sequence[str | Method],
     budgets: Sequence[int],
@@ -73,7 +107,23 @@ def evaluate(
     truth: Truth | None = None,
     progress: Progress | None = None,
 ) -> list[Judged]:
-    """Every method at every budget.
+    """Every method at every budget, as means with intervals; see `points`."""
+    found = points(index, queries, judgements, methods=methods, budgets=budgets, k=k, truth=truth, progress=progress)
+    return [record for point in found for record in point.records()]
+
+
+def points(
+    index: Index,
+    queries: dict[str, str],
+    judgements: Judgements,
+    *,
+    methods: Sequence[str | Method],
+    budgets: Sequence[int],
+    k: Sequence[int] = (10,),
+    truth: Truth | None = None,
+    progress: Progress | None = None,
+) -> list[Point]:
+    """Every method at every budget, query by query.
 
     Parameters
     ----------
@@ -86,28 +136,98 @@ def evaluate(
     """
     if not queries:
         raise InputError("there are no queries to evaluate on")
-    records: list[Judged] = []
+    made: list[Point] = []
+    view = remembering(index)
     texts = list(queries.values())
-    done = 0
     for method in map(parse, methods):
         for budget in (None,) if isinstance(method, Exact) else budgets:
-            found = index.search_many(texts, max(DEPTH, *k), budget, method=method)
+            found = view.search_many(texts, max(DEPTH, *k), budget, method=method)
             calls = float(np.mean([hits.calls for hits in found]))
             values: dict[str, Floats] = {}
             if truth is not None:
                 for size in k:
                     shares = [_recall(row, hits, size, index) for row, hits in zip(truth, found, strict=True)]
                     values[f"recall of top {size}"] = np.array(shares)
-            if judgements:
-                run = {id: {str(hit.id): hit.score for hit in hits} for id, hits in zip(queries, found, strict=True)}
-                values |= _relevance({id: judgements.get(id, {}) for id in queries}, run)
-            for measure, each in values.items():
-                low, high = interval(each)
-                records.append(Judged(str(method), budget, measure, float(each.mean()), low, high, calls, len(each)))
-            done += 1
+            runs = {id: {str(hit.id): hit.score for hit in hits} for id, hits in zip(queries, found, strict=True)}
+            made.append(Point(str(method), budget, calls, values | _relevance(queries, judgements, runs)))
             if progress is not None:
-                progress("searching", done, len(methods) * len(budgets))
-    return records
+                progress("searching", len(made), len(methods) * len(budgets))
+    return made
+
+
+def unscored(
+    index: Index,
+    queries: dict[str, str],
+    judgements: Judgements,
+    *,
+    k: Sequence[int] = (10,),
+    truth: Truth | None = None,
+) -> list[Point]:
+    """What there is without a call: by words, by vectors, by both, and by what the scorer knows unasked."""
+    made = []
+    for name, rankings in _rankings(index, list(queries.values())).items():
+        values: dict[str, Floats] = {}
+        if isinstance(truth, np.ndarray):
+            for size in k:
+                tops = zip(truth, rankings.places, strict=True)
+                shares = [recall(row, best[:size], min(size, len(index))) for row, best in tops]
+                values[f"recall of top {size}"] = np.array(shares)
+        runs = {
+            id: {str(item): -float(place) for place, item in enumerate(ids)}
+            for id, ids in zip(queries, rankings.ids, strict=True)
+        }
+        made.append(Point(name, 0, 0.0, values | _relevance(queries, judgements, runs)))
+    return made
+
+
+@dataclass(frozen=True)
+class _Rankings:
+    places: list[Positions]
+    ids: list[list[Any]]
+
+
+def _rankings(index: Index, texts: Sequence[str]) -> dict[str, _Rankings]:
+    """The best items of every query, by each way there is."""
+    vectors = index._vectors(texts)
+    if isinstance(index, StoreIndex):
+        return {} if vectors is None else {"dense": _of_store(index, texts, vectors)}
+    state = index._state
+    ways: dict[str, list[Positions]] = {}
+    for number, text in enumerate(texts):
+        for way, scores in _scores(state, text, None if vectors is None else vectors[number]).items():
+            ways.setdefault(way, []).append(ranked(np.where(state.alive, scores, -np.inf), DEPTH))
+    return {
+        way: _Rankings(found, [[state.items[place].id for place in best.tolist()] for best in found])
+        for way, found in ways.items()
+    }
+
+
+def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
+    """What is known of every item (n) without a call, by each way."""
+    made: dict[str, Floats] = {}
+    if state.bm25 is not None:
+        made["bm25"] = np.asarray(state.bm25.scores(text), np.float64)
+    if vector is not None and state.vectors is not None:
+        made["dense"] = np.asarray(state.vectors @ np.asarray(vector, state.vectors.dtype), np.float64)
+    if len(made) == 2:
+        made["bm25 + dense"] = sum((_standard(scores, state.alive) for scores in made.values()), np.zeros(()))
+    if state.scorer is not None and state.scorer.knows:
+        made["known unasked"] = np.asarray(state.scorer.known(text), np.float64)[: len(state.items)]
+    return made
+
+
+def _of_store(index: StoreIndex, texts: Sequence[str], vectors: Any) -> _Rankings:
+    session, rng = index.store.session(), np.random.default_rng(0)
+    asked = [
+        FirstRequest(text, DEPTH, rng, np.asarray(vector, np.float64))
+        for text, vector in zip(texts, vectors, strict=True)
+    ]
+    found = index._parts(session).stage("dense").pick(asked)
+    return _Rankings(found, [[session.name(handle) for handle in best.tolist()] for best in found])
+
+
+def _standard(scores: Floats, alive: Any) -> Floats:
+    return np.asarray((scores - scores[alive].mean()) / (scores[alive].std() + 1e-9))
 
 
 def _recall(truth: Floats | dict[Any, float], hits: Hits, k: int, index: Index) -> float:
@@ -117,13 +237,16 @@ def _recall(truth: Floats | dict[Any, float], hits: Hits, k: int, index: Index) 
     return sum(score >= best[-1] for score in hits.scores[:k]) / len(best) if best else 0.0
 
 
-def _relevance(judgements: dict[str, dict[str, float]], run: dict[str, dict[str, float]]) -> dict[str, Floats]:
+def _relevance(queries: Iterable[str], judgements: Judgements, run: dict[str, dict[str, float]]) -> dict[str, Floats]:
     """Values (judged queries) of each measure."""
+    judged = {id: judgements.get(id, {}) for id in queries}
+    qrels = {id: {item: int(value) for item, value in right.items()} for id, right in judged.items() if right}
+    if not qrels:
+        return {}
     try:
         import ir_measures
     except ImportError as error:
         raise MissingDependency("relevance is measured by ir-measures", "eval") from error
-    qrels = {id: {item: int(value) for item, value in judged.items()} for id, judged in judgements.items() if judged}
     values: dict[str, dict[str, float]] = {measure: dict.fromkeys(qrels, 0.0) for measure in MEASURES}
     wanted = [ir_measures.parse_measure(measure) for measure in MEASURES]
     for metric in ir_measures.iter_calc(wanted, qrels, run):

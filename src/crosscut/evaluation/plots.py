@@ -51,19 +51,31 @@ def recall_against_budget(report: Report, path: str | Path) -> None:
 
 
 def measures_against_calls(records: Sequence[Judged], path: str | Path) -> None:
-    """One panel per measure: its value over the calls made, a line per method with its interval."""
+    """One panel per measure: its value over the calls made, a line per method with its interval.
+
+    What there is without a call is a level line, with its interval as a band.
+    """
     measures = list(dict.fromkeys(record.measure for record in records))
     methods = list(dict.fromkeys(record.method for record in records))
-    figure, axes = _figure(4.2 * len(measures), 3.6, columns=len(measures))
+    figure, axes = _figure(4.4 * len(measures) + 1.4, 3.6, columns=len(measures))
     for axis, measure in zip(axes[0], measures, strict=True):
         for method, colour in zip(methods, _colours(methods), strict=True):
             points = sorted((r for r in records if (r.method, r.measure) == (method, measure)), key=lambda r: r.calls)
+            if not points:
+                continue
             calls = [r.calls for r in points]
+            if not calls[-1]:
+                axis.axhline(points[0].value, color=colour, ls="--", lw=1, label=f"{method}, no call")
+                axis.axhspan(points[0].low, points[0].high, color=colour, alpha=0.06)
+                continue
             axis.plot(calls, [r.value for r in points], marker="o", ms=4, color=colour, label=method)
             axis.fill_between(calls, [r.low for r in points], [r.high for r in points], color=colour, alpha=0.15)
+        ticks = sorted({round(r.calls) for r in records if r.calls})
         axis.set(title=measure, xlabel="calls per query", xscale="log")
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
         axis.grid(alpha=0.25)
-    axes[0][-1].legend(fontsize=8)
+    axes[0][-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=140)
 
 

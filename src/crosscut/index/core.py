@@ -16,6 +16,7 @@ from crosscut.index.log import SearchLog
 from crosscut.index.state import State
 from crosscut.methods import Method, parse
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.calibration import Calibration
 from crosscut.scores.engines import EngineChoice
 from crosscut.search.recall import RecallModel
 from crosscut.search.stopping import Patience
@@ -46,6 +47,7 @@ class Core:
         self.stop: Patience | None = None
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
+        self.calibration: Calibration | None = None  # of the scorer: what its scores mean
         self.build_calls = 0
         self.log: SearchLog | None = None  # of searches, to learn from
         self.learn_every: int | None = None  # searches after which it learns by itself

@@ -11,6 +11,7 @@ from crosscut.errors import InputError
 from crosscut.index.core import Core, name_of
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
@@ -54,6 +55,7 @@ class Keeping(Core):
             "method": str(self.method),
             "patience": None if self.stop is None else self.stop.rounds,
             "tuned": self.tuned,
+            "calibration": None if self.calibration is None else self.calibration.json(),
             "seed": self._state.seed,
             "build_calls": self.build_calls,
         }
@@ -135,6 +137,9 @@ class Keeping(Core):
         index.tuned = manifest["tuned"]
         if index.tuned is not None and index.tuned["model"] is not None:
             index.recall_model = RecallModel.from_json(index.tuned["model"])
+        saved_calibration = manifest.get("calibration")
+        if saved_calibration is not None:
+            index.calibration = Calibration.from_json(saved_calibration)
         return index
 
     @staticmethod

@@ -20,6 +20,7 @@ class Options(TypedDict, total=False):
     stop: str | Stop | None
     target_recall: float | None
     deadline: float | None
+    threshold: float | None
     trace: bool
 
 

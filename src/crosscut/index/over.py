@@ -34,10 +34,11 @@ from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
 from crosscut.methods import RNR, Crosscut, Method, methods, parse
 from crosscut.methods.base import Parts
-from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
+from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Halt
 from crosscut.scorers.named import load_scorer
+from crosscut.scorers.remembering import Remembering
 from crosscut.search.hits import Hit, Hits
 from crosscut.search.stopping import Patience, Stop
 from crosscut.searcher import Searcher, checked_deadline
@@ -116,6 +117,7 @@ class StoreIndex(Index):
         stop: str | Stop | None = None,
         target_recall: float | None = None,
         deadline: float | None = None,
+        threshold: float | None = None,
         first_ids: Sequence[Sequence[Any] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
@@ -124,6 +126,7 @@ class StoreIndex(Index):
         """As `Index.search_many`; a filter is a mapping that the store applies in every round, ids are the store's."""
         started = time.perf_counter()
         checked_deadline(deadline)
+        meaning = self._meaning(threshold)
         queries = _texts(queries)
         chosen = self.method if method is None else parse(method)
         rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
@@ -147,9 +150,9 @@ class StoreIndex(Index):
                 halts=halts,
             )
         except (ScorerError, StoreUnavailable) as error:
-            error.hits = [_told(session, hits, k) for hits in error.hits]
+            error.hits = [meaning(_told(session, hits, k)) for hits in error.hits]
             raise
-        return [_told(session, hits, k) for hits in found]
+        return [meaning(_told(session, hits, k)) for hits in found]
 
     def _first(self, session: Session, ids: Sequence[Any] | None, filter: Filter | None) -> Any:
         return None if ids is None else session.handles(ids, filter)
@@ -193,7 +196,7 @@ class StoreIndex(Index):
         if max_calls is not None and calls > max_calls:
             raise InputError(f"tuning would make up to {calls} calls and may make {max_calls}; give fewer queries")
         session, vectors = self.store.session(), self._vectors(asked)
-        scorer = _Remembering(self.scorer, session)
+        scorer = self._remembering(session)
         known = self._deep(session, scorer, asked, vectors, DEEP * budget, progress)
         size = 1 + max((max(scores, default=-1) for scores in known), default=-1)
         truth = np.full((len(asked), size), -np.inf, np.float32)
@@ -216,14 +219,18 @@ class StoreIndex(Index):
     def truth(self, queries: Sequence[str], budget: int = 500) -> tuple[list[dict[Any, float]], int]:
         """What two deep searches (`rnr`, `crosscut`) score of every query, id → score, and the calls they took."""
         session = self.store.session()
-        scorer = _Remembering(self.scorer, session)
+        scorer = self._remembering(session)
         known = self._deep(session, scorer, _texts(queries), self._vectors(queries), budget, None)
         return [{session.name(handle): score for handle, score in scores.items()} for scores in known], scorer.calls
+
+    def _remembering(self, session: Session) -> Remembering:
+        assert self.scorer is not None
+        return Remembering(as_bound(self.scorer.bind(session)))
 
     def _deep(
         self,
         session: Session,
-        scorer: _Remembering,
+        scorer: Remembering,
         queries: Sequence[str],
         vectors: npt.NDArray[np.float32] | None,
         budget: int,
@@ -317,39 +324,11 @@ class StoreIndex(Index):
         return f"Index.over({self.store!r}, scorer={self.scorer!r}, method={str(self.method)!r})"
 
 
-class _Remembering(BoundScorer):
-    """A scorer that is paid once for a pair, whatever the number of searches; they count it each time."""
-
-    def __init__(self, scorer: Scorer | None, session: Session) -> None:
-        assert scorer is not None
-        self.inner = as_bound(scorer.bind(session))
-        self.kept: dict[str, dict[int, float]] = {}
-        self.calls = 0
-
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        asked: list[Request] = []
-        for query, handles in requests:
-            known = self.kept.setdefault(query, {})
-            new = [handle for handle in handles.tolist() if handle not in known]
-            if new:
-                asked.append((query, np.array(new, dtype=np.int64)))
-        for (query, handles), answer in zip(asked, self.inner.score_many(asked) if asked else [], strict=True):
-            self.calls += int(answer.paid.sum())
-            good = np.isfinite(answer.scores)
-            self.kept[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
-            if answer.error is not None:
-                raise answer.error
-        return [
-            Answer.of(np.array([self.kept[query].get(handle, np.nan) for handle in handles.tolist()]))
-            for query, handles in requests
-        ]
-
-
 @dataclass(frozen=True)
 class _DeepFold(Fold):
     """Train queries over a store: one session for all trials."""
 
-    scorer: _Remembering
+    scorer: Remembering
 
     def search(self, method: Method, k: int, budget: int, stop: Stop | None = None) -> list[Hits]:
         searcher = Searcher(self.scorer, method=method, parts=self.state.parts)

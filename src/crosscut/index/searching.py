@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError
+from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
 from crosscut.index.learning import Learning
 from crosscut.index.options import ManyQueries, OneQuery, Options
@@ -25,7 +26,7 @@ from crosscut.search.stopping import Stop
 from crosscut.searcher import checked_deadline
 
 
-class Searching(Learning):
+class Searching(Learning, Calibrating):
     """The role of being searched."""
 
     def search(
@@ -59,6 +60,7 @@ class Searching(Learning):
         stop: str | Stop | None = None,
         target_recall: float | None = None,
         deadline: float | None = None,
+        threshold: float | None = None,
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
@@ -81,6 +83,8 @@ class Searching(Learning):
             Stop once this share of the top k is expected to be found; calibrated by `tune`, for its k and method.
         deadline
             Seconds after which no further batch of calls is made.
+        threshold
+            Only hits whose probability of being relevant is at least this, 0 … 1; the index must be calibrated.
         first_ids
             Items for round one, from elsewhere.
         trace
@@ -90,6 +94,7 @@ class Searching(Learning):
         """
         started = time.perf_counter()
         checked_deadline(deadline)
+        meaning = self._meaning(threshold)
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
@@ -113,10 +118,10 @@ class Searching(Learning):
                 halts=halts,
             )
         except ScorerError as error:
-            error.hits = [_with_items(hits, state.items) for hits in error.hits]
+            error.hits = [meaning(_with_items(hits, state.items)) for hits in error.hits]
             raise
         self._remember(state, queries, vectors, found)
-        return [_with_items(hits, state.items) for hits in found]
+        return [meaning(_with_items(hits, state.items)) for hits in found]
 
     def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
         if stop is not None:

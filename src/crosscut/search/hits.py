@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item
-from crosscut.types import Floats, Positions
+from crosscut.scorers.calibration import Calibration
+from crosscut.types import NO_SCORES, Floats, Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Hit:
     position: int
     text: str | None = None
     item: Item | None = None  # with its title and metadata, where they are known
+    probability: float | None = None  # that it is relevant, where the scorer is calibrated
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,14 @@ class Hits(Sequence[Hit]):
     @property
     def seconds(self) -> Seconds:
         return sum((round.seconds for round in self.trace), Seconds())
+
+    def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
+        """The same with probabilities; with a threshold, only the hits whose probability is at least that."""
+        among = np.concatenate([NO_SCORES, *(round.scores for round in self.trace)])
+        chances = calibration.probabilities(self.scores, among).tolist()
+        hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
+        least = -np.inf if threshold is None else threshold
+        return replace(self, items=tuple(hit for hit, chance in zip(hits, chances, strict=True) if chance >= least))
 
     @property
     def scored(self) -> Positions:

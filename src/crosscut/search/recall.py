@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from crosscut.errors import InputError
+from crosscut.linalg.logistic import logistic
 from crosscut.search.hits import Hits, Round
 from crosscut.search.stopping import SoFar
 from crosscut.types import Floats, Positions
@@ -159,21 +160,12 @@ def calibrate(paths: Sequence[Path], k: int, step: int, seed: int = 0) -> Recall
 
 
 def _regression(paths: Sequence[Path]) -> tuple[Floats, Floats, Floats]:
-    """Logistic regression of a share: Newton's method under a small ridge."""
+    """Logistic regression of a share, on standardised features."""
     rows = np.concatenate([path.features for path in paths])  # (m × FEATURES)
     share = np.concatenate([path.recall for path in paths])
     mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-9
     mean[0], scale[0] = 0.0, 1.0
-    x = (rows - mean) / scale
-    weights = np.zeros(FEATURES)
-    for _ in range(50):
-        guess = expit(x @ weights)
-        hessian = (x * (guess * (1 - guess) + 1e-6)[:, None]).T @ x + RIDGE * np.eye(FEATURES)
-        step = np.linalg.solve(hessian, x.T @ (share - guess) - RIDGE * weights)
-        weights += step
-        if np.abs(step).max() < 1e-8:
-            break
-    return weights, mean, scale
+    return logistic((rows - mean) / scale, share, RIDGE), mean, scale
 
 
 @dataclass(frozen=True)

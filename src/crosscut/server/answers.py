@@ -24,6 +24,7 @@ def hit_models(hits: Sequence[Hit]) -> list[HitModel]:
             title=hit.item.title,
             text=hit.item.text,
             score=hit.score,
+            probability=hit.probability,
             round=hit.round,
             estimate=_number(hit.estimate),
             metadata=dict(hit.item.metadata),

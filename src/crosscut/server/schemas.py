@@ -76,6 +76,9 @@ class SearchRequest(Strict):
     target_recall: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = Field(
         None, description="Stop once this share of the top k is expected to be found; needs a tuned index."
     )
+    threshold: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+        None, description="Only hits that are relevant with this probability; needs a calibrated index."
+    )
     deadline: float | None = Field(
         None, description="Seconds, waiting included; what is found by then is the answer. null: the longest allowed."
     )
@@ -139,6 +142,7 @@ class HitModel(BaseModel):
     title: str
     text: str
     score: float
+    probability: float | None = Field(None, description="That it is relevant; null without a calibration.")
     round: int = Field(description="The round that found it, counted from 1.")
     estimate: float | None = Field(description="What was predicted before it was scored; null without a prediction.")
     metadata: dict[str, Any] = {}

@@ -119,6 +119,7 @@ class Service:
             "k": request.k,
             "budget": request.budget,
             "target_recall": request.target_recall if own else None,
+            "threshold": request.threshold if own else None,
             "filter": request.filter,
             "trace": own and request.trace and numbers <= self.settings.trace_numbers,
         }

@@ -1,0 +1,172 @@
+"""Do probabilities keep their word? `python benchmarks/calibration.py [EVIDENCE]` writes results/calibration.json
+
+EVIDENCE (scripts/evidence.py; benchmarks/matrices/evidence.npz) has scores and judgements of twelve collections. Three
+scorers: the one in the box, BM25, and the box's put on another scale (a sigmoid of it, as some services answer), all
+over the ten best items of each query. Fifty queries are judged, the rest are asked what became of the probabilities:
+expected calibration error in ten bins of equal size, Brier skill, and of the hits with a probability of .4 … .6 the
+share that is relevant. Means over `--draws` draws of the fifty. The same without any judgement: constants that were
+learned on train queries of the collections that may be trained on (`--constants` prints them).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crosscut.scorers.calibration import (
+    DEPTH,
+    SHAPE,
+    Curve,
+    Judged,
+    against_random,
+    brier_skill,
+    calibrate,
+    calibration_error,
+    learned,
+)
+from crosscut.types import Floats
+
+HERE = Path(__file__).parent
+EVALUATED = ("classic", "wikiqa", "reuters", "rfc")
+"""Collections that nothing was trained on; the others were left out of the weights that judge them."""
+QUERIES = 50
+
+
+def squashed(scores: Floats) -> Floats:
+    """A service's way to answer: between 0 and 1, and crowded at the ends."""
+    return np.asarray(1 / (1 + np.exp(-(scores - 18) / 4)))
+
+
+SCORERS: dict[str, tuple[str, int, Callable[[Floats], Floats]]] = {
+    "box": ("score", 0, lambda scores: scores),
+    "bm25": ("best_bm25", 1, lambda scores: scores),
+    "sigmoid": ("score", 0, squashed),
+}
+"""Column of the evidence, column of the random pairs, and what is done to either."""
+
+
+def queries_of(evidence: Any, name: str, part: str, scorer: str) -> list[Judged]:
+    """The ten best items of every query by one scorer."""
+    column, _, change = SCORERS[scorer]
+    scores = evidence[f"{name}/{part}/{column}"].astype(np.float64)
+    right = evidence[f"{name}/{part}/{'relevant' if column == 'score' else f'{column}_relevant'}"].astype(np.float64)
+    made = []
+    for own, relevant in zip(scores, right, strict=True):
+        there = np.flatnonzero(np.isfinite(own))
+        best = there[np.argsort(-own[there], kind="stable")][:DEPTH]
+        made.append(Judged(change(own[best]), relevant[best]))
+    return made
+
+
+def outcome(curve: Curve, judged: list[Judged]) -> tuple[float, float, int, float]:
+    """Calibration error, Brier skill, hits in the middle and how many of them are relevant."""
+    chance = np.concatenate([curve.chance(query.scores) for query in judged])
+    truth = np.concatenate([query.relevant for query in judged])
+    middle = (chance >= 0.4) & (chance <= 0.6)
+    return calibration_error(chance, truth), brier_skill(chance, truth), int(middle.sum()), float(truth[middle].sum())
+
+
+def measured(evidence: Any, name: str, scorer: str, draws: int) -> dict[str, Any]:
+    """One scorer on one collection, with fifty judged queries and with none."""
+    judged = queries_of(evidence, name, "test", scorer)
+    found = []
+    for draw in range(draws):
+        order = np.random.default_rng(draw).permutation(len(judged))
+        made = calibrate([judged[j] for j in order[:QUERIES]], scorer)
+        found.append(outcome(made.among, [judged[j] for j in order[QUERIES:]]))
+    error, skill, middle, right = (np.array(column) for column in zip(*found, strict=True))
+    _, place, change = SCORERS[scorer]
+    guess = against_random(change(evidence[f"{name}/random"][:, place].astype(np.float64)), scorer)
+    apart = outcome(guess.among, judged)
+    return {
+        "collection": name,
+        "scorer": scorer,
+        "queries": len(judged),
+        "base_rate": round(float(np.mean([query.relevant.mean() for query in judged])), 4),
+        "error": round(float(error.mean()), 4),
+        "error_spread": round(float(error.std()), 4),
+        "skill": round(float(skill.mean()), 4),
+        "skill_least": round(float(skill.min()), 4),
+        "middle": int(middle.sum()),
+        "middle_relevant": round(float(right.sum() / max(middle.sum(), 1)), 4),
+        "guess_error": round(apart[0], 4),
+        "guess_skill": round(apart[1], 4),
+    }
+
+
+def constants(evidence: Any) -> dict[str, Any]:
+    """What `crosscut.scorers.calibration` has as constants: learned on train queries, scorers and collections alike."""
+    names = sorted({key.split("/")[0] for key in evidence.files if "/choose/" in key})
+    curves, alone = [], []
+    for name in names:
+        for scorer, (_, place, change) in SCORERS.items():
+            judged = queries_of(evidence, name, "choose", scorer)
+            curves.append(learned(judged, "shape", 1.0))
+            random = change(evidence[f"{name}/random"][:, place].astype(np.float64))
+            moved = [Judged((query.scores - random.mean()) / random.std(), query.relevant) for query in judged]
+            alone.append(learned(moved, "score", 1.0))
+    raw = [plain(curve) for curve in curves]
+    by_score = [plain(curve) for curve in alone]
+    return {
+        "shape": [round(float(value), 3) for value in np.mean(raw, 0)],
+        "score": [round(float(value), 3) for value in np.median(by_score, 0)],
+        "collections": names,
+    }
+
+
+def plain(curve: Curve) -> list[float]:
+    """Weights and level without standardisation."""
+    weights = np.array(curve.weights) / np.array(curve.scale)
+    return [*weights, curve.level - float(weights @ np.array(curve.mean))]
+
+
+def together(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over collections, and the worst of them."""
+    middle = sum(record["middle"] for record in records)
+    right = sum(record["middle"] * record["middle_relevant"] for record in records)
+    return {
+        "error": round(float(np.mean([record["error"] for record in records])), 4),
+        "error_most": max(records, key=lambda record: record["error"])["collection"],
+        "over_0.05": [record["collection"] for record in records if record["error"] > 0.05],
+        "skill": round(float(np.mean([record["skill"] for record in records])), 4),
+        "skill_not_positive": [record["collection"] for record in records if record["skill"] <= 0],
+        "middle": middle,
+        "middle_relevant": round(right / max(middle, 1), 4),
+        "guess_error": round(float(np.mean([record["guess_error"] for record in records])), 4),
+        "guess_skill": round(float(np.mean([record["guess_skill"] for record in records])), 4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("evidence", type=Path, nargs="?", default=HERE / "matrices" / "evidence.npz")
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--constants", action="store_true")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "calibration.json")
+    arguments = parser.parse_args()
+    evidence = np.load(arguments.evidence)
+    if arguments.constants:
+        print(json.dumps(constants(evidence), indent=1))
+        return
+    names = sorted({key.split("/")[0] for key in evidence.files})
+    records = [measured(evidence, name, scorer, arguments.draws) for scorer in SCORERS for name in names]
+    told = {
+        "judged_queries": QUERIES,
+        "draws": arguments.draws,
+        "constants": {"shape": [*SHAPE.weights, SHAPE.level]},
+        "scorers": {scorer: together([r for r in records if r["scorer"] == scorer]) for scorer in SCORERS},
+        "never_trained_on": list(EVALUATED),
+        "records": records,
+    }
+    arguments.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+    for scorer, means in told["scorers"].items():
+        print(scorer, means)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""`crosscut calibrate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crosscut.cli.common import TrustRemote, console, say
+from crosscut.errors import InputError
+
+
+def calibrate(
+    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
+    queries: Annotated[
+        Path | None, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
+    ] = None,
+    judgements: Annotated[
+        Path | None, typer.Option(help="Judgements of a file of queries: query id, item id, relevance, between tabs.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which queries of a folder: train, test, or all.")] = "train",
+    limit: Annotated[int, typer.Option(help="Queries that are drawn, at most.", min=1)] = 100,
+    budget: Annotated[int | None, typer.Option(help="Calls of the scorer for each of them.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    pairs: Annotated[int, typer.Option(help="Random pairs, where nothing is judged.", min=20)] = 400,
+    scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
+    trust_remote: TrustRemote = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Learn what scores mean: hits then have a probability, 0 … 1, and --threshold works. Saved with the index.
+
+    With judged queries each is searched, and its ten best hits are compared with the judgements. Without, scores are
+    compared with those of random pairs, which is a rougher guess.
+
+    Examples:
+
+        crosscut calibrate my.index queries.jsonl --judgements qrels.tsv
+
+        crosscut calibrate my.index scifact/ --split train --limit 50
+
+        crosscut calibrate my.index
+    """
+    from crosscut.datasets.judged import read_judged
+    from crosscut.index import Index
+
+    if queries is None and judgements is not None:
+        raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give the queries, too")
+    judged = None
+    if queries is not None:
+        judged = read_judged(queries, judgements=judgements, split=split).sample(limit, seed)
+        say(judged.note)
+    with console(stderr=True).status("loading the index"):
+        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
+    right = None if judged is None or not judged.by_text else judged.by_text
+    texts = None if judged is None else list(judged.queries.values())
+    with console(stderr=True).status("calibrating"):
+        made = loaded.calibrate(right, budget=budget, queries=texts, pairs=pairs)
+    loaded.save()
+    if as_json:
+        typer.echo(json.dumps(made.json()))
+        return
+    if made.queries:
+        typer.echo(
+            f"calibrated on {made.queries} judged queries ({made.relevant} relevant items among their ten best), "
+            f"{made.calls:,} calls; on queries held out: "
+            f"calibration error {made.error:.3f}, Brier skill {made.skill:.3f}"
+        )
+    else:
+        typer.echo(f"calibrated against {made.random} random pairs, {made.calls:,} calls; {'; '.join(made.notes)}")

@@ -1,0 +1,110 @@
+"""Judged queries, without the items: what evaluating, calibrating and tuning read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from crosscut.datasets.beir import is_test, read_judgements
+from crosscut.datasets.files import find, records, text_of
+from crosscut.datasets.plain import read_queries
+from crosscut.errors import InputError
+
+EVERY = "all"
+
+
+@dataclass(frozen=True)
+class JudgedQueries:
+    """Queries, id → text, and what is judged of them, query id → item id → relevance; `note` says which they are."""
+
+    queries: dict[str, str]
+    judgements: dict[str, dict[str, float]]
+    note: str = ""
+
+    def sample(self, size: int | None, seed: int = 0) -> JudgedQueries:
+        """So many of the queries, drawn by a seed; all, where there are no more."""
+        if size is None or size >= len(self.queries):
+            return self
+        ids = sorted(self.queries)
+        drawn = [ids[place] for place in np.random.default_rng(seed).permutation(len(ids))[:size]]
+        told = f"{self.note}, {size} of {len(ids)} drawn with seed {seed}"
+        return replace(self, queries={id: self.queries[id] for id in drawn}, note=told)
+
+    @property
+    def by_text(self) -> dict[str, dict[str, float]]:
+        """Query text → item id → relevance, of the queries that are judged."""
+        return {text: self.judgements[id] for id, text in self.queries.items() if self.judgements.get(id)}
+
+
+def read_judged(source: str | Path, *, judgements: str | Path | None = None, split: str = "test") -> JudgedQueries:
+    """Queries of a BEIR folder or a file, with their judgements.
+
+    Parameters
+    ----------
+    source
+        A folder with queries.jsonl and qrels, or a file of queries (.jsonl, .tsv, .txt).
+    judgements
+        A qrels file, for a file of queries or in place of the folder's own.
+    split
+        Of a folder: `qrels/<split>.tsv`; where there is one qrels.tsv for all, the queries whose record says
+        `"split": "<split>"`; where no record does, a fixed fifth of the queries is test, the others are train. "all"
+        is every judged query.
+    """
+    source = Path(source)
+    judged = None if judgements is None else _judgements(Path(judgements))
+    if not source.is_dir():
+        queries = {query.id: query.text for query in read_queries(source)}
+        return JudgedQueries(queries, judged or {}, f"{len(queries)} queries of {source.name}")
+    texts, splits = _texts(find(source, "queries.jsonl"))
+    own = _own(source, split)
+    if judged is None:
+        judged = _judgements(own or find(source, "qrels.tsv"))
+    known = [id for id in texts if judged.get(id)]
+    if own is not None or split == EVERY:
+        chosen, rule = known, "every judged query" if own is None else f"the judged queries of {own.name}"
+    else:
+        chosen, rule = _of_split(source, known, splits, split)
+    return JudgedQueries({id: texts[id] for id in chosen}, judged, f"{len(chosen)} queries of {source.name}: {rule}")
+
+
+def _texts(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Texts of the queries of a BEIR file, and the split of each that tells it."""
+    texts: dict[str, str] = {}
+    splits: dict[str, str] = {}
+    for number, record in records(path):
+        id = text_of(record, ("_id", "id"), path, number)
+        texts[id] = text_of(record, ("text",), path, number)
+        if "split" in record:
+            splits[id] = str(record["split"])
+    return texts, splits
+
+
+def _of_split(source: Path, known: list[str], splits: dict[str, str], split: str) -> tuple[list[str], str]:
+    """The judged queries of a split that has no file of its own, and how they were told apart."""
+    if splits:
+        chosen = [id for id in known if splits.get(id) == split]
+        if chosen:
+            return chosen, f"those whose split is {split!r}"
+        there = ", ".join(sorted(set(splits.values())))
+        raise InputError(f"no judged query of {str(source)!r} is of split {split!r}: there are {there}, and 'all'")
+    if split not in ("train", "test"):
+        raise InputError(f"{str(source)!r} has no splits: choose 'test', 'train' or 'all', not {split!r}")
+    rule = f"no splits are told, so a fixed fifth is test: {split} ('all' takes every one)"
+    return [id for id in known if is_test(id) == (split == "test")], rule
+
+
+def _own(folder: Path, split: str) -> Path | None:
+    """The judgements of a split that has a file of its own."""
+    for path in (folder / "qrels" / f"{split}.tsv", folder / "qrels" / f"{split}.tsv.gz"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _judgements(path: Path) -> dict[str, dict[str, float]]:
+    judged: dict[str, dict[str, float]] = {}
+    for judgement in read_judgements(path):
+        judged.setdefault(judgement.query_id, {})[judgement.item_id] = judgement.score
+    return judged

@@ -1,0 +1,152 @@
+"""Does it pay? What calls of a scorer bring, in figures and in a sentence.
+
+The method's relevance at every budget is compared, query by query, with the best that there is without a call. A
+budget is enough when it is within `LOSS` of the peak. What is said to be better or worse is so with a paired 95 %
+bootstrap interval that leaves 0 out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from crosscut.evaluation.judged import Judged, Point
+from crosscut.measures import paired_interval
+
+MEASURE = "nDCG@10"
+LOSS = 0.01
+NEXT = 100
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference over the same queries, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} ({self.low:+.3f} … {self.high:+.3f})"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, and why. Without relevance, nothing but the sentence."""
+
+    sentences: tuple[str, ...]
+    verdict: str  # "pays", "worse", "unclear" or "cannot tell"
+    measure: str = MEASURE
+    method: str | None = None
+    peak: int | None = None  # calls at which relevance is highest
+    stop_at: int | None = None  # calls that are enough
+    without: str | None = None  # the best there is without a call
+    gain: Difference | None = None  # of `stop_at` calls over that
+    next_calls: Difference | None = None  # what 100 calls after the last budget would bring
+    next_from: int | None = None
+    measured: bool = False  # whether they were made, or the line goes on
+    notes: tuple[str, ...] = field(default=())
+
+    def json(self) -> dict[str, Any]:
+        told = dict(vars(self))
+        for name in ("gain", "next_calls"):
+            told[name] = None if told[name] is None else vars(told[name])
+        return told
+
+
+def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival: str = "rnr") -> Advice:
+    """The advice for one method, beside a rival and what there is without a call."""
+    curve = sorted((p for p in searched if p.method == method and p.budget), key=lambda p: p.calls)
+    if not curve or MEASURE not in curve[0].each:
+        return Advice(
+            (
+                "Cannot tell whether the scorer is right: nothing is judged here. Recall says how much of the "
+                "scorer's own answer a search finds, not whether people want it. Give judgements, clicks or --titles.",
+            ),
+            "cannot tell",
+        )
+    means = [float(point.each[MEASURE].mean()) for point in curve]
+    peak = curve[int(np.argmax(means))]
+    enough = next(p for p in curve if _enough(p, peak))
+    base = max(free, key=lambda p: float(p.each[MEASURE].mean()), default=None)
+    gain = None if base is None else _difference(enough, base)
+    sentences = [*_verdict(enough, base, gain), *_falling(peak, curve[-1])]
+    after, start, measured = _next(curve)
+    if after is not None:
+        how = "would bring, if the curve goes on as it does" if not measured else "bring"
+        sentences.append(f"{NEXT} calls more than {start} {how} {after}.")
+    sentences += _rival(searched, enough, rival)
+    return Advice(
+        tuple(sentences),
+        "pays" if gain is None or gain.low > 0 else "worse" if gain.high < 0 else "unclear",
+        method=method,
+        peak=round(peak.calls),
+        stop_at=round(enough.calls),
+        without=None if base is None else base.method,
+        gain=gain,
+        next_calls=after,
+        next_from=start,
+        measured=measured,
+    )
+
+
+def _difference(ours: Point, theirs: Point) -> Difference:
+    return Difference(*paired_interval(ours.each[MEASURE], theirs.each[MEASURE]))
+
+
+def _enough(point: Point, peak: Point) -> bool:
+    return float((peak.each[MEASURE] - point.each[MEASURE]).mean()) <= LOSS
+
+
+def _verdict(enough: Point, base: Point | None, gain: Difference | None) -> list[str]:
+    value = f"{MEASURE} {enough.each[MEASURE].mean():.3f}"
+    calls = f"{enough.calls:.0f} calls"
+    if base is None or gain is None:
+        return [f"Stop at {calls}: {value}."]
+    other = f"{base.each[MEASURE].mean():.3f} by {base.method} without a call"
+    if gain.high < 0:
+        return [
+            f"This scorer is worse than {base.method} here: {value} after {calls}, {other}, {gain}. Do without it, or "
+            "let it be one voice among others: rank='fused'."
+        ]
+    if gain.low > 0:
+        return [f"Stop at {calls}: {value}, against {other}, {gain}."]
+    return [f"It is not sure that calls pay: {value} after {calls}, {other}, {gain}. Judge more queries, or save them."]
+
+
+def _falling(peak: Point, last: Point) -> list[str]:
+    if peak is last:
+        return []
+    fall = _difference(last, peak)
+    if fall.high >= 0:
+        return [f"Relevance peaks at {peak.calls:.0f} calls; {last.calls:.0f} change it by {fall}."]
+    return [f"More calls make the answer worse: from {peak.calls:.0f} to {last.calls:.0f} calls {fall}."]
+
+
+def _next(curve: Sequence[Point]) -> tuple[Difference | None, int | None, bool]:
+    """What the next calls bring: measured where two budgets are that far apart, else the last step goes on."""
+    for later in reversed(curve):
+        for sooner in curve:
+            if round(later.calls - sooner.calls) == NEXT:
+                return _difference(later, sooner), round(sooner.calls), True
+    if len(curve) < 2 or not curve[-1].calls > curve[-2].calls:
+        return None, None, False
+    step = _difference(curve[-1], curve[-2])
+    last = curve[-1].calls
+    share = np.log((last + NEXT) / last) / np.log(last / curve[-2].calls)
+    return Difference(*(float(share * value) for value in vars(step).values())), round(last), False
+
+
+def _rival(searched: Sequence[Point], enough: Point, rival: str) -> list[str]:
+    same = [p for p in searched if p.method == rival and p.budget == enough.budget]
+    if not same or rival == enough.method:
+        return []
+    return [f"Against {rival} at {enough.budget} calls: {_difference(enough, same[0])}."]
+
+
+def records_of(found: Sequence[Point]) -> list[Judged]:
+    """Means with intervals."""
+    return [record for point in found for record in point.records()]

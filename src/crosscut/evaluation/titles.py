@@ -1,0 +1,46 @@
+"""Queries where nobody judged anything: the titles of items, hidden from the items they are asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crosscut.datasets.judged import JudgedQueries
+from crosscut.errors import InputError
+from crosscut.index import Index
+
+MOST = 1000
+LEAST = 20
+
+
+def hidden_titles(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Index, JudgedQueries]:
+    """Some items of an index without their titles, as an index of their own, and the titles as its queries.
+
+    A title is right for the item that it was taken off, which says something about words people use for it, and
+    nothing about questions of another kind. The items are encoded again, because their text has changed.
+    """
+    if index.scorer is None:
+        raise InputError("this index has no scorer: load it with scorer=…")
+    state = index._state
+    there = np.flatnonzero(state.alive)
+    drawn = np.sort(np.random.default_rng(seed).permutation(there)[:most])
+    items = state.items.get(drawn)
+    titled = [item for item in items if item.title.strip() and item.text.strip()]
+    if len(titled) < LEAST:
+        raise InputError(
+            f"{len(titled)} of {len(items)} items have a title and a text, and {LEAST} are needed to tell anything: "
+            "give judgements or clicks"
+        )
+    plain = Index.build(
+        [item._replace(title="") for item in items],
+        scorer=index.scorer,
+        encoder=index.encoder,
+        bm25=state.bm25 is not None,
+        method="crosscut" if index.method.missing(state.changed(anchors=None, factors=None).parts) else index.method,
+        seed=state.seed,
+    )
+    right: dict[str, dict[str, float]] = {}
+    for item in titled:
+        right.setdefault(item.title, {})[item.id] = 1.0
+    queries = {title: title for title in right}
+    note = f"titles of {len(titled)} items as queries, hidden from {len(items)} of {len(there)} items"
+    return plain, JudgedQueries(queries, right, note)

@@ -1,0 +1,115 @@
+"""An index that says what its scores mean: probabilities instead of a scorer's own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crosscut.errors import InputError
+from crosscut.index.core import Core
+from crosscut.scorers.calibration import DEPTH, Calibration, Judged, against_random, calibrate
+from crosscut.scorers.meter import Account, Meter
+from crosscut.search.hits import Hits
+from crosscut.types import Floats
+
+EACH = 8  # random items a query
+WORDS = 12  # of an item, in the place of a query
+
+
+class Calibrating(Core):
+    """The role of giving probabilities."""
+
+    def calibrate(
+        self,
+        judgements: Mapping[str, Mapping[Any, float]] | None = None,
+        *,
+        budget: int | None = None,
+        queries: Sequence[str] | None = None,
+        pairs: int = 400,
+        max_calls: int | None = None,
+    ) -> Calibration:
+        """Learn what scores mean; from then on `hit.probability` is there and `threshold=` works. Saved with the index.
+
+        Parameters
+        ----------
+        judgements
+            Query → item id → relevance, above 0 for relevant; 50 queries do well. Each is searched, and of its ten best
+            hits those judged relevant are, all others are not. None: a rougher guess, from the scores of random pairs.
+        budget
+            Calls of each of these searches.
+        queries
+            Without judgements: texts for random pairs; by default the anchor queries, or items' own words.
+        pairs
+            How many random pairs.
+        max_calls
+            Refuse to spend more than this.
+        """
+        if self.scorer is None:
+            raise InputError("this index has no scorer to calibrate: load it with scorer=…")
+        most = (100 if budget is None else budget) * len(judgements) if judgements is not None else pairs
+        if max_calls is not None and most > max_calls:
+            raise InputError(f"calibrating would make up to {most} calls and may make {max_calls}: give fewer")
+        if judgements is None:
+            scores, calls = self._random_scores(queries, pairs)
+            self.calibration = against_random(scores, self.scorer.fingerprint, calls)
+        else:
+            found: list[Hits] = self.search_many(list(judgements), DEPTH, budget)  # type: ignore[attr-defined]
+            judged = [_judged(hits, right) for hits, right in zip(found, judgements.values(), strict=True)]
+            calls = sum(hits.calls for hits in found)
+            self.calibration = calibrate(judged, self.scorer.fingerprint, calls)
+        return self.calibration
+
+    def probabilities(self, scores: Sequence[float] | Floats) -> Floats:
+        """The probability that a text with such a score is relevant, each score by itself: for reranking."""
+        return self._calibrated("a probability").probabilities(np.asarray(scores, np.float64))
+
+    def _calibrated(self, what: str) -> Calibration:
+        if self.calibration is None:
+            raise InputError(
+                f"{what} needs an index that is calibrated: index.calibrate({{query: {{id: 1}}, …}}), or "
+                "crosscut calibrate my.index"
+            )
+        self.calibration.check("none" if self.scorer is None else self.scorer.fingerprint)
+        return self.calibration
+
+    def _meaning(self, threshold: float | None) -> Callable[[Hits], Hits]:
+        """What gives hits their probabilities, and drops those below a threshold."""
+        if threshold is None:
+            known = self.calibration
+            if known is None or self.scorer is None or known.fingerprint != self.scorer.fingerprint:
+                return lambda hits: hits
+            return lambda hits: hits.calibrated(known)
+        number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+        if not (number and 0 <= threshold <= 1):
+            raise InputError(f"a threshold is a probability, 0 … 1; got {threshold!r}")
+        calibration = self._calibrated(f"threshold={threshold}")
+        return lambda hits: hits.calibrated(calibration, threshold)
+
+    def _random_scores(self, queries: Sequence[str] | None, pairs: int) -> tuple[Floats, int]:
+        """Scores of random pairs, and the calls they took; those of anchor queries are known."""
+        state = self._state
+        rng = np.random.default_rng(state.seed)
+        there = np.flatnonzero(state.alive)
+        if queries is None and state.anchors is not None:
+            rows = rng.integers(len(state.anchors), size=pairs)
+            return np.asarray(state.anchors[rows, rng.choice(there, pairs)], np.float64), 0
+        if queries is None:
+            some = rng.choice(there, min(len(there), -(-pairs // EACH)), replace=False)
+            texts = [item.title or " ".join(item.text.split()[:WORDS]) for item in state.items.get(some)]
+            queries = [text for text in texts if text.strip()]
+        if not queries or not len(there):
+            raise InputError("random pairs need queries and items: pass queries=, or judgements")
+        each = -(-pairs // len(queries))
+        picks = [rng.choice(there, min(each, len(there)), replace=False) for _ in queries]
+        accounts = [Account(query, len(pick)) for query, pick in zip(queries, picks, strict=True)]
+        assert state.scorer is not None
+        meter = Meter(state.scorer, cache=state.cache)
+        meter.buy(accounts, picks)
+        return np.concatenate([account.scores for account in accounts]), meter.calls
+
+
+def _judged(hits: Hits, right: Mapping[Any, float]) -> Judged:
+    relevant = np.array([float(right.get(hit.id, 0) > 0) for hit in hits])
+    return Judged(hits.scores, relevant)

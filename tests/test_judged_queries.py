@@ -1,0 +1,61 @@
+"""Which queries are judged, and which of them are test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crosscut.datasets.beir import is_test
+from crosscut.datasets.judged import read_judged
+from crosscut.errors import InputError
+
+
+def folder(path: Path, *, splits: bool = False, files: bool = False) -> Path:
+    path.mkdir()
+    told = [
+        {"_id": f"q{j}", "text": f"query {j}", **({"split": "train" if j % 3 else "test"} if splits else {})}
+        for j in range(30)
+    ]
+    (path / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))
+    lines = [f"q{j}\td{j}\t1\n" for j in range(29)]  # the last is not judged
+    if files:
+        (path / "qrels").mkdir()
+        (path / "qrels" / "dev.tsv").write_text("".join(lines[:7]))
+    else:
+        (path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    return path
+
+
+def test_a_split_that_the_queries_tell_is_respected(tmp_path: Path) -> None:
+    made = read_judged(folder(tmp_path / "a", splits=True), split="test")
+    assert list(made.queries) == [f"q{j}" for j in range(0, 29, 3)]
+    assert made.judgements["q3"] == {"d3": 1.0}
+    assert len(read_judged(tmp_path / "a", split="all").queries) == 29
+    with pytest.raises(InputError, match="there are test, train, and 'all'"):
+        read_judged(tmp_path / "a", split="dev")
+
+
+def test_without_splits_a_fixed_fifth_is_test(tmp_path: Path) -> None:
+    path = folder(tmp_path / "a")
+    test, train = (read_judged(path, split=split) for split in ("test", "train"))
+    assert set(test.queries) == {f"q{j}" for j in range(29) if is_test(f"q{j}")}
+    assert not set(test.queries) & set(train.queries)
+    assert len(test.queries) + len(train.queries) == 29
+    assert "a fixed fifth is test" in test.note
+    with pytest.raises(InputError, match="no splits"):
+        read_judged(path, split="dev")
+
+
+def test_a_file_of_a_split_is_that_split(tmp_path: Path) -> None:
+    assert list(read_judged(folder(tmp_path / "a", files=True), split="dev").queries) == [f"q{j}" for j in range(7)]
+
+
+def test_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    made = read_judged(folder(tmp_path / "a"), split="all")
+    one, two, other = made.sample(9), made.sample(9), made.sample(9, seed=1)
+    assert list(one.queries) == list(two.queries) != list(other.queries)
+    assert list(one.queries) != list(made.queries)[:9]
+    assert made.sample(100) is made
+    assert one.by_text.keys() == set(one.queries.values())
