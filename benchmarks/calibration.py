@@ -142,6 +142,22 @@ def together(records: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def doc_table(told: dict[str, Any]) -> str:
+    """The table of docs/relevance.md."""
+    lines = [
+        "| scorer | error | largest | skill | middle | without judgements: error | skill |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for scorer, means in told["scorers"].items():
+        own = {record["collection"]: record for record in told["records"] if record["scorer"] == scorer}
+        worst = means["error_most"]
+        lines.append(
+            f"| {scorer} | {means['error']:.3f} | {own[worst]['error']:.3f} ({worst}) | {means['skill']:.3f} | "
+            f"{means['middle_relevant']:.3f} | {means['guess_error']:.3f} | {means['guess_skill']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("evidence", type=Path, nargs="?", default=HERE / "matrices" / "evidence.npz")
@@ -164,8 +180,7 @@ def main() -> None:
         "records": records,
     }
     arguments.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
-    for scorer, means in told["scorers"].items():
-        print(scorer, means)
+    print(doc_table(told))
 
 
 if __name__ == "__main__":

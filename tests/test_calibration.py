@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.linalg.logistic import logistic
 from crosscut.scorers.calibration import (
+    SHAPE,
     Calibration,
     Judged,
     against_random,
@@ -222,3 +224,19 @@ def test_the_command_calibrates_and_the_search_respects_it(
     assert all(hit["probability"] >= 0.3 for hit in hits)
     plain = run.invoke(app, ["search", str(tmp_path / "my.index"), "query 70", "--budget", "40"])
     assert "probability" in plain.stdout
+
+
+def test_the_figures_of_the_docs_are_those_of_the_benchmark() -> None:
+    root = Path(__file__).parents[1]
+    spec = importlib.util.spec_from_file_location("benchmark", root / "benchmarks" / "calibration.py")
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    told = json.loads((root / "benchmarks/results/calibration.json").read_text("utf-8"))
+    page = (root / "docs/relevance.md").read_text("utf-8")
+    assert benchmark.doc_table(told) in page
+    evidence = np.load(root / "benchmarks/matrices/evidence.npz")
+    again = benchmark.measured(evidence, "rfc", "bm25", told["draws"])
+    assert again == next(r for r in told["records"] if (r["collection"], r["scorer"]) == ("rfc", "bm25"))
+    assert benchmark.constants(evidence)["shape"] == pytest.approx([*SHAPE.weights, SHAPE.level], abs=0.002)
