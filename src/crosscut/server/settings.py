@@ -102,13 +102,14 @@ def read_evaluation(path: Path) -> tuple[Mapping[str, Any], ...]:
     from crosscut.server.schemas import Measured
 
     try:
-        records = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(path.read_text(encoding="utf-8"))
+        records = told.get("records") if isinstance(told, dict) else told  # beside the advice, or alone
         TypeAdapter(list[Measured]).validate_python(records)
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     except (ValidationError, ValueError) as error:
-        told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise InputError(
-            f"{str(path)!r} is not what `crosscut evaluate my.index queries --json FILE` writes: {told}"
+            f"{str(path)!r} is not what `crosscut evaluate my.index queries --json FILE` writes: {said}"
         ) from None
     return tuple(records)
