@@ -9,7 +9,7 @@ import numpy as np
 
 from crosscut.datasets.beir import is_test, read_judgements
 from crosscut.datasets.files import find, records, text_of
-from crosscut.datasets.plain import read_queries
+from crosscut.datasets.reading import read_queries
 from crosscut.errors import InputError
 
 EVERY = "all"

@@ -112,4 +112,4 @@ def read_evaluation(path: Path) -> tuple[Mapping[str, Any], ...]:
         raise InputError(
             f"{str(path)!r} is not what `crosscut evaluate my.index queries --json FILE` writes: {said}"
         ) from None
-    return tuple(records)
+    return tuple(records or ())
