@@ -261,12 +261,12 @@ def candidates(work: Path, one: Set) -> dict[str, np.ndarray]:
     """Candidates of the chosen queries, their features, and what the three rivals reach over the whole collection."""
     queries, items = one.query_texts, one.item_texts
     idf = token_idf(work, group_of(one.name))
-    words = Words(one.items, one.lexicon)
+    words = Words.of(one.items, one.lexicon)
     item_vectors, query_vectors = (np.load(one.folder / f"{side}-vectors.npy") for side in ("items", "queries"))
     flat = token_bytes(np.load(one.folder / "items-tokens.npy"))
     inner = np.ones(len(flat), np.bool_)  # without [CLS] and [SEP]
     inner[items.starts] = inner[items.starts + items.lengths - 1] = False
-    tokens = TokenVectors(flat[inner], items.lengths - 2)
+    tokens = TokenVectors([(flat[inner], items.lengths - 2)], flat.shape[1])
     query_tokens = token_bytes(np.load(one.folder / "queries-tokens.npy"))
     train = range(CHOOSE, min(one.train, CHOOSE + (2600 if one.hard else 700)))
     tests = range(one.train, min(len(one.queries), one.train + (369 if one.name == "wikiqa" else 300)))

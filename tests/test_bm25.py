@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crosscut.encoders.words import STOP_WORDS, WORD, stems
 from crosscut.retrievers import BM25
-from crosscut.retrievers.bm25 import STOP_WORDS, WORD
 from crosscut.storage import Folder, Kind
 
 WORDS = ["river", "rivers", "bank", "banks", "money", "the", "of", "a", "thinking", "thought", "x1"]
@@ -21,8 +21,8 @@ TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min
 def test_it_agrees_with_bm25s(texts: list[str], query: str) -> None:
     bm25s = pytest.importorskip("bm25s")
     ours = BM25(texts)
-    tokens = [ours._stems(text) for text in texts]
-    asked = [stem for stem in ours._stems(query) if any(stem in each for each in tokens)]
+    tokens = [stems(text) for text in texts]
+    asked = [stem for stem in stems(query) if any(stem in each for each in tokens)]
     if not asked:
         assert not ours.scores(query).any()
         return

@@ -137,11 +137,11 @@ def test_over_a_store_it_is_a_black_box(folder: Path) -> None:
 
 def test_features_are_what_they_say(folder: Path) -> None:
     encoder = OnnxDualEncoder.load(folder)
-    known = Known(encoder, ITEMS)
+    known = Known.of(encoder, ITEMS)
     query = QUERIES[0]
     asked = known.ask(query)
     vectors = encoder.encode_items(ITEMS)
-    np.testing.assert_allclose(vectors, known.vectors, atol=1e-6)
+    np.testing.assert_allclose(vectors, known.vectors, atol=1e-3)
     cosine = vectors @ encoder.encode_queries([query])[0]
     match = known.words.match(query)
     late = known._late(asked, None)
@@ -154,7 +154,7 @@ def test_features_are_what_they_say(folder: Path) -> None:
 
 def test_far_items_are_estimated_and_near_ones_exact(folder: Path) -> None:
     encoder = OnnxDualEncoder.load(folder)
-    known, shallow = Known(encoder, ITEMS), Known(encoder, ITEMS, deep=10)
+    known, shallow = Known.of(encoder, ITEMS), Known.of(encoder, ITEMS, deep=10)
     for query in QUERIES[:2]:
         exact, rough = known.all(query), shallow.all(query)
         assert (np.abs(exact - rough) < 1e-5).sum() >= 10

@@ -22,21 +22,21 @@ QUERIES = ["money from a bank", "he sat on the [START] bank [END] of the river",
 
 
 def test_a_lexicon_of_the_corpus_gives_the_bm25_of_the_corpus() -> None:
-    words, reference = Words(TEXTS, Lexicon.of(TEXTS)), BM25(TEXTS)
+    words, reference = Words.of(TEXTS, Lexicon.of(TEXTS)), BM25(TEXTS)
     for query in QUERIES:
         np.testing.assert_allclose(words.match(query).bm25, reference.scores(query), rtol=1e-5, atol=1e-6)
 
 
 def test_added_items_void_no_score() -> None:
     lexicon = Lexicon.of(TEXTS[:3])
-    few, many = Words(TEXTS[:3], lexicon), Words(TEXTS, lexicon)
+    few, many = Words.of(TEXTS[:3], lexicon), Words.of(TEXTS, lexicon)
     for query in QUERIES:
         for before, after in zip(few.match(query), many.match(query), strict=True):
             np.testing.assert_array_equal(before, after[:3])
 
 
 def test_a_share_of_the_limit_lies_between_nothing_and_all() -> None:
-    words = Words([*TEXTS, "money bank " * 50], Lexicon.of(TEXTS))
+    words = Words.of([*TEXTS, "money bank " * 50], Lexicon.of(TEXTS))
     match = words.match("money from a bank")
     missing = words.lexicon.idf(stems("from"))[0] / words.limit("money from a bank")[0]
     assert 0.5 * (1 - missing) < match.relative[-1] < 1 - missing
@@ -64,6 +64,6 @@ def test_a_lexicon_is_kept(tmp_path: Path) -> None:
 
 
 def test_an_empty_corpus_has_a_lexicon() -> None:
-    assert len(Words([], Lexicon.of([]))) == 0
+    assert len(Words.of([], Lexicon.of([]))) == 0
     with pytest.raises(InputError, match="says nothing"):
         Lexicon({}, 0, 1)

@@ -17,6 +17,7 @@ from crosscut.encoders.tokens import Tokens
 from crosscut.errors import InputError
 
 Vectors = npt.NDArray[np.float32]
+AT_ONCE = 2048  # items: enough that most have others of their own length
 
 
 class Read(NamedTuple):
@@ -57,8 +58,8 @@ class OnnxDualEncoder:
     def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Vectors:
         """One vector per item; `progress(n)` is called with the number of items done since the last call."""
         vectors = np.empty((len(items), self.dimension), np.float32)
-        for start in range(0, len(items), 1024):
-            part = items[start : start + 1024]
+        for start in range(0, len(items), AT_ONCE):
+            part = items[start : start + AT_ONCE]
             vectors[start : start + len(part)] = self._encode(self.folder.tokenizer.items(part))
             if progress is not None:
                 progress(len(part))
@@ -70,26 +71,28 @@ class OnnxDualEncoder:
         return self._read([tokens for _, tokens in read], [states for states, _ in read])
 
     def read_items(
-        self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
+        self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None
     ) -> tuple[Vectors, TokenVectors]:
         """Vectors of items (n × D) and of their tokens, [CLS] and [SEP] apart, in one pass."""
-        reads: list[Read] = []
-        for start in range(0, len(texts), 1024):
-            part = self._read(self.folder.tokenizer.items(texts[start : start + 1024]))
-            reads += [Read(read.text, read.vector, read.tokens[1:-1]) for read in part]
+        vectors = np.empty((len(items), self.dimension), np.float32)
+        flats, lengths = [], [np.empty(0, np.int64)]
+        for start in range(0, len(items), AT_ONCE):
+            reads = self._read(self.folder.tokenizer.items(items[start : start + AT_ONCE]))
+            vectors[start : start + len(reads)] = [read.vector for read in reads]
+            flats.append(np.concatenate([read.tokens[1:-1] for read in reads]))
+            lengths.append(np.asarray([len(read.tokens) - 2 for read in reads], np.int64))
             if progress is not None:
-                progress(len(part))
-        return self._stacked(reads)
+                progress(len(reads))
+        if not flats:
+            return vectors, TokenVectors.of([], 1)
+        flat = np.concatenate(flats)
+        return vectors, TokenVectors([(flat, np.concatenate(lengths))], flat.shape[1])
 
     def read_states(self, tokens: Sequence[Tokens], states: Sequence[States]) -> tuple[Vectors, TokenVectors]:
         """The same of items whose states are known: the cross-encoder keeps them, and the lower layers are shared."""
-        return self._stacked([Read(r.text, r.vector, r.tokens[1:-1]) for r in self._read(tokens, states)])
-
-    def _stacked(self, reads: Sequence[Read]) -> tuple[Vectors, TokenVectors]:
-        vectors = np.empty((len(reads), self.dimension), np.float32)
-        for place, read in enumerate(reads):
-            vectors[place] = read.vector
-        return vectors, TokenVectors.of([read.tokens for read in reads], reads[0].tokens.shape[1] if reads else 1)
+        reads = self._read(tokens, states)
+        vectors = np.asarray([read.vector for read in reads], np.float32).reshape(len(reads), self.dimension)
+        return vectors, TokenVectors.of([read.tokens[1:-1] for read in reads], reads[0].tokens.shape[1] if reads else 1)
 
     def _read(self, tokens: Sequence[Tokens], states: Sequence[States] | None = None) -> list[Read]:
         if "tokens" not in self._dual.outputs:

@@ -75,17 +75,23 @@ class ModelFolder:
             self.path / "tokenizer.json", query_tokens=limits["query"], item_tokens=limits["item"]
         )
         self._queries: OrderedDict[str, tuple[States, Tokens]] = OrderedDict()
+        self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
     def session(self, name: str) -> Session:
-        """One file of the folder, ready to run."""
+        """One file of the folder, ready to run; loaded once."""
+        with self._lock:
+            if name in self._sessions:
+                return self._sessions[name]
         path = self.path / name
         if not path.is_file():
             raise InputError(
                 f"the model at {str(self.path)!r} has no {name}; it holds "
                 f"{sorted(file.name for file in self.path.glob('*.onnx'))}"
             )
-        return Session(path, self.threads)
+        made = Session(path, self.threads)
+        with self._lock:
+            return self._sessions.setdefault(name, made)
 
     @cached_property
     def lower(self) -> Session:

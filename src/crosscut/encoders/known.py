@@ -32,8 +32,11 @@ from crosscut.encoders.late import Bytes, TokenVectors
 from crosscut.encoders.tokens import MENTION
 from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import InputError
+from crosscut.linalg.products import product
+from crosscut.storage import Files, Saved
 
 Floats = npt.NDArray[np.float64]
+Vectors = npt.NDArray[np.floating]
 Positions = npt.NDArray[np.int64]
 
 FILES = FILE, LEXICON, TOKEN_IDF = "known.json", "lexicon.json", "token_idf.npy"
@@ -100,33 +103,82 @@ class Asked(NamedTuple):
     weights: Floats  # (k,) of the features, this query's
 
 
+class KnownItems(NamedTuple):
+    """What is kept of items so that g can be told of each without reading it again. Their words are kept by count
+    (`words.count_words`), beside this."""
+
+    encoder: str  # fingerprint of the dual encoder that read them
+    tokens: TokenVectors
+    vectors: Vectors | None = None  # (n × D) of the dual encoder; None: kept by whoever keeps this
+
+    def extended(self, vectors: Vectors, tokens: TokenVectors) -> KnownItems:
+        """With what was read of more items, behind these."""
+        own = None if self.vectors is None else np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
+        return self._replace(tokens=self.tokens.joined(tokens), vectors=own)
+
+    def taken(self, positions: Positions) -> KnownItems:
+        """Of some of the items."""
+        own = None if self.vectors is None else self.vectors[positions]
+        return self._replace(tokens=self.tokens.taken(positions), vectors=own)
+
+    def write(self, files: Files) -> None:
+        """As files of a generation."""
+        files.json("known", {"encoder": self.encoder})
+        self.tokens.write(files)
+        if self.vectors is not None:
+            files.array("known-vectors", self.vectors)
+
+    @classmethod
+    def read(cls, saved: Saved, n: int) -> KnownItems:
+        """What `write` wrote, of n items."""
+        about = saved.json("known")
+        if not (isinstance(about, dict) and isinstance(about.get("encoder"), str)):
+            raise saved.damaged("known.json", "does not name the encoder that has read the items")
+        own = "known-vectors.npy" in saved
+        vectors = saved.array("known-vectors", "<f2 <f4", (n, None), mapped="r") if own else None
+        return cls(about["encoder"], TokenVectors.read(saved, n), vectors)
+
+
 class Known:
     """g over a corpus; items are positions 0 … n − 1.
 
     Parameters
     ----------
     encoder : the dual encoder of a folder that has the constants.
-    items : texts, `title [ENT] text` or plain.
-    lexicon : idf to weigh words with; the box's own by default. An index may freeze one of its own.
-    read : vectors of the items and of their tokens, where someone has them; otherwise the items are encoded now.
+    words : the words of the items, under the lexicon that weighs them.
+    vectors : (n × D) of the items, as the encoder gave them; compared in float16, whatever they are kept in.
+    tokens : vectors of the items' tokens.
     deep : items whose late interaction is computed when all are asked for.
     """
 
     def __init__(
-        self,
-        encoder: OnnxDualEncoder,
-        items: Sequence[str],
-        *,
-        lexicon: Lexicon | None = None,
-        read: tuple[npt.NDArray[np.float32], TokenVectors] | None = None,
-        deep: int = DEEP,
+        self, encoder: OnnxDualEncoder, words: Words, vectors: Vectors, tokens: TokenVectors, *, deep: int = DEEP
     ) -> None:
         self.encoder, self.deep = encoder, deep
         self.constants = encoder.folder.known
-        self.words = Words(items, lexicon or self.constants.lexicon)
-        self.vectors, self.tokens = read or encoder.read_items(items)  # (n × D), n × (length × d)
+        self.words, self.vectors, self.tokens = words, vectors, tokens
+        if not len(words) == len(vectors) == len(tokens):
+            raise InputError(
+                f"words of {len(words)} items, vectors of {len(vectors)} and tokens of {len(tokens)} do not go together"
+            )
         self._asked: OrderedDict[str, Asked] = OrderedDict()
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(
+        cls, encoder: OnnxDualEncoder, items: Sequence[str], *, lexicon: Lexicon | None = None, deep: int = DEEP
+    ) -> Known:
+        """Of texts, `title [ENT] text` or plain, which are read now; words are weighed by the box's lexicon if not by
+        another."""
+        words = Words.of(items, lexicon or encoder.folder.known.lexicon)
+        vectors, tokens = encoder.read_items(items)
+        return cls(encoder, words, vectors.astype(np.float16), tokens, deep=deep)
+
+    def extended(self, items: Sequence[str]) -> Known:
+        """Of more texts too, behind these: only they are read."""
+        vectors, tokens = self.encoder.read_items(items)
+        both = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
+        return Known(self.encoder, self.words.extended(items), both, self.tokens.joined(tokens), deep=self.deep)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -135,7 +187,7 @@ class Known:
         """g of every item, (n,); past the best `deep` late interaction is estimated from the cosine."""
         asked = self.ask(query)
         words = self.words.match(query).relative  # (n,)
-        cosine = self.vectors @ asked.vector  # (n,)
+        cosine = product(self.vectors, asked.vector[None].astype(np.float64))[0]  # (n,)
         given = self.constants.late_given_cosine  # (2 × 2)
         late = np.outer(cosine, given[:, 0]) + given[:, 1]  # (n × 2)
         if len(self) > self.deep:
@@ -151,7 +203,8 @@ class Known:
         asked = self.ask(query)
         positions = np.asarray(positions, np.int64)
         words = self.words.match(query).relative[positions]
-        cosine = np.einsum("nd,d->n", self.vectors[positions], asked.vector)
+        rows = self.vectors[positions].astype(np.float16).astype(np.float32)  # the same from whatever they are kept in
+        cosine = np.einsum("nd,d->n", rows, asked.vector)
         return self._sum(asked, words, cosine, self._late(asked, positions))
 
     def ask(self, query: str) -> Asked:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.flat import top_items
 from crosscut.datasets.records import Item, plain_text
+from crosscut.encoders.known import KnownItems
+from crosscut.encoders.late import TokenVectors
 from crosscut.encoders.named import DualEncoder
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
+from crosscut.index.knowing import knowing, shared, under
 from crosscut.index.state import State
 from crosscut.linalg.arrays import checked_vectors
 from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms, buy_matrix
 from crosscut.scores.engines import EngineChoice
+from crosscut.scores.engines.worker import load_named
 from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.types import Array, Positions, Progress
@@ -44,17 +50,28 @@ class Seller:
         return self.scorer, Terms(
             cache=state.cache,
             engine=self.engine,
-            load=self.name,
+            load=self._load(),
             bound=state.scorer,
             progress=self.progress,
             what=what,
         )
+
+    def _load(self) -> str | Callable[[], Scorer] | None:
+        """What makes the scorer elsewhere: its name, and the lexicon that is frozen here."""
+        model = knowing(self.scorer)
+        if self.name is None or model is None:
+            return self.name
+        return partial(_loaded, self.name, model.lexicon)
 
     def scores(self, state: State, queries: Sequence[str], positions: Positions) -> tuple[npt.NDArray[np.float32], int]:
         """Scores (q × m) of queries with items, and the calls they took."""
         scorer, terms = self.terms(state, "scoring train queries with every item")
         bought = buy_matrix(scorer, queries, state.items, positions=positions, **terms)
         return bought.scores, bought.calls
+
+
+def _loaded(name: str, lexicon: Lexicon | None) -> Scorer:
+    return under(load_named(name), lexicon)
 
 
 def factorized(
@@ -71,20 +88,63 @@ def factorized(
     return factorize(scores, state.vectors, vectors, solver=solver)
 
 
+class Reading(NamedTuple):
+    """What a pass over items gives: vectors (n × d) of the index's encoder, and what its scorer knows them by."""
+
+    vectors: npt.NDArray[Any] | None
+    known: tuple[npt.NDArray[Any], TokenVectors] | None = None  # (n × D), and of the tokens
+
+    def kept(self, scorer: Scorer) -> KnownItems | None:
+        """What an index keeps beside its vectors, for a scorer that knows."""
+        model = knowing(scorer)
+        if model is None or self.known is None:
+            return None
+        vectors, tokens = self.known
+        return KnownItems(model.encoder.fingerprint, tokens, None if vectors is self.vectors else vectors)
+
+
+def read(
+    items: Sequence[Item],
+    scorer: Scorer | None,
+    encoder: DualEncoder | None,
+    dtype: npt.DTypeLike,
+    progress: Progress | None,
+    vectors: Brought | None = None,
+) -> Reading:
+    """Encode items, if their vectors are not brought; each once, if one encoder serves index and scorer."""
+    model = knowing(scorer)
+    rows = None if vectors is None else brought(vectors, items, dtype, progress)
+    same_space(rows, encoder)
+    if model is None:
+        return Reading(encoded(encoder, items, dtype, progress) if encoder is not None and rows is None else rows)
+    own, tokens = model.encoder.read_items(items, progress=_telling("encoding items", len(items), progress))
+    if shared(model, encoder):
+        rows = own.astype(kept_as(dtype)) if rows is None else rows
+        return Reading(rows, (rows, tokens))
+    if encoder is not None and rows is None:
+        rows = encoded(encoder, items, dtype, progress)
+    return Reading(rows, (own.astype(np.float16), tokens))
+
+
 def encoded(
     encoder: DualEncoder, items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None
 ) -> npt.NDArray[Any]:
     """Vectors (n × d) of items, in the precision they are kept in."""
-    kept_as(dtype)
+    kind = kept_as(dtype)
+    return encoder.encode_items(items, progress=_telling("encoding items", len(items), progress)).astype(kind)
+
+
+def _telling(what: str, total: int, progress: Progress | None) -> Callable[[int], None]:
+    """Progress of encoders, which tell what they did since the last time."""
     done = 0
 
     def advance(count: int) -> None:
         nonlocal done
         done += count
         if progress is not None:
-            progress("encoding items", done, len(items))
+            progress(what, done, total)
 
-    return encoder.encode_items(items, progress=advance).astype(dtype)
+    return advance
 
 
 def brought(vectors: Brought, items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None) -> Array:

@@ -7,6 +7,10 @@
     measured.npy        (n) bool: False where a column of anchors is an estimate
     queries.jsonl       the anchor queries, one JSON string a line
     bm25.json, bm25-*.npy       counts of words
+    lexicon.json, lexicon-*.npy     how common words were when the index was built: hashes of stems, and shares
+    known.json          which encoder has read what the scorer knows of every item:
+    tokens.npy, token-lengths.npy   (tokens × 128) int8 token vectors, memory-mapped; (n) how many each item has
+    known-vectors.npy   (n × D) of the scorer's dual encoder, where the index has another
     factors.json, factors-*.npy     of a sparse score matrix
     prior.json, prior-*.npy     of query vectors, learned from past searches
 
@@ -22,11 +26,13 @@ from typing import Any
 import numpy as np
 
 from crosscut.datasets.records import Item, ItemList
+from crosscut.encoders.known import KnownItems
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
+from crosscut.index.knowing import bound
 from crosscut.index.state import State
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import check_saved
 from crosscut.search.prior import Prior
@@ -50,6 +56,9 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
             files.array(name, array)
     if state.bm25 is not None:
         state.bm25.write(files)
+    for part in (state.lexicon, state.known):
+        if part is not None:
+            part.write(files)
     if state.factors is not None:
         state.factors.write(files)
     if state.prior is not None:
@@ -75,11 +84,17 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
     if "anchors.npy" in saved:
         arrays["anchors"] = saved.array("anchors", FLOATS, (len(queries), n), mapped="r")
         arrays["measured"] = saved.array("measured", "|b1", (n,))
+    bm25 = BM25.read(saved, n) if "bm25.json" in saved else None
+    known = KnownItems.read(saved, n) if "known.json" in saved else None
+    if known is not None and known.vectors is None and arrays.get("vectors") is None:
+        raise saved.damaged("vectors.npy", "is missing, by which its scorer knows the items")
     state = State(
         items,
         np.ones(n, np.bool_),
-        scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
-        bm25=BM25.read(saved, n) if "bm25.json" in saved else None,
+        scorer=bound(scorer, items, known, arrays.get("vectors"), bm25),
+        bm25=bm25,
+        lexicon=Lexicon.read(saved) if "lexicon.json" in saved else None,
+        known=known,
         factors=Factors.read(saved, n) if "factors.json" in saved else None,
         prior=Prior.read(saved, n, arrays["vectors"].shape[1]) if "prior.json" in saved else None,
         cache=cache,

@@ -10,13 +10,14 @@ import numpy as np
 from crosscut.datasets.columns import Named
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, brought, distinct, encoded
+from crosscut.index.building import Brought, Reading, distinct, read
 from crosscut.index.items import Source, as_items
+from crosscut.index.knowing import reader
 from crosscut.index.learning import Learning
 from crosscut.index.state import State
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
-from crosscut.types import Array, Progress
+from crosscut.types import Progress
 
 
 class Growing(Learning):
@@ -63,25 +64,23 @@ class Growing(Learning):
                     "remove them first, or give new ids"
                 )
             if items:
-                self._state = state.extended(items, self._rows(state, items, vectors, progress))
+                self._state = state.extended(items, *self._reading(state, items, vectors, progress))
             return len(items)
 
-    def _rows(
-        self, state: State, items: list[Item], vectors: Brought | None, progress: Progress | None
-    ) -> Array | None:
-        """Vectors of new items: brought, or encoded; None where the index has none."""
+    def _reading(self, state: State, items: list[Item], vectors: Brought | None, progress: Progress | None) -> Reading:
+        """Vectors of new items, brought or encoded, and what the scorer knows of them, where the index keeps such."""
+        scorer = reader(self.scorer, state.known)
         if state.vectors is None:
             if vectors is not None:
                 raise InputError("this index has no vectors: build it with vectors=…, or add without them")
-            return None
-        if vectors is not None:
-            rows = brought(vectors, items, state.vectors.dtype, progress)
-            if rows.shape[1] != state.vectors.shape[1]:
-                raise InputError(f"the index has {state.vectors.shape[1]} dimensions, these vectors {rows.shape[1]}")
-            return rows
-        if self.encoder is None:
+            return read(items, scorer, None, np.float16, progress)
+        if self.encoder is None and vectors is None:
             raise InputError("this index has vectors and no encoder: load it with encoder=…, or add with vectors=…")
-        return encoded(self.encoder, items, state.vectors.dtype, progress)
+        reading = read(items, scorer, self.encoder, state.vectors.dtype, progress, vectors)
+        d = state.vectors.shape[1]
+        if reading.vectors is not None and reading.vectors.shape[1] != d:
+            raise InputError(f"the index has {d} dimensions, these vectors {reading.vectors.shape[1]}")
+        return reading
 
     def remove(self, ids: Iterable[str]) -> int:
         """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many.

@@ -10,29 +10,30 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.columns import Named
-from crosscut.datasets.records import Item, ItemList
+from crosscut.datasets.records import ItemList
 from crosscut.datasets.storable import valid_text
-from crosscut.encoders.named import DualEncoder, load_encoder
+from crosscut.encoders.named import load_encoder
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, brought, distinct, encoded, factorized, same_space
+from crosscut.index.building import Brought, distinct, factorized, read
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
 from crosscut.index.keeping import Keeping
+from crosscut.index.knowing import bound, knowing, lexicon_of, under
 from crosscut.index.searching import Searching
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
 from crosscut.methods import Method, parse
 from crosscut.retrievers.bm25 import BM25
-from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.stopping import Patience
-from crosscut.types import Array, Progress
+from crosscut.types import Progress
 
 if TYPE_CHECKING:
     from crosscut.ann.stores.base import Store
@@ -91,7 +92,8 @@ class Index(Searching, Growing, Keeping):
         vectors
             Of the items, if you have them: an array or memory map (n × d), a .npy file, or a function from texts to
             vectors. `encoder` is then only for queries, and must be the one that made them; by default there is none,
-            and every search brings its `query_vector`.
+            and every search brings its `query_vector`. No item is encoded then, and what the scorer in the box knows
+            without a call it knows of candidates only.
         queries
             Train queries: most of the recall comes from there. Without them nothing is scored while building.
         space
@@ -100,7 +102,8 @@ class Index(Searching, Growing, Keeping):
             drawn) and factorise that. `encoder` uses none; with 200,000 items or more its rounds visit clusters of the
             vectors instead of reading them all (`crosscut.IVF`). `auto` is `cur` with queries, `encoder` without.
         bm25
-            Whether round one also looks at words.
+            Whether round one also looks at words; a scorer that weighs words itself, as the one in the box, always has
+            them. How common words are is frozen now: items that are added later change no score.
         method
             What `search` uses unless told otherwise.
         cache, store
@@ -119,19 +122,25 @@ class Index(Searching, Growing, Keeping):
         items = ItemList(as_items(source, progress=progress, **columns))
         distinct(items)
         model = load_scorer(scorer)
+        words = BM25(items) if bm25 or knowing(model) else None
+        if words is not None:
+            model = under(model, Lexicon.counted(*words.words))
         if encoder == "auto":
             encoder = "default" if vectors is None else None
         dual = None if encoder is None else load_encoder(encoder)
-        rows = _rows(vectors, dual, items, dtype, progress)
+        reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors)
+        known = reading.kept(model)
         space, asked = _train(space, list(queries or ()), anchors)
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
             items,
             np.ones(len(items), np.bool_),
-            as_bound(model.bind(items.growing)),
-            vectors=rows,
-            bm25=BM25(items) if bm25 else None,
+            bound(model, items, known, reading.vectors, words),
+            vectors=reading.vectors,
+            bm25=words,
+            lexicon=lexicon_of(model),
+            known=known,
             cache=cache,
             seed=seed,
         )
@@ -240,21 +249,6 @@ class Index(Searching, Growing, Keeping):
     def __repr__(self) -> str:
         anchors = f", {len(self.anchor_queries)} anchor queries" if self.anchor_queries else ""
         return f"Index({len(self)} items, scorer={self.scorer!r}, method={str(self.method)!r}{anchors})"
-
-
-def _rows(
-    vectors: Brought | None,
-    encoder: DualEncoder | None,
-    items: Sequence[Item],
-    dtype: npt.DTypeLike,
-    progress: Progress | None,
-) -> Array | None:
-    """Vectors (n × d) of items: brought, encoded, or none."""
-    if vectors is not None:
-        rows = brought(vectors, items, dtype, progress)
-        same_space(rows, encoder)
-        return rows
-    return None if encoder is None else encoded(encoder, items, dtype, progress)
 
 
 def _train(space: SpaceName, queries: list[str], anchors: int) -> tuple[SpaceName, list[str]]:

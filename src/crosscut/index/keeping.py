@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from crosscut.encoders.named import DualEncoder, load_encoder
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.core import Core, name_of
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
+from crosscut.index.knowing import under
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.meter import ScoreCache
@@ -118,7 +120,16 @@ class Keeping(Core):
         store: str | Path | None,
     ) -> Self:
         manifest = saved.facts
-        model = same_model("scorer", scorer, manifest["scorer"], load_scorer, target, any_scorer, trust_remote)
+        lexicon = Lexicon.read(saved) if "lexicon.json" in saved else None
+        model = same_model(
+            "scorer",
+            scorer,
+            manifest["scorer"],
+            lambda given: under(load_scorer(given), lexicon),
+            target,
+            any_scorer,
+            trust_remote,
+        )
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
         state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:

@@ -17,13 +17,16 @@ import numpy.typing as npt
 from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import Item, ItemList
+from crosscut.encoders.known import KnownItems
+from crosscut.encoders.late import TokenVectors
+from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.items import Metadata
+from crosscut.index.knowing import bound, tell
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scores.cache import StoreCache
 from crosscut.search.prior import Prior
@@ -33,6 +36,7 @@ from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.storage import Unread
+from crosscut.types import Array
 
 SEARCHERS = 16  # of different methods or settings, kept
 WAYS = {
@@ -57,6 +61,8 @@ class State:
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     home: npt.NDArray[np.int64] | None = None  # (n) the list of each
     bm25: BM25 | None = None
+    lexicon: Lexicon | None = None  # how common words were when the index was built, for a scorer that weighs them
+    known: KnownItems | None = None  # what the scorer knows of every item without a call
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
     factors: Factors | None = None  # (n × d) of a sparse score matrix
@@ -115,7 +121,9 @@ class State:
         centroids, home = clusters.partition(self.vectors, seed=self.seed)
         return self.changed(centroids=centroids, home=home)
 
-    def extended(self, items: list[Item], vectors: npt.NDArray[Any] | None) -> State:
+    def extended(
+        self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None
+    ) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
         self.unread.check()
         parts: dict[str, Any] = {}
@@ -133,12 +141,16 @@ class State:
         if isinstance(self.cache, StoreCache):
             self.cache.flush()
             parts["cache"] = self.cache.store.cache([*self.items, *items])
-        return self.changed(
+        if self.known is not None:
+            parts["known"] = None if known is None else self.known.extended(*known)
+        made = self.changed(
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
             bm25=None if self.bm25 is None else self.bm25.extended(items),
             **parts,
             items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
+        tell(made.scorer, made.known, made.vectors, made.bm25)
+        return made
 
     @cached_property
     def parts(self) -> Parts:
@@ -176,15 +188,19 @@ class State:
         if isinstance(cache, StoreCache):
             cache.flush()
             cache = cache.store.cache(items)
+        vectors = None if self.vectors is None else self.vectors[there]
+        bm25 = None if self.bm25 is None else self.bm25.taken(there)
+        known = None if self.known is None else self.known.taken(there)
         return self.changed(
             items=items,
             alive=np.ones(len(items), np.bool_),
-            scorer=None if scorer is None else as_bound(scorer.bind(items.growing)),
-            vectors=None if self.vectors is None else self.vectors[there],
+            scorer=bound(scorer, items, known, vectors, bm25),
+            vectors=vectors,
             home=None if self.home is None else self.home[there],
             anchors=None if self.anchors is None else self.anchors[:, there],
             measured=None if self.measured is None else self.measured[there],
-            bm25=None if self.bm25 is None else self.bm25.taken(there),
+            bm25=bm25,
+            known=known,
             factors=None if self.factors is None else self.factors.taken(there),
             prior=None if self.prior is None else self.prior.taken(there),
             cache=cache,

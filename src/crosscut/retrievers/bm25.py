@@ -9,38 +9,25 @@ for. A query's marked mention, `… [START] bank [END] …`, counts twice: in en
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
-from crosscut.encoders.tokens import TITLE_MARK
+from crosscut.datasets.records import Item, plain_text
+from crosscut.encoders.words import K1, B, count_words, query_stems, stacked
 from crosscut.storage import Files, Saved
 from crosscut.types import Mask, Positions
 
 Scores = npt.NDArray[np.float32]
 
-WORD = re.compile(r"\w\w+")
-STOP_WORDS = frozenset(  # Lucene's
-    re.findall(
-        r"\w+",
-        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
-        "this to was will with",
-    )
-)
-
 
 class BM25:
     """A retriever that knows its items, which are positions 0 … n − 1."""
 
-    def __init__(self, items: Sequence[Item | str] = (), *, k1: float = 1.2, b: float = 0.75) -> None:
-        from Stemmer import Stemmer
-
+    def __init__(self, items: Sequence[Item | str] = (), *, k1: float = K1, b: float = B) -> None:
         self.k1, self.b = k1, b
-        self._stemmer = Stemmer("english")
         self._terms: dict[str, int] = {}  # stem → column
         self._counts = sparse.csr_matrix(np.zeros((0, 0), np.float32))  # (n × terms)
         self._alive: Mask = np.ones(0, np.bool_)  # (n) False: an item that counts no more
@@ -75,18 +62,8 @@ class BM25:
         return made
 
     def _add(self, items: Sequence[Item | str]) -> None:
-        columns: list[int] = []
-        starts = [0]
-        for item in items:
-            stems = self._stems(_unmarked(plain_text(item)))
-            columns += [self._terms.setdefault(stem, len(self._terms)) for stem in stems]
-            starts.append(len(columns))
-        shape = (len(items), len(self._terms))
-        new = sparse.csr_matrix((np.ones(len(columns), np.float32), columns, starts), shape=shape)
-        new.sum_duplicates()
-        old = self._counts
-        widened = sparse.csr_matrix((old.data, old.indices, old.indptr), shape=(old.shape[0], len(self._terms)))
-        self._counts = sparse.vstack([widened, new], format="csr")
+        new = count_words(map(plain_text, items), self._terms)
+        self._counts = stacked(self._counts, new)
         self._alive = np.append(self._alive, np.ones(len(items), np.bool_))
         self._weights = None
 
@@ -95,9 +72,7 @@ class BM25:
         if self._weights is None:
             self._weights = self._weigh()
         out = np.zeros(self.n, np.float32)
-        start, end = query.find(MENTION_START), query.find(MENTION_END)
-        mention = query[start + len(MENTION_START) : end] if 0 <= start < end else ""
-        for stem in self._stems(f"{_unmarked(query)} {mention}"):
+        for stem in query_stems(query):
             term = self._terms.get(stem)
             if term is not None:
                 part = slice(self._weights.indptr[term], self._weights.indptr[term + 1])
@@ -122,9 +97,10 @@ class BM25:
         )
         return weights
 
-    def _stems(self, text: str) -> list[str]:
-        words = [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
-        return list(self._stemmer.stemWords(words))
+    @property
+    def words(self) -> tuple[dict[str, int], sparse.csr_matrix]:
+        """Stem → column, and how often each item holds each, (n × terms)."""
+        return self._terms, self._counts
 
     def write(self, files: Files) -> None:
         """Counts and terms, as files of a generation."""
@@ -148,10 +124,3 @@ class BM25:
         made._counts = sparse.csr_matrix((data, indices, indptr), shape=(n, len(made._terms)))
         made._alive = np.ones(n, np.bool_)
         return made
-
-
-def _unmarked(text: str) -> str:
-    """A text without its marks."""
-    for mark in (MENTION_START, MENTION_END, TITLE_MARK):
-        text = text.replace(mark, " ")
-    return text

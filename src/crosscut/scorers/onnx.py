@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
@@ -29,7 +30,7 @@ from crosscut.encoders.known import FILES, Known
 from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.states import ItemStates, ReadItem, States
 from crosscut.encoders.tokens import Tokens, marked_text, matched
-from crosscut.encoders.words import Lexicon
+from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.types import Floats, Handles, Positions
@@ -60,8 +61,6 @@ class OnnxCrossEncoder(Scorer):
         self.weight = folder.known.weight if self.corrects else 1.0
         known = ("dual.onnx", *FILES) if self.corrects else ()
         self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx", *known)
-        if self.corrects and lexicon is not None:
-            self._fingerprint += f"-{lexicon.fingerprint}"
         self._lower, self._cross = folder.lower, folder.session("cross.onnx")
 
     @classmethod
@@ -82,7 +81,20 @@ class OnnxCrossEncoder(Scorer):
 
     @property
     def fingerprint(self) -> str:
-        return self._fingerprint
+        if self.lexicon is None or not self.corrects:
+            return self._fingerprint
+        return f"{self._fingerprint}-{self.lexicon.fingerprint}"
+
+    def under(self, lexicon: Lexicon | None) -> OnnxCrossEncoder:
+        """The same with words weighed by this lexicon; None: the folder's own."""
+        made = copy(self)
+        made.lexicon = lexicon
+        return made
+
+    @property
+    def weighing(self) -> Lexicon:
+        """What weighs words."""
+        return self.lexicon or self.folder.known.lexicon
 
     @cached_property
     def encoder(self) -> OnnxDualEncoder:
@@ -105,7 +117,7 @@ class BoundOnnxCrossEncoder(BoundScorer):
         self.n_items = count_of(items)
         self._source = items
         self.knows = model.corrects and self._count() is not None
-        self._known: list[Known] = []  # of the items, in the order in which they came
+        self._known: Known | None = None  # of the items, as far as they have been read
         self._lock = threading.Lock()
         self.items = ItemStates(model._lower, model.folder.tokenizer, items, cache_bytes)
 
@@ -115,48 +127,53 @@ class BoundOnnxCrossEncoder(BoundScorer):
             if not self.items.states.full:
                 self.items.read(handles[start : start + 1024])
 
+    def keep(self, known: Known | None) -> None:
+        """What is known of the items was read before, or is none of every item: of candidates only, when scored."""
+        with self._lock:
+            self._known, self.knows = known, known is not None
+
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
         """What is known without a call: of every item there is now, (n,), or of some.
 
         For every item it is exact up to `crosscut.encoders.known.DEEP` items; past that, late interaction is estimated
         for those that the rest speaks against. Of some it is always exact. The first time that every item is asked for
-        all are encoded, and kept; until then some are read here and now, alike up to rounding.
+        those are read of which nothing is kept; until then some are read here and now, alike up to rounding.
         """
         if not self.model.corrects:
             return np.zeros(self._count() or 0 if handles is None else len(handles))
         if handles is None:
-            return np.concatenate([np.empty(0), *(part.all(str(query)) for part in self._read_all())])
+            return self._read_all().all(str(query))
         with self._lock:
-            parts = list(self._known)
-        known, start = np.full(len(handles), np.nan), 0
-        for part in parts:
-            inside = (handles >= start) & (handles < start + len(part))
-            known[inside] = part.at(str(query), handles[inside] - start)
-            start += len(part)
-        unread = (handles < 0) | (handles >= start)
-        if unread.any():
-            known[unread] = self._read(handles[unread]).at(str(query), np.arange(int(unread.sum())))
+            kept = self._known
+        known = np.empty(len(handles))
+        inside = (handles >= 0) & (handles < (0 if kept is None else len(kept)))
+        if kept is not None:
+            known[inside] = kept.at(str(query), handles[inside])
+        if not inside.all():
+            known[~inside] = self._read(handles[~inside]).at(str(query), np.arange(int((~inside).sum())))
         return known
 
     def _count(self) -> int | None:
         """How many items there are now, if that is known."""
         return len(self._source.items) if isinstance(self._source, Growing) else count_of(self._source)
 
-    def _read_all(self) -> list[Known]:
-        """The known part of every item; items that were added since are read now."""
+    def _read_all(self) -> Known:
+        """The known part of every item; items of which nothing is kept are read now."""
         with self._lock:  # encoding a corpus twice would be dear
-            done, count = sum(map(len, self._known)), self._count() or 0
-            if count > done:
-                texts = self._texts(np.arange(done, count))
-                self._known.append(Known(self.model.encoder, texts, lexicon=self.model.lexicon))
-            return list(self._known)
+            kept, count = self._known, self._count() or 0
+            if kept is None:
+                kept = Known.of(self.model.encoder, self._texts(np.arange(count)), lexicon=self.model.lexicon)
+            elif count > len(kept):
+                kept = kept.extended(self._texts(np.arange(len(kept), count)))
+            self._known = kept
+            return kept
 
     def _read(self, handles: Handles) -> Known:
         """The known part of a few items, whose states are mostly kept already."""
         read = self.items.read(handles)
         items = [read[handle] for handle in handles.tolist()]
-        vectors = self.model.encoder.read_states([item.tokens for item in items], [item.states for item in items])
-        return Known(self.model.encoder, self._texts(handles), lexicon=self.model.lexicon, read=vectors)
+        read_again = self.model.encoder.read_states([item.tokens for item in items], [item.states for item in items])
+        return Known(self.model.encoder, Words.of(self._texts(handles), self.model.weighing), *read_again)
 
     def _texts(self, handles: Handles) -> list[str]:
         return [marked_text(item) for item in self._source.get(handles)]

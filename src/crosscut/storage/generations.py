@@ -12,7 +12,7 @@ import io
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -62,6 +62,12 @@ class Files:
         """`<name>.npy`: C order, little-endian."""
         solid = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
         self.write(f"{name}.npy", [npy_header(solid.dtype, solid.shape), solid.reshape(-1).view(np.uint8).data])
+
+    def arrays(self, name: str, parts: Sequence[Array], shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        """The same, of parts that follow one another: none is copied but for its order in memory."""
+        kind = np.dtype(dtype).newbyteorder("<")
+        solid = (np.ascontiguousarray(part, dtype=kind).reshape(-1).view(np.uint8).data for part in parts if part.size)
+        self.write(f"{name}.npy", (npy_header(kind, shape), *solid))
 
     def json(self, name: str, value: Any) -> None:
         self.write(f"{name}.json", [json.dumps(value).encode()])

@@ -1,0 +1,88 @@
+"""What the scorer of an index knows of every item without a call, kept with the index.
+
+Items are read once, when they come: one pass of the dual encoder gives the vectors of round one and those of the tokens
+(`crosscut.encoders.known`). The words are those that the index counts for BM25. How common words are is frozen when the
+index is built and belongs to the scorer from then on, by its fingerprint too: items that come and go void no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crosscut.datasets.records import Item, ItemList, plain_text
+from crosscut.encoders.known import Known, KnownItems
+from crosscut.encoders.named import DualEncoder
+from crosscut.encoders.words import Lexicon, Words
+from crosscut.errors import InputError
+from crosscut.retrievers.bm25 import BM25
+from crosscut.scorers.base import BoundScorer, Scorer
+from crosscut.scorers.callable import as_bound
+from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
+from crosscut.types import Array
+
+
+def knowing(scorer: Scorer | None) -> OnnxCrossEncoder | None:
+    """The scorer, if it corrects what is known of items that were read before."""
+    return scorer if isinstance(scorer, OnnxCrossEncoder) and scorer.corrects else None
+
+
+def under(scorer: Scorer, lexicon: Lexicon | None) -> Scorer:
+    """A scorer with words weighed by a lexicon, if it weighs words and brings none along."""
+    model = knowing(scorer)
+    return scorer if model is None or model.lexicon is not None else model.under(lexicon)
+
+
+def lexicon_of(scorer: Scorer | None) -> Lexicon | None:
+    """What is frozen with an index of this scorer."""
+    model = knowing(scorer)
+    return None if model is None else model.lexicon
+
+
+def of_its_own(scorer: Scorer, items: Iterable[Item | str]) -> Scorer:
+    """A scorer that weighs words as they are common among these items; as it is, if it weighs none."""
+    model = knowing(scorer)
+    if model is None or model.lexicon is not None:
+        return scorer
+    return model.under(Lexicon.of(map(plain_text, items)))
+
+
+def shared(scorer: Scorer | None, encoder: DualEncoder | None) -> bool:
+    """Whether the index's vectors are those that the scorer knows items by."""
+    model = knowing(scorer)
+    return model is not None and encoder is not None and model.encoder.fingerprint == encoder.fingerprint
+
+
+def reader(scorer: Scorer | None, known: KnownItems | None) -> Scorer | None:
+    """Who reads items that join those of which this is known; None: nobody needs to."""
+    if known is None:
+        return None
+    model = knowing(scorer)
+    if model is None or model.encoder.fingerprint != known.encoder:
+        raise InputError(
+            f"this index keeps what its scorer knows of every item, read by the encoder {known.encoder}: load it with "
+            "the scorer that it was built with to add items"
+        )
+    return model
+
+
+def bound(
+    scorer: Scorer | None, items: ItemList, known: KnownItems | None, vectors: Array | None, bm25: BM25 | None
+) -> BoundScorer | None:
+    """A scorer over the items of an index, with what is known of them."""
+    if scorer is None:
+        return None
+    made = as_bound(scorer.bind(items.growing))
+    tell(made, known, vectors, bm25)
+    return made
+
+
+def tell(scorer: BoundScorer | None, known: KnownItems | None, vectors: Array | None, bm25: BM25 | None) -> None:
+    """Let a scorer know what an index keeps of its items; nothing: it knows of candidates only."""
+    if not isinstance(scorer, BoundOnnxCrossEncoder) or not scorer.model.corrects:
+        return
+    rows = None if known is None else vectors if known.vectors is None else known.vectors
+    if known is None or rows is None or bm25 is None or known.encoder != scorer.model.encoder.fingerprint:
+        scorer.keep(None)
+    else:
+        words = Words(*bm25.words, scorer.model.weighing)
+        scorer.keep(Known(scorer.model.encoder, words, rows, known.tokens))
