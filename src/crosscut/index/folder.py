@@ -85,9 +85,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         arrays["anchors"] = saved.array("anchors", FLOATS, (len(queries), n), mapped="r")
         arrays["measured"] = saved.array("measured", "|b1", (n,))
     bm25 = BM25.read(saved, n) if "bm25.json" in saved else None
-    known = KnownItems.read(saved, n) if "known.json" in saved else None
-    if known is not None and known.vectors is None and arrays.get("vectors") is None:
-        raise saved.damaged("vectors.npy", "is missing, by which its scorer knows the items")
+    known = _known(saved, n)
     state = State(
         items,
         np.ones(n, np.bool_),
@@ -103,6 +101,16 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         **arrays,
     )
     return state, queries
+
+
+def _known(saved: Saved, n: int) -> KnownItems | None:
+    """What the scorer knows of n items, if it does."""
+    if "known.json" not in saved:
+        return None
+    known = KnownItems.read(saved, n)
+    if known.vectors is None and "vectors.npy" not in saved:
+        raise saved.damaged("vectors.npy", "is missing, by which its scorer knows the items")
+    return known
 
 
 def verify(path: str | Path) -> list[str]:
