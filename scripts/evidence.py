@@ -65,7 +65,7 @@ def random_pairs(work: Path, name: str, model: OnnxCrossEncoder, queries: int = 
     one = prepared(work, name)
     rng = np.random.default_rng(0)
     items = rng.choice(len(one.set.items), queries * each, replace=False)
-    words = Words([one.set.items[item] for item in items], one.set.lexicon)
+    words = Words.of([one.set.items[item] for item in items], one.set.lexicon)
     texts = [one.set.items[item] for item in items]
     bound, vectors = model.bind(texts), model.encoder.encode_items(texts)
     rows = []

@@ -207,7 +207,7 @@ def project(one: Candidates, projection: np.ndarray, idf: np.ndarray) -> Path:
     flat = narrow(np.load(one.set.folder / "items-tokens.npy", mmap_mode="r"), projection)
     inner = np.ones(len(flat), np.bool_)
     inner[items.starts] = inner[items.starts + items.lengths - 1] = False
-    tokens = TokenVectors(flat[inner], items.lengths - 2)
+    tokens = TokenVectors([(flat[inner], items.lengths - 2)], flat.shape[1])
     asked = narrow(np.load(one.set.folder / "queries-tokens.npy"), projection)
     features = one.features.copy()
     for row in np.flatnonzero(one.kind != 1).tolist():
