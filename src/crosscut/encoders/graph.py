@@ -72,6 +72,10 @@ class Graph:
             return self.node("Mul", [wide, self.constant(scale.T)])
         return self.small(weight.T)
 
+    def product(self, x: str, weight: npt.NDArray[np.float32]) -> str:
+        """x (… × in) with a linear layer's weight (out × in): (… × out)."""
+        return self.node("MatMul", [x, self.matrix(weight)])
+
     def look_up(self, table: npt.NDArray[np.float32], ids: str) -> str:
         """Rows of an embedding table; int8 rows stay int8 in memory and are widened one look-up at a time."""
         if self.precision != "int8":
@@ -85,17 +89,17 @@ class Graph:
         asked = asked or x
         names = ("query", "key", "value")
         projected = [
-            self.node("MatMul", [source, self.matrix(weights[f"{prefix}.{name}.weight"])])
+            self.product(source, weights[f"{prefix}.{name}.weight"])
             for name, source in zip(names, (asked, x, x), strict=True)
         ]
         biases = self.small(np.concatenate([weights[f"{prefix}.{name}.bias"] for name in names]))
         inputs = [*projected, biases] + ([mask] if mask else [])
         mixed = self.node("MultiHeadAttention", inputs, "com.microsoft", num_heads=self.heads)
-        mixed = self.node("MatMul", [mixed, self.matrix(weights[f"{prefix}.output.weight"])])
+        mixed = self.product(mixed, weights[f"{prefix}.output.weight"])
         x = self.add_norm(weights, f"{prefix}.attention_norm", mixed, asked, f"{prefix}.output.bias")
-        wide = self.node("MatMul", [x, self.matrix(weights[f"{prefix}.up.weight"])])
+        wide = self.product(x, weights[f"{prefix}.up.weight"])
         wide = self.node("BiasGelu", [wide, self.small(weights[f"{prefix}.up.bias"])], "com.microsoft")
-        narrow = self.node("MatMul", [wide, self.matrix(weights[f"{prefix}.down.weight"])])
+        narrow = self.product(wide, weights[f"{prefix}.down.weight"])
         return self.add_norm(weights, f"{prefix}.norm", narrow, x, f"{prefix}.down.bias")
 
     def add_norm(self, weights: Weights, norm: str, x: str, skip: str, bias: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item, plain_text
+from crosscut.encoders.running import Running, Similarity, split_name
 from crosscut.errors import InputError, MissingDependency
 
 Rows = npt.NDArray[np.float32]
@@ -43,53 +44,87 @@ def torch_fingerprint(model: Any) -> str:
     """SHA-256, shortened, of a model's weights and its length limit: what vectors and scores depend on."""
     limit = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
     digest = hashlib.sha256(f"{type(model).__name__} {limit}".encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    tensors = sorted(model.state_dict().items())
+    kinds = {str(tensor.dtype) for _, tensor in tensors if tensor.is_floating_point()}
+    if kinds - {"torch.float32"}:  # half a precision gives other scores
+        digest.update(" ".join(sorted(kinds)).encode())
+    for name, tensor in tensors:
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().float().numpy().tobytes())
+        if tensor.is_meta:  # a shape without numbers
+            digest.update(str(tuple(tensor.shape)).encode())
+        else:
+            digest.update(tensor.detach().cpu().float().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 class TorchDualEncoder:
-    """A sentence-transformers model as a crosscut dual encoder; vectors are made unit length."""
+    """A sentence-transformers model as a crosscut dual encoder.
 
-    def __init__(self, model: Any, *, batch_size: int = 64) -> None:
+    Vectors are what inner products are taken of: unit length where the model's similarity is the cosine, as they are
+    where it is the dot product; `similarity` says otherwise.
+    """
+
+    def __init__(self, model: Any, *, batch_size: int = 64, similarity: Similarity | None = None) -> None:
         self.model = model
         self.batch_size = batch_size
-        self.fingerprint = torch_fingerprint(model)
+        self.similarity: Similarity = similarity or ("dot" if _own_similarity(model) == "dot" else "cosine")
+        self.fingerprint = torch_fingerprint(model) + ("-dot" if self.similarity == "dot" else "")
         self.dimension = self._encode(["a"]).shape[1]
 
     @classmethod
-    def load(cls, model: str | Path) -> TorchDualEncoder:
+    def load(cls, model: str | Path, running: Running | None = None) -> TorchDualEncoder:
         """A hub id or a folder."""
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
             raise MissingDependency("hub encoders run on sentence-transformers", "torch") from error
+        how = running or Running(batch_size=64)
         try:
-            return cls(SentenceTransformer(str(model)))
+            loaded = SentenceTransformer(str(model), device=how.here() if how.device else None)
         except (OSError, ValueError) as error:
             raise InputError(f"no dual encoder can be loaded from {str(model)!r} ({error})") from error
+        if how.max_length is not None:
+            loaded.max_seq_length = how.max_length
+        if how.dtype in ("fp16", "bf16"):
+            loaded.half() if how.dtype == "fp16" else loaded.bfloat16()
+        return cls(loaded, batch_size=how.batch_size, similarity=how.similarity)
 
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         return self._encode(texts)
 
     def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
-        parts = [np.empty((0, self.dimension), np.float32)]
-        for start in range(0, len(items), 1024):
-            parts.append(self._encode([plain_text(item) for item in items[start : start + 1024]]))
-            if progress is not None:
-                progress(len(parts[-1]))
-        return np.concatenate(parts)
+        return in_parts(self._encode, [plain_text(item) for item in items], self.dimension, progress)
 
     def _encode(self, texts: Sequence[str]) -> Rows:
         rows = self.model.encode(
             list(texts),
             batch_size=self.batch_size,
-            normalize_embeddings=True,
+            normalize_embeddings=self.similarity == "cosine",
             convert_to_numpy=True,
             show_progress_bar=False,
         )
         return np.asarray(rows, np.float32)
+
+
+def in_parts(
+    encode: Callable[[Sequence[Any]], Rows],
+    texts: Sequence[Any],
+    dimension: int,
+    progress: Callable[[int], None] | None,
+) -> Rows:
+    """Vectors of many texts, a thousand at a time."""
+    parts = [np.empty((0, dimension), np.float32)]
+    for start in range(0, len(texts), 1024):
+        parts.append(encode(texts[start : start + 1024]))
+        if progress is not None:
+            progress(len(parts[-1]))
+    return np.concatenate(parts)
+
+
+def _own_similarity(model: Any) -> str | None:
+    """What a sentence-transformers model says of its vectors."""
+    found = getattr(model, "similarity_fn_name", None)
+    return None if found is None else str(found)
 
 
 def load_encoder(encoder: Any = "default") -> DualEncoder:
@@ -100,12 +135,17 @@ def load_encoder(encoder: Any = "default") -> DualEncoder:
             from crosscut.encoders.dual import OnnxDualEncoder
 
             return OnnxDualEncoder.load(name)
-        if not Path(name).is_dir() and name.count("/") != 1:
+        bare, how = split_name(name)
+        if not Path(bare).is_dir() and bare.count("/") != 1:
             raise InputError(
                 f"there is no dual encoder called {name!r} and no folder of that name; pass 'default', a model "
                 "folder, or a hub id such as 'organisation/model'"
             )
-        return TorchDualEncoder.load(name)
+        from crosscut.encoders.towers import TwoTowers, has_towers
+
+        if has_towers(bare):
+            return TwoTowers.load(bare)
+        return TorchDualEncoder.load(bare, how if "#" in name else None)
     if isinstance(encoder, DualEncoder):
         return encoder
     if hasattr(encoder, "encode") and hasattr(encoder, "state_dict"):

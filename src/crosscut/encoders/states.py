@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,14 @@ States = npt.NDArray[np.floating]
 TOKEN_BYTES = 256 << 20
 
 
-def of_one_length(texts: Sequence[Tokens], tokens: int = TOKENS_PER_CALL) -> list[list[int]]:
+class HasIds(Protocol):
+    """A text as token ids."""
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]: ...
+
+
+def of_one_length(texts: Sequence[HasIds], tokens: int = TOKENS_PER_CALL) -> list[list[int]]:
     """Places of texts in groups of exactly one length, at most `tokens` tokens each: no padding, nothing to mask."""
     by_length: dict[int, list[int]] = {}
     for place, text in enumerate(texts):

@@ -19,7 +19,8 @@ def load_scorer(scorer: Any = "default") -> Scorer:
     `"default"`                                  the cross-encoder in the box
     a folder                                     a model of `crosscut train cross-encoder`, or one that
                                                  sentence-transformers can load
-    `"organisation/name"`                        a hub model, by sentence-transformers
+    `"organisation/name"`                        a hub model: on onnxruntime on the CPU, by torch on a GPU; settings
+                                                 behind a `#` (`crosscut.encoders.running`)
     `"https://…"`, `"cohere+https://…"`, …       a rerank or chat endpoint (`crosscut.scorers.http`)
     a `CrossEncoder` of sentence-transformers    wrapped; raw logits
     a cross-encoder of LangChain                 `score(pairs)`
@@ -78,11 +79,12 @@ def _named(name: str) -> Scorer:
         from crosscut.scorers.onnx import OnnxCrossEncoder
 
         return OnnxCrossEncoder.load(name)
-    if not Path(name).is_dir() and name.count("/") != 1:
+    bare = name.partition("#")[0].removeprefix("emb+")
+    if not Path(bare).is_dir() and bare.count("/") != 1:
         raise InputError(
             f"there is no scorer called {name!r} and no folder of that name; pass 'default', a model folder, "
             "a hub id such as 'organisation/model', or an address"
         )
-    from crosscut.scorers.torch import TorchCrossEncoder
+    from crosscut.scorers.hub import hub_scorer
 
-    return TorchCrossEncoder.load(name)
+    return hub_scorer(name)

@@ -1,4 +1,4 @@
-"""Cross-encoders from a hub or a path, run by sentence-transformers; the same interface as `scorers.onnx`.
+"""Cross-encoders in torch, on any device: those that sentence-transformers runs, and the papers' own checkpoints.
 
 Scores are raw logits: sentence-transformers applies a sigmoid to models with one label unless told
 otherwise, so the Identity is asked for. Pairs are sorted by length before they are batched.
@@ -14,10 +14,21 @@ import numpy as np
 
 from crosscut.datasets.records import Item, Items, items_of
 from crosscut.encoders.named import torch_fingerprint
+from crosscut.encoders.pairs import Form, Row
 from crosscut.errors import InputError, MissingDependency, ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Scorer
 from crosscut.scorers.texts import BoundTexts, TextRequest
 from crosscut.types import Floats
+
+
+def torch_dtype(name: str) -> Any:
+    """The torch type of fp32, fp16 or bf16."""
+    import torch
+
+    kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    if name not in kinds:
+        raise InputError(f"torch computes in {', '.join(kinds)}; got {name!r}")
+    return kinds[name]
 
 
 class TorchCrossEncoder(Scorer):
@@ -43,11 +54,12 @@ class TorchCrossEncoder(Scorer):
         model: str | Path,
         *,
         device: str | None = None,
+        dtype: str = "fp32",
         max_length: int | None = None,
         batch_size: int = 32,
         options: Mapping[str, Any] | None = None,
     ) -> TorchCrossEncoder:
-        """A hub id or a folder; `options` go to `sentence_transformers.CrossEncoder`."""
+        """A hub id or a folder; `dtype` is fp32, fp16 or bf16; `options` go to `sentence_transformers.CrossEncoder`."""
         try:
             from sentence_transformers import CrossEncoder
         except ImportError as error:
@@ -63,6 +75,8 @@ class TorchCrossEncoder(Scorer):
                 f"no cross-encoder can be loaded from {str(model)!r} ({error}); pass a hub id or a folder "
                 "written by CrossEncoder.save_pretrained"
             ) from error
+        if dtype != "fp32":
+            loaded.to(torch_dtype(dtype))
         return cls(loaded, batch_size=batch_size, name=str(model))
 
     @property
@@ -101,3 +115,113 @@ class TorchCrossEncoder(Scorer):
 
     def __repr__(self) -> str:
         return f"TorchCrossEncoder({self.name!r}, fingerprint={self.fingerprint!r})"
+
+
+def is_published(model: str) -> bool:
+    """Whether a model is one that sentence-transformers cannot score with: `emb+…`, or a checkpoint of the papers."""
+    folder = Path(model)
+    return (
+        model.startswith("emb+") or "emb_crossenc" in model or any(folder.glob("*.torch")) or any(folder.glob("*.ckpt"))
+    )
+
+
+class TorchPairs(Scorer):
+    """ANNCUR's and ADACUR's cross-encoders in torch: [EMB] and [CLS] heads on their own form of pairs.
+
+    On the CPU `crosscut.scorers.exported` is faster; this is for other devices.
+    """
+
+    def __init__(
+        self, body: Any, head: Any, form: Form, *, batch_size: int = 32, name: str = "", dtype: str = "fp32"
+    ) -> None:
+        self.body, self.head, self.form, self.batch_size, self.name = body, head, form, batch_size, name
+        self.device = next(body.parameters()).device
+        self._fingerprint = f"{torch_fingerprint(body)}-{type(form).__name__}-{dtype}"
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        device: str | None = None,
+        dtype: str = "fp32",
+        max_length: int | None = None,
+        batch_size: int = 32,
+    ) -> TorchPairs:
+        """A hub id or a folder; `emb+…` for ADACUR's."""
+        import transformers
+
+        from crosscut.encoders.exported import local_folder
+        from crosscut.encoders.pairs import open_tokenizer
+        from crosscut.scorers.exported import Source, form_of
+
+        name = str(model)
+        source = Source(local_folder(name.removeprefix("emb+")), emb="emb" in name, max_length=max_length)
+        _, head, form = source.read()
+        library: Any = transformers
+        body = library.AutoModel.from_config(library.AutoConfig.for_model(**source.config))
+        saved = {key: torch_tensor(value) for key, value in source.body_arrays().items()}
+        missing, _ = body.load_state_dict(saved, strict=False)
+        lacking = [key for key in missing if "pooler" not in key and "position_ids" not in key]
+        if lacking:
+            raise InputError(f"{name!r} lacks the tensor {lacking[0]!r}; save the model again")
+        body = body.to(device or "cpu", torch_dtype(dtype)).eval()
+        made = form_of(open_tokenizer(source.folder), form)
+        return cls(body, head, made, batch_size=batch_size, name=name, dtype=dtype)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def bind(self, items: Items | Sequence[Item | str]) -> BoundScorer:
+        """This model over items, each tokenised when first scored."""
+        from crosscut.scorers.exported import BoundPairs
+
+        return BoundPairs(self.form, self.score_rows, items_of(items))
+
+    def score_rows(self, rows: Sequence[Row]) -> Floats:
+        """Scores of rows, in order; the longest first, so that a batch that is too large fails at once."""
+        import torch
+
+        from crosscut.scorers.exported import feed
+
+        order = sorted(range(len(rows)), key=lambda place: -len(rows[place].ids))
+        scores = np.empty(len(rows), np.float64)
+        segments = int(getattr(self.body.config, "type_vocab_size", 0) or 0)
+        with torch.inference_mode():
+            for start in range(0, len(order), self.batch_size):
+                places = order[start : start + self.batch_size]
+                arrays = feed([rows[place] for place in places], ("ids", "types", "positions", "reads"))
+                tensors = {key: torch.from_numpy(value).to(self.device) for key, value in arrays.items()}
+                mask = torch.arange(tensors["ids"].shape[1], device=self.device)[None] < tensors["lengths"][:, None]
+                inputs = {"input_ids": tensors["ids"], "attention_mask": mask.long()}
+                if segments > 1:
+                    inputs |= {"token_type_ids": tensors["types"], "position_ids": tensors["positions"]}
+                states = self.body(**inputs).last_hidden_state
+                read = states[torch.arange(len(places), device=self.device)[:, None], tensors["reads"]].float()
+                scores[places] = self._answer(read.cpu().numpy())
+        return scores
+
+    def _answer(self, read: Any) -> Any:
+        """The head, on rows (b × r × D) that are back on the CPU."""
+        if self.head.dot:
+            return np.einsum("bd,bd->b", read[:, :-1].mean(axis=1), read[:, -1])
+        vector = read[:, 0]
+        for step in self.head.steps:
+            if step.kind == "linear":
+                vector = vector @ step.weight.T + (0 if step.bias is None else step.bias)
+            elif step.kind == "tanh":
+                vector = np.tanh(vector)
+            else:
+                raise InputError(f"{self.name!r} has a head with {step.kind!r}, which runs on the CPU only")
+        return vector[:, 0]
+
+    def __repr__(self) -> str:
+        return f"TorchPairs({self.name!r}, fingerprint={self.fingerprint!r})"
+
+
+def torch_tensor(array: Any) -> Any:
+    """An array that torch may write to."""
+    import torch
+
+    return torch.from_numpy(np.array(array, np.float32))

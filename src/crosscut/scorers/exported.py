@@ -1,0 +1,351 @@
+"""Cross-encoders that others have trained, on onnxruntime: for the CPU, without torch once they are exported.
+
+Hub or sentence-transformers models (BERT and MiniLM, ELECTRA, RoBERTa, DistilBERT, ModernBERT) and the published
+checkpoints of ANNCUR and ADACUR. What makes it faster than running the model as it comes:
+
+- items are tokenised once, when first scored, and kept; a query once a search;
+- pairs of about one length run together, one call a core (`crosscut.encoders.session`);
+- the last layer is computed only where the head reads it;
+- attention, norms and activations are single operations;
+- optionally eight bits, with scales fixed beforehand (`crosscut.encoders.whole`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from crosscut.datasets.records import Item, Items, items_of
+from crosscut.encoders.checkpoints import Body, read_arrays, read_body, read_config, weights_file
+from crosscut.encoders.exported import digest_of, kept, local_folder
+from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
+from crosscut.encoders.session import TOKENS_PER_CALL, Session
+from crosscut.encoders.states import TOKEN_BYTES, Kept
+from crosscut.encoders.whole import Head, Ranges, Step, classifier, whole_graph
+from crosscut.errors import InputError, ScorerError
+from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
+from crosscut.scorers.onnx import PAIRS_AT_ONCE, alike
+from crosscut.threads import cores
+from crosscut.types import Floats, Positions
+
+Precision = Literal["float32", "int8"]
+Samples = tuple[Sequence[str], Sequence[Item | str]]
+KEPT_QUERIES = 256
+SAMPLE_QUERIES, SAMPLE_ITEMS = 5, 100
+KEPT_SHARE = 0.98
+"""Of each top 10, what eight bits have to keep of it to be used."""
+
+
+class ExportedCrossEncoder(Scorer):
+    """A cross-encoder on onnxruntime.
+
+    >>> scorer = ExportedCrossEncoder.load("cross-encoder/ms-marco-MiniLM-L6-v2")
+    >>> scorer = ExportedCrossEncoder.load("emb+nishantyadav/emb_crossenc_msmarco_miniLM", precision="int8")
+    """
+
+    def __init__(self, home: Path, record: dict[str, Any], *, threads: int | None = None, name: str = "") -> None:
+        self.home, self.record, self.name = home, record, name
+        self.threads = cores() if threads is None else threads
+        if self.threads < 1:
+            raise InputError(f"{threads} threads cannot run a model; use 1 or more")
+        self.form = _form(home, record)
+        self.session = Session(home / "model.onnx", self.threads)
+        self.inputs = [one.name for one in self.session._session.get_inputs()]
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        precision: Precision = "float32",
+        max_length: int | None = None,
+        threads: int | None = None,
+        samples: Samples | None = None,
+    ) -> ExportedCrossEncoder:
+        """A hub id or a folder, exported if it has not been yet.
+
+        Parameters
+        ----------
+        model
+            `emb+…` scores by the inner product of [CLS] and [SEP], as ADACUR's models do (app. B.1); checkpoints of
+            ANNCUR and BLINK are known by their tensors.
+        precision
+            "int8" rounds weights and activations; refused where it keeps less than .98 of each top 10.
+        max_length
+            Most tokens of a pair; by default what the tokenizer and the positions allow.
+        samples
+            Queries and items on which the ranges of eight bits are found and judged; by default those in the box.
+        """
+        if precision not in ("float32", "int8"):
+            raise InputError(f"an exported model is float32 or int8, not {precision!r}")
+        name = str(model)
+        folder = local_folder(name.removeprefix("emb+"))
+        source = Source(folder, emb=name.startswith("emb+") or "emb_crossenc" in name, max_length=max_length)
+        settings: dict[str, Any] = {"precision": precision, "form": source.form_record()}
+        if precision == "int8" and samples is not None:
+            settings["samples"] = [list(samples[0]), [str(item) for item in samples[1]]]
+        key = digest_of(source.files, settings)
+        home, record = kept(key, lambda: source.export(precision, samples))
+        return cls(home, {**record, "key": key}, threads=threads, name=name)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"onnx-{self.record['key']}"
+
+    def bind(self, items: Items | Sequence[Item | str]) -> BoundScorer:
+        """This model over items: each is tokenised when first scored, and kept."""
+        return BoundPairs(self.form, self.score_rows, items_of(items))
+
+    def score_rows(self, rows: Sequence[Row]) -> Floats:
+        """Scores of rows, in order; rows of about one length run together."""
+        sizes = np.asarray([len(row.ids) for row in rows], np.int64)
+        scores = np.empty(len(rows), np.float64)
+        limit = min(TOKENS_PER_CALL, -(-int(sizes.sum()) // self.threads))
+
+        def run(places: Positions) -> None:
+            scores[places] = self.session.run(feed([rows[p] for p in places.tolist()], self.inputs))
+
+        self.session.map(run, list(alike(sizes, tokens=limit))[::-1])  # the longest first
+        return scores
+
+    def __repr__(self) -> str:
+        return f"ExportedCrossEncoder({self.name!r}, fingerprint={self.fingerprint!r})"
+
+
+def feed(rows: Sequence[Row], inputs: Sequence[str]) -> dict[str, Any]:
+    """Rows side by side, padded to the longest."""
+    lengths = np.asarray([len(row.ids) for row in rows], np.int64)
+    shape = (len(rows), int(lengths.max()))
+    wanted = [name for name in ("ids", "types", "positions") if name in inputs]
+    arrays = {name: np.zeros(shape, np.int64) for name in wanted}
+    for place, row in enumerate(rows):
+        for name in wanted:
+            own = getattr(row, name)
+            arrays[name][place, : len(own)] = own
+    if "reads" in inputs:
+        arrays["reads"] = np.stack([row.reads for row in rows])
+    return {**arrays, "lengths": lengths}
+
+
+class BoundPairs(BoundScorer):
+    """A model of pairs that knows its items: each is tokenised when first scored, and kept."""
+
+    def __init__(self, form: Form, score_rows: Callable[[Sequence[Row]], Floats], items: Items) -> None:
+        self.form, self.score_rows, self.items = form, score_rows, items
+        self.n_items = count_of(items)
+        self._texts = Kept(TOKEN_BYTES)
+        self._queries: OrderedDict[str, Text] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+        if not requests:
+            return []
+        sizes = [len(handles) for _, handles in requests]
+        handles = np.concatenate([np.asarray(some, np.int64) for _, some in requests])
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        scores, paid = np.full(len(handles), np.nan), np.zeros(len(handles), np.bool_)
+        failed: ScorerError | None = None
+        try:
+            queries = self._read_queries([str(query) for query, _ in requests])
+            for start in range(0, len(handles), PAIRS_AT_ONCE):
+                part = slice(start, start + PAIRS_AT_ONCE)
+                texts = self._read_items(handles[part])
+                pairs = zip(owners[part].tolist(), handles[part].tolist(), strict=True)
+                rows = [self.form.join(queries[owner], texts[handle]) for owner, handle in pairs]
+                paid[part] = True
+                scores[part] = self.score_rows(rows)
+        except Exception as error:  # onnxruntime's exceptions share no base class; items may come from anywhere
+            failed = ScorerError(f"the cross-encoder failed on {len(handles)} pairs: {error}")
+            failed.__cause__ = error
+        ends = np.cumsum(sizes)[:-1]
+        return [
+            Answer(some, called, None if np.isfinite(some).all() else failed)
+            for some, called in zip(np.split(scores, ends), np.split(paid, ends), strict=True)
+        ]
+
+    def _read_items(self, handles: Positions) -> dict[int, Text]:
+        wanted = np.unique(handles).tolist()
+        with self._lock:
+            found = {handle: self._texts[handle] for handle in wanted if handle in self._texts}
+            unread = [handle for handle in wanted if handle not in found]
+            if unread:
+                texts = self.form.items(self.items.get(np.asarray(unread, np.int64)))
+                for handle, text in zip(unread, texts, strict=True):
+                    found[handle] = text
+                    self._texts.keep(handle, text, text.ids.nbytes)
+        return found
+
+    def _read_queries(self, texts: Sequence[str]) -> list[Text]:
+        with self._lock:
+            known = {text: self._queries[text] for text in texts if text in self._queries}
+            new = [text for text in dict.fromkeys(texts) if text not in known]
+            if new:
+                known.update(zip(new, self.form.queries(new), strict=True))
+            for text in known:
+                self._queries[text] = known[text]
+                self._queries.move_to_end(text)
+            while len(self._queries) > max(KEPT_QUERIES, len(known)):
+                self._queries.popitem(last=False)
+        return [known[text] for text in texts]
+
+
+class Source:
+    """A model as its authors have saved it."""
+
+    def __init__(self, folder: Path, *, emb: bool, max_length: int | None) -> None:
+        self.folder = folder
+        self.config = read_config(folder)
+        self.weights = weights_file(folder)
+        self.wrapper = _json(folder / "wrapper_config.json")
+        self.marked = self.weights.suffix in (".torch", ".ckpt")
+        self.emb = emb
+        self.longest = max_length or self._longest()
+        names = ("config.json", "model.config", "wrapper_config.json", "tokenizer.json", "vocab.txt")
+        self.files = {name: folder / name for name in names if (folder / name).is_file()}
+        self.files["weights"] = self.weights
+        if max_length is not None and max_length < 8:
+            raise InputError(f"{max_length} tokens have no room for a pair; give 8 or more")
+
+    def _longest(self) -> int:
+        given = _json(self.folder / "tokenizer_config.json").get("model_max_length", 1 << 60)
+        places = int(self.config.get("max_position_embeddings", 512))
+        if "roberta" in str(self.config.get("model_type")) or self.config.get("model_type") == "camembert":
+            places -= int(self.config.get("pad_token_id", 1)) + 1
+        return int(min(given, places))
+
+    def form_record(self) -> dict[str, Any]:
+        """How pairs are written, as JSON."""
+        if self.marked:
+            sides = {side: int(self.wrapper.get(f"max_{name}_len", 128)) for side, name in _SIDES.items()}
+            return {"kind": "marked", **sides}
+        return {"kind": "plain", "longest": self.longest, "emb": self.emb}
+
+    def body_arrays(self) -> dict[str, Any]:
+        """The tensors of the encoder alone, by the names that transformers gives them."""
+        saved = read_arrays(self.weights)
+        known = ("encoder.bert_model.", "bert.", "roberta.", "distilbert.", "electra.", "model.")
+        prefix = next((one for one in known if any(name.startswith(one) for name in saved)), "")
+        return {name.removeprefix(prefix): array for name, array in saved.items() if name.startswith(prefix)}
+
+    def read(self) -> tuple[Body, Head, dict[str, Any]]:
+        """The encoder, its head, and its form."""
+        saved = read_arrays(self.weights)
+        where = repr(str(self.folder))
+        form = self.form_record()
+        if self.marked:
+            body = read_body(self.config, saved, where, prefix="encoder.bert_model.")
+            linear = saved.get("encoder.additional_linear.weight")
+            if linear is None:  # [EMB]-CE: (h[M_s] + h[M_e]) / 2 · h[ENT]
+                return body, Head(reads=3, dot=True), {**form, "emb": True}
+            steps = [Step("linear", linear, saved.get("encoder.additional_linear.bias"))]
+            if self.wrapper.get("pooling_type", "cls_w_lin") == "cls_w_lin":
+                weight, bias = (saved[f"encoder.bert_model.pooler.dense.{part}"] for part in ("weight", "bias"))
+                steps = [Step("linear", weight, bias), Step("tanh"), *steps]
+            return body, Head(steps=tuple(steps)), {**form, "emb": False}
+        body = read_body(self.config, saved, where)
+        if self.longest > body.longest:
+            raise InputError(f"{where} has positions for {body.longest} tokens and {self.longest} are asked for")
+        return body, Head(reads=2, dot=True) if self.emb else classifier(self.config, saved, where), form
+
+    def export(self, precision: Precision, samples: Samples | None) -> tuple[dict[str, bytes], dict[str, Any]]:
+        """The files of the exported model, and what is to be known of it."""
+        body, head, form = self.read()
+        tokenizer = open_tokenizer(self.folder, lowercase=bool(self.config.get("do_lower_case", True)))
+        files = {"tokenizer.json": tokenizer.to_str().encode()}
+        facts: dict[str, Any] = {"precision": precision, "form": form, "kind": body.kind}
+        graph = whole_graph(body, head)
+        if precision == "int8":
+            made = form_of(tokenizer, form)
+            rows = _sample_rows(made, samples, marked=self.marked)
+            ranges = _ranges(whole_graph(body, head, watch=True), rows)
+            small = whole_graph(body, head, ranges=ranges)
+            facts["top10_kept"] = share = _agreement(graph, small, rows)
+            if share < KEPT_SHARE:
+                raise InputError(
+                    f"in eight bits {str(self.folder)!r} keeps {share:.3f} of each top 10, not {KEPT_SHARE}: "
+                    "use precision='float32', or samples of your own texts, if they are unlike those in the box"
+                )
+            graph = small
+        return {**files, "model.onnx": graph}, facts
+
+
+_SIDES = {"query_tokens": "input", "item_tokens": "label"}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    import json
+
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+
+
+def _form(home: Path, record: dict[str, Any]) -> Form:
+    return form_of(open_tokenizer(home), record["form"])
+
+
+def form_of(tokenizer: Any, form: dict[str, Any]) -> Form:
+    if form["kind"] == "marked":
+        return Marked.of(tokenizer, query_tokens=form["query_tokens"], item_tokens=form["item_tokens"], emb=form["emb"])
+    return Plain.of(tokenizer, form["longest"], emb=form["emb"])
+
+
+def _sample_rows(form: Form, samples: Samples | None, *, marked: bool) -> list[list[Row]]:
+    """Rows of a few queries, each with the same items."""
+    if samples is None:
+        from crosscut.datasets.bundled import load_world
+
+        world = load_world()
+        texts = [query.text for query in world.queries[:SAMPLE_QUERIES]]
+        if not marked:
+            texts = [text.replace("[START] ", "").replace(" [END]", "") for text in texts]
+        items: Sequence[Item | str] = world.items[:: len(world.items) // SAMPLE_ITEMS][:SAMPLE_ITEMS]
+    else:
+        texts, items = list(samples[0]), list(samples[1])
+    if not texts or len(items) < 20:
+        raise InputError(f"samples of {len(texts)} queries and {len(items)} items are too few; give 1 and 20 or more")
+    read = form.items(items)
+    return [[form.join(query, item) for item in read] for query in form.queries(texts)]
+
+
+def _ranges(graph: bytes, rows: Sequence[Sequence[Row]]) -> Ranges:
+    """Ends of what goes into each product, over rows of one length at a time: nothing of the padding counts."""
+    session = _session(graph)
+    inputs = [one.name for one in session.get_inputs()]
+    names = [one.name for one in session.get_outputs() if one.name.startswith("ends_of_")]
+    names.sort(key=lambda name: int(name.removeprefix("ends_of_")))
+    by_length: dict[int, list[Row]] = {}
+    for row in (row for some in rows for row in some[::3]):
+        by_length.setdefault(len(row.ids), []).append(row)
+    found = [
+        np.stack(session.run(names, feed(some[start : start + 16], inputs)))
+        for some in by_length.values()
+        for start in range(0, len(some), 16)
+    ]
+    lows, highs = np.min([one[:, 0] for one in found], axis=0), np.max([one[:, 1] for one in found], axis=0)
+    return [(float(low), float(high)) for low, high in zip(lows, highs, strict=True)]
+
+
+def _agreement(exact: bytes, rounded: bytes, rows: Sequence[Sequence[Row]], k: int = 10) -> float:
+    """The mean share of each query's top k that the rounded model keeps."""
+    shares = []
+    sessions = [_session(graph) for graph in (exact, rounded)]
+    for some in rows:
+        tops = []
+        for session in sessions:
+            inputs = [one.name for one in session.get_inputs()]
+            parts = [session.run(None, feed(some[at : at + 32], inputs))[0] for at in range(0, len(some), 32)]
+            tops.append(set(np.argsort(-np.concatenate(parts), kind="stable")[:k].tolist()))
+        shares.append(len(tops[0] & tops[1]) / k)
+    return float(np.mean(shares))
+
+
+def _session(graph: bytes) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
