@@ -127,9 +127,7 @@ def measured(name: str, place: Path, items: list[str], options: Any) -> dict[str
         other.kill()
     base = times["CrossEncoder.predict"]
     facts["pairs_per_cpu_second"] = {key: len(items) / float(np.median(some)) for key, some in times.items()}
-    facts["times_predict"] = {
-        key: float(np.median(np.asarray(base) / np.asarray(some))) for key, some in times.items()
-    }
+    facts["times_predict"] = {key: float(np.median(np.asarray(base) / np.asarray(some))) for key, some in times.items()}
     return facts
 
 
