@@ -116,7 +116,7 @@ def test_the_estimate_is_the_posterior_mean() -> None:
     assert np.allclose(u[:6], expected + prior.covariance @ rows.T @ dual)
     assert np.allclose(5.0 * u[6], 25.0 * dual.sum())
     assert np.allclose(Expecting(prior, 0.3).start(space, None).solve()[:6], prior.mean)
-    with pytest.raises(InputError, match="6 dimensions and the space 3"):
+    with pytest.raises(InputError, match="6 dimensions and the space 2"):
         Expecting(prior, 0.3).start(Stacked([Vectors(vectors[:, :2]), Constant(50)]), None)
 
 

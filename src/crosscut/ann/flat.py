@@ -34,6 +34,7 @@ class Flat(Everything):
         super().__init__(space.n)
         self.space = space
         self.base = base
+        self._rough = base.astype(np.float32) if isinstance(base, np.ndarray) else base  # for predictions, not ranks
 
     @property
     def d(self) -> int:
@@ -55,8 +56,8 @@ class Flat(Everything):
 
         def based(pair: tuple[Ask, Array]) -> T:
             ask, row = pair
-            if isinstance(self.base, np.ndarray) or self.base:
-                row += self.base  # in place
+            if isinstance(self._rough, np.ndarray) or self._rough:
+                row += self._rough  # in place
             if ask.known is not None:
                 row += ask.known
             return look(ask, row)

@@ -15,6 +15,9 @@ scores x only see what is new in them:
 For μ = 0 this is Gram–Schmidt and B is orthonormal; for μ > 0 it is Gaussian-process regression, one block at a time.
 k new rows cost O(k (m + k) d).
 
+**A prior of its own.** Under u ~ N(0, Σ) the penalty is μ uᵀ Σ⁻¹ u. With the images P = X Σ of the rows (k × d), X Xᵀ
+becomes X Pᵀ and B = L⁻¹ V_A Σ: only B′ = D⁻¹ (P − W B) changes above, and neither a root nor an inverse of Σ is needed.
+
 **Rank.** Without a ridge, rows must be independent for that. When they are not (duplicates, zero vectors, m > d), the
 fit goes on as V_A = L Q with L = O T, T triangular and O never formed: new rows are rotated into T by LAPACK's
 triangular–pentagonal QR, at the same cost. The singular values of T are those of V_A, so that a relative cut-off on
@@ -69,11 +72,17 @@ class LeastSquares:
         if rcond is not None and rcond > SAFE**1.5 and not ridge:
             self._fit = _Triangle(d, rcond)  # the cut-off is meant to bite
 
-    def add(self, rows: Floats, targets: Floats) -> None:
-        """Take in k more rows of V_A (k × d) and their scores (k)."""
+    def add(self, rows: Floats, targets: Floats, images: Floats | None = None) -> None:
+        """Take in k more rows of V_A (k × d) and their scores (k); with a prior of its own, their images X Σ (k × d).
+
+        Images are for a ridge, and for all rows of a fit or for none.
+        """
         if not len(rows):
             return
         if isinstance(self._fit, _Innovations):
+            if self._fit.ridge:
+                self._fit.add(rows, targets, images)
+                return
             room = self._fit.room()
             if 0 < room < len(rows):  # fill the dimensions first: with a complete basis the rest is cheaper
                 self.add(rows[:room], targets[:room])
@@ -107,16 +116,17 @@ class _Innovations:
         self._u = np.zeros(d)
         self._scale = 0.0  # the largest row norm seen
 
-    def add(self, rows: Floats, targets: Floats) -> bool:
+    def add(self, rows: Floats, targets: Floats, images: Floats | None = None) -> bool:
         """Take in rows; False, and the fit is as before, if they are not independent enough."""
+        images = rows if images is None else images  # X Σ
         if len(rows) > self.room():
             return False
         first = len(self._basis) - self.m
         basis, before = self._basis[first:], self._z[first:]
         inside = rows @ basis.T  # W (k × m)
-        rest = rows - inside @ basis  # (k × d)
+        rest = images - inside @ basis  # (k × d)
         if self.ridge:
-            own = rows @ rows.T
+            own = rows @ images.T
             # a ridge that is tiny beside the rows would be lost in rounding
             diagonal = own.reshape(-1)[:: len(own) + 1]
             diagonal += max(self.ridge, 4 * EPS * len(own) * float(diagonal.sum()))

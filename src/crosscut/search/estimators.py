@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -120,52 +121,61 @@ class _StretchedFit:
         self._space = space
         self._squares = LeastSquares(space.d, ridge=how.ridge)
         self._direction = np.zeros(space.d)  # q̂, zero for a plain ridge
-        self._more = how.stretch - 1
+        self._more = how.stretch**2 - 1
         if self._more and query_vector is not None and (length := np.linalg.norm(query_vector)):
             self._direction[how.at : how.at + len(query_vector)] = query_vector / length
 
     def add(self, positions: Positions, targets: Floats) -> None:
-        rows = self._space.rows(positions)  # (k × d);  V (I + (g − 1) q̂ q̂ᵀ)
-        self._squares.add(rows + np.outer(self._more * (rows @ self._direction), self._direction), targets)
+        rows = self._space.rows(positions)  # (k × d);  Σ = I + (g² − 1) q̂ q̂ᵀ
+        self._squares.add(rows, targets, rows + np.outer(self._more * (rows @ self._direction), self._direction))
 
     def solve(self) -> Floats:
-        u = self._squares.solve()
-        return np.asarray(u + self._more * (self._direction @ u) * self._direction)
+        return self._squares.solve()
 
 
 @dataclass(frozen=True)
 class Expecting:
     """Ridge towards what past searches lead to expect: u ~ N(u₀(q), Σ), noise μ.
 
-    With u = u₀ + Σ^½ w it is a plain ridge on w, of the vectors V Σ^½ and of the scores less V u₀. The encoder's
-    coordinates come first in the space; what stands after them (the constant) is estimated beside them.
+    The encoder's coordinates come first in the space; the constant that stands after them is estimated beside them,
+    with variance 1.
     """
 
     prior: Prior
     ridge: float
 
+    @cached_property
+    def directions(self) -> Floats:
+        """D (r × d + 1) of Σ = floor I + Dᵀ D, 0 for the constant."""
+        return np.pad(self.prior.directions, ((0, 0), (0, 1)))
+
+    @cached_property
+    def floor(self) -> Floats:
+        """(d + 1), 1 for the constant."""
+        return np.append(np.full(self.prior.d, self.prior.floor), 1.0)
+
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
-        if self.prior.d > space.d:
-            raise InputError(f"the prior has {self.prior.d} dimensions and the space {space.d}: learn it again")
+        if self.prior.d + 1 != space.d:
+            raise InputError(
+                f"the prior has {self.prior.d} dimensions and the space {space.d - 1} beside its constant: learn it again"
+            )
         return _ExpectingFit(self, space, query_vector)
 
 
 class _ExpectingFit:
     def __init__(self, how: Expecting, space: Space, query_vector: Floats | None) -> None:
-        self._space, self._root = space, how.prior.root
+        self._space, self._how = space, how
         self._squares = LeastSquares(space.d, ridge=how.ridge)
-        self._expected = how.prior.at(query_vector)  # u₀ (d)
+        self._expected = np.append(how.prior.at(query_vector), 0.0)  # u₀ (d + 1)
 
     def add(self, positions: Positions, targets: Floats) -> None:
-        d = len(self._expected)
-        rows = self._space.rows(positions)  # (k × d + 1)
-        white = np.concatenate([rows[:, :d] @ self._root, rows[:, d:]], axis=1)
-        self._squares.add(white, targets - rows[:, :d] @ self._expected)
+        rows, how = self._space.rows(positions), self._how  # (k × d + 1)
+        images = rows * how.floor
+        images += (rows @ how.directions.T) @ how.directions
+        self._squares.add(rows, targets - rows @ self._expected, images)
 
     def solve(self) -> Floats:
-        d = len(self._expected)
-        w = self._squares.solve()
-        return np.concatenate([self._expected + self._root @ w[:d], w[d:]])
+        return self._expected + self._squares.solve()
 
 
 @dataclass(frozen=True)

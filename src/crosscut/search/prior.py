@@ -38,6 +38,7 @@ OWN = 1.0  # ρ: variance of an item's own residual, against σ²
 CAUTION = 2.0  # noise in a search, against what the logged pairs show: they were scored because they looked alike
 LEVEL = 1e4  # variance of a query's level, against σ²
 EXACT = 1e-3  # the noise falls by no more than this in a round: scores may be exactly linear
+RANK = 48  # directions of Σ that a search tells apart; along all others queries differ alike
 SAMPLE = 1000  # searches that all rounds but the last look at
 
 
@@ -61,11 +62,16 @@ class Prior:
     searches: int  # how many it was learned from
     seen: Handles = field(default_factory=lambda: NO_HANDLES)  # items with a residual of their own
     residuals: Floats = field(default_factory=lambda: NO_SCORES)  # b of those
-    root: Floats = field(init=False, repr=False)  # Σ^½ (d × d)
+    floor: float = field(init=False, repr=False)  # a search takes Σ = floor I + Dᵀ D
+    directions: Floats = field(init=False, repr=False)  # D (r × d)
 
     def __post_init__(self) -> None:
-        values, vectors = np.linalg.eigh(self.covariance)
-        object.__setattr__(self, "root", (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+        values, vectors = np.linalg.eigh(self.covariance)  # rising
+        rest = max(0, len(values) - RANK)
+        floor = float(np.maximum(values[:rest], 0.0).mean()) if rest else 0.0
+        object.__setattr__(self, "floor", floor)
+        stretched = vectors[:, rest:] * np.sqrt(np.maximum(values[rest:] - floor, 0.0))
+        object.__setattr__(self, "directions", np.ascontiguousarray(stretched.T))
 
     @property
     def d(self) -> int:
