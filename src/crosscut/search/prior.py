@@ -21,12 +21,13 @@ Everything is arrays: a log of searches in, a `Prior` out. u stays a vector of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.blas import ssyrk
+from scipy.linalg.lapack import dtrtri
 
 from crosscut.errors import InputError
 from crosscut.storage import Files, Saved
@@ -39,6 +40,7 @@ CAUTION = 2.0  # noise in a search, against what the logged pairs show: they wer
 LEVEL = 1e4  # variance of a query's level, against σ²
 EXACT = 1e-3  # the noise falls by no more than this in a round: scores may be exactly linear
 RANK = 48  # directions of Σ that a search tells apart; along all others queries differ alike
+PAIRS = 4096  # whose products are made together
 SAMPLE = 1000  # searches that all rounds but the last look at
 
 
@@ -161,10 +163,24 @@ def fit_prior(
     for number in range(rounds):
         chosen = told if number == rounds - 1 else some
         steps = _Expectation(prior, own)
-        for j in chosen:
-            steps.add(searches[j], rows(searches[j].handles), float(counts[j]))
+        for block in _blocks(searches, chosen):
+            steps.add([searches[j] for j in block], [float(counts[j]) for j in block], rows)
         prior = steps.maximised(shrink)
     return prior
+
+
+def _blocks(searches: Sequence[Past], chosen: Sequence[int]) -> Iterator[list[int]]:
+    """Searches whose pairs are worked on together."""
+    block: list[int] = []
+    size = 0
+    for j in chosen:
+        block.append(j)
+        size += len(searches[j].handles)
+        if size >= PAIRS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 def _plain(searches: Sequence[Past], rows: Callable[[Handles], Floats]) -> Prior:
@@ -180,51 +196,68 @@ class _Expectation:
     """One round over the log: what each search says under the prior so far, summed up."""
 
     def __init__(self, prior: Prior, own: float) -> None:
-        d = prior.d
         self.prior, self.own = prior, own
         self.covariance = prior.covariance.astype(np.float32)
         self.vectors: list[Floats] = []  # q_j
-        self.means: list[Floats] = []  # û_j
+        self.pulls: list[Floats] = []  # X_jᵀ K_j⁻¹ y_j
         self.counts: list[float] = []
-        self.explained = np.zeros((d, d))  # Σ_j w_j Σ XᵀK⁻¹X Σ
+        self.told = np.zeros((prior.d, prior.d))  # Σ_j w_j X_jᵀ K_j⁻¹ X_j, its upper triangle
         self.noise = self.pairs = 0.0
-        self.known = dict(zip(prior.seen.tolist(), prior.residuals.tolist(), strict=True))
         self.pull: list[tuple[Handles, Floats, Floats]] = []  # of items' own residuals
 
-    def add(self, past: Past, rows: Floats, count: float) -> None:
-        """Take in one search that counts `count` times."""
-        prior, d = self.prior, self.prior.d
-        single = rows.astype(np.float32)  # the two products of m × d × d are most of the work
-        spread = (single @ self.covariance).astype(np.float64)  # X Σ (m × d)
-        gram = spread @ rows.T + LEVEL * prior.noise  # (m × m)
-        gram[np.diag_indices_from(gram)] += prior.noise
-        expected = prior.at(past.vector)
-        base = np.array([self.known.get(item, 0.0) for item in past.handles.tolist()])
-        left = past.scores - rows @ expected - base  # y (m)
-        sides = np.concatenate([spread, left[:, None], np.eye(len(rows))], axis=1)
-        solved = solve_triangular(np.linalg.cholesky(gram), sides, lower=True, check_finite=False)
-        half, inverse = solved[:, :d].astype(np.float32), solved[:, d + 1 :]  # L⁻¹ X Σ, L⁻¹
-        dual = inverse.T @ solved[:, d]  # K⁻¹ y (m)
+    def add(self, block: Sequence[Past], counts: Sequence[float], rows: Callable[[Handles], Floats]) -> None:
+        """Take in some searches, each counting so many times; their products are made together."""
+        handles = np.concatenate([past.handles for past in block])
+        vectors = rows(handles)  # (M × d), of all
+        single = vectors.astype(np.float32)  # two products of M × d × d are most of the work
+        spread = (single @ self.covariance).astype(np.float64)  # X Σ
+        base = self._base(handles)
+        ends = np.cumsum([len(past.handles) for past in block])
+        for past, count, end in zip(block, counts, ends.tolist(), strict=True):
+            part = slice(end - len(past.handles), end)
+            single[part] = self._one(past, count, vectors[part], spread[part], base[part])
+        self.told += ssyrk(1.0, single.T)
+
+    def _one(self, past: Past, count: float, rows: Floats, spread: Floats, base: Floats) -> Floats:
+        """√w L⁻¹ X of one search (m × d), with L Lᵀ = K; what else it says is summed up here."""
+        noise = self.prior.noise
+        gram = spread @ rows.T + LEVEL * noise  # (m × m)
+        gram[np.diag_indices_from(gram)] += noise
+        triangle = np.linalg.cholesky(gram)
+        inverse = dtrtri(triangle, lower=1)[0]  # L⁻¹
+        left = past.scores - rows @ self.prior.at(past.vector) - base  # y (m)
+        dual = inverse.T @ (inverse @ left)  # K⁻¹ y
         precision = np.einsum("kj,kj->j", inverse, inverse)  # diagonal of K⁻¹
         self.vectors.append(past.vector)
-        self.means.append(expected + spread.T @ dual)
+        self.pulls.append(dual @ rows)
         self.counts.append(count)
-        self.explained += count * (half.T @ half)
-        error = (prior.noise * dual) ** 2 + prior.noise - prior.noise**2 * precision  # E ε²
+        error = (noise * dual) ** 2 + noise - noise**2 * precision  # E ε²
         self.noise += count * float(error.sum())
         self.pairs += count * len(rows)
         self.pull.append((past.handles, count * (dual + precision * base), count * precision))
+        return np.asarray((np.sqrt(count) * inverse) @ rows)
+
+    def _base(self, handles: Handles) -> Floats:
+        """What is known so far of items' own residuals."""
+        seen = self.prior.seen
+        if not len(seen):
+            return np.zeros(len(handles))
+        places = np.minimum(np.searchsorted(seen, handles), len(seen) - 1)
+        return np.where(seen[places] == handles, self.prior.residuals[places], 0.0)
 
     def maximised(self, shrink: float) -> Prior:
         """The prior that makes all of it most likely, shrunk."""
-        vectors, means, counts = np.array(self.vectors), np.array(self.means), np.array(self.counts)
+        vectors, counts = np.array(self.vectors), np.array(self.counts)
+        prior, sigma = self.prior, self.prior.covariance
+        means = prior.mean + prior.slope * (vectors - prior.centre) + np.array(self.pulls) @ sigma  # û_j (N × d)
         share = counts / counts.sum()  # (N)
         centre, mean = share @ vectors, share @ means
         apart, moved = vectors - centre, means - mean  # (N × d)
         length = float(share @ np.einsum("jd,jd->j", apart, apart))
         slope = float(share @ np.einsum("jd,jd->j", apart, moved)) / length if length > 0 else 0.0
         rest = moved - slope * apart
-        left = self.prior.covariance - self.explained / counts.sum()  # mean of C_j
+        told = np.triu(self.told) + np.triu(self.told, 1).T
+        left = sigma - sigma @ told @ sigma / counts.sum()  # mean of C_j
         covariance = (rest * share[:, None]).T @ rest + left
         floor = float(np.trace(covariance)) / self.prior.d
         covariance = (1 - shrink) * covariance + shrink * floor * np.eye(self.prior.d)
