@@ -1,10 +1,10 @@
 """What learning costs: seconds and memory to learn from a million logged pairs, and a search with and without it.
 
-    python benchmarks/learning_cost.py --json benchmarks/results/learning-cost.json
+    python benchmarks/learning_cost.py --json benchmarks/results/cost_of_learning.json
 
 Planted data: queries differ along twenty directions. Learning is timed in seconds of the processor and by the clock,
-with the peak of memory before (vectors and log) and after. A search is timed outside the scorer, single queries, with and
-without what was learned in turn, query by query; of every query the fastest run counts, so that what else the
+with the peak of memory before (vectors and log) and after. A search is timed outside the scorer, single queries, with
+and without what was learned in turn, query by query; of every query the fastest run counts, so that what else the
 machine does is left out.
 """
 
@@ -43,7 +43,7 @@ class Planted:
 
     def query(self) -> tuple[Array, Array]:
         """The encoder's vector, and the one that the scores follow."""
-        encoded = self.rng.standard_normal(self.items.shape[1], dtype=np.float32)
+        encoded: Array = self.rng.standard_normal(self.items.shape[1:], dtype=np.float32)
         return encoded, encoded + self.rng.standard_normal(DIRECTIONS, dtype=np.float32) @ self.directions
 
     def past(self) -> Past:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from score_world import choose, read
 
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.tokens import marked_text
@@ -23,7 +24,6 @@ from crosscut.methods import Parts
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
-from scripts.score_world import choose, read
 
 TOGETHER = 20  # searches between two writes
 

@@ -6,7 +6,11 @@ from crosscut.methods.axn import AXN
 from crosscut.methods.base import First, Method, Parts, methods, parse, parse_all, register
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.exact import Exact
+from crosscut.methods.gar import GAR
+from crosscut.methods.gp import GP
 from crosscut.methods.item_scores import FixedItem, ItemCUR
+from crosscut.methods.qdrant_feedback import QdrantFeedback
+from crosscut.methods.rgs import RGS
 from crosscut.methods.rnr import RNR, Hybrid
 from crosscut.methods.tour import TOUR
 
@@ -14,6 +18,9 @@ __all__ = [
     "ADACUR",
     "ANNCUR",
     "AXN",
+    "GAR",
+    "GP",
+    "RGS",
     "RNR",
     "TOUR",
     "Crosscut",
@@ -24,6 +31,7 @@ __all__ = [
     "ItemCUR",
     "Method",
     "Parts",
+    "QdrantFeedback",
     "methods",
     "parse",
     "parse_all",

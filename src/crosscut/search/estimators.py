@@ -7,6 +7,7 @@
 | `Expecting` | ridge towards what past searches lead to expect | ours |
 | `FixedAnchors` | C_anc† precomputed for a fixed set of anchor items | ANNCUR §2.3–2.4 |
 | `GradientStep` | one step per round on KL or MSE, from the encoder's vector | TOUR, as in AXN app. B.2 |
+| `Feedback` | moved from worse items towards better ones | Qdrant's relevance feedback |
 | `OwnScores` | the scores with the anchor items themselves | FIXEDITEM, ANNCUR §3.4 |
 
 An estimator makes one `Fit` per query; a fit takes in the items scored in each round.
@@ -157,7 +158,7 @@ class Expecting:
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
         if self.prior.d + 1 != space.d:
             raise InputError(
-                f"the prior has {self.prior.d} dimensions and the space {space.d - 1} beside its constant: learn it again"
+                f"the prior has {self.prior.d} dimensions and the space {space.d - 1} and a constant: learn it again"
             )
         return _ExpectingFit(self, space, query_vector)
 
@@ -267,6 +268,40 @@ class _GradientFit:
 
     def solve(self) -> Floats:
         return self._u
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """Qdrant's naive relevance feedback: u = a q + c Σ (s_p − s_n)ᵇ (p − n), over pairs with s_p > s_n."""
+
+    a: float
+    b: float
+    c: float
+
+    def start(self, space: Space, query_vector: Floats | None) -> Fit:
+        if query_vector is None or len(query_vector) != space.d:
+            raise InputError(
+                f"relevance feedback moves a query vector of {space.d} dimensions and got "
+                f"{'none' if query_vector is None else len(query_vector)}: pass query_vector, or use axn"
+            )
+        return _FeedbackFit(self, space, query_vector)
+
+
+class _FeedbackFit:
+    def __init__(self, how: Feedback, space: Space, query_vector: Floats) -> None:
+        self._how, self._space, self._query = how, space, query_vector
+        self._positions: list[Positions] = []
+        self._targets: list[Floats] = []
+
+    def add(self, positions: Positions, targets: Floats) -> None:
+        self._positions.append(positions)
+        self._targets.append(targets)
+
+    def solve(self) -> Floats:
+        how, scores = self._how, np.concatenate(self._targets)
+        apart = scores[:, None] - scores  # (m × m)
+        weights = (np.sign(apart) * np.abs(apart) ** how.b).sum(axis=1)  # of each item in all its pairs
+        return np.asarray(how.a * self._query + how.c * weights @ self._space.rows(np.concatenate(self._positions)))
 
 
 @dataclass(frozen=True)

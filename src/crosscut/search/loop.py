@@ -29,12 +29,13 @@ from crosscut.linalg.products import LARGE, share
 from crosscut.retrievers.first import Drawn, FirstStage
 from crosscut.scorers.meter import Meter
 from crosscut.search.estimators import Estimator
+from crosscut.search.guides import Freely, Guide, Seen
 from crosscut.search.hits import Round, Seconds
 from crosscut.search.query import QueryState
 from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
-from crosscut.types import Array, Floats, Handles, Positions
+from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
 
 POOL = 2000  # items drawn for a rule that wants to see all predictions, where not all can be had
 
@@ -58,13 +59,13 @@ class Offset:
 class Plan:
     """The parts of a method.
 
-    Without an `estimator` and its `space`, there is one round. `topk` finds the top of a round; when not given, the
-    index or store that the space brings along, or every item is read. `pool` is what chance draws from.
+    Without an `estimator` and its `space`, or a `guide`, there is one round. `topk` finds the top of a round; when not
+    given, the index or store that the space brings along, or every item is read. `pool` is what chance draws from.
     """
 
     pool: Pool
     first: FirstStage
-    schedule: Schedule
+    schedule: Schedule | Freely
     space: Space | None = None
     estimator: Estimator | None = None
     selection: Selection = field(default_factory=Top)
@@ -72,13 +73,15 @@ class Plan:
     shortlist: int | None = None  # S: every round stays within the first stage's top S
     corrects: bool = False  # what a scorer knows without a call is the base, and only the rest is regressed
     topk: TopK | None = None
+    guide: Guide | None = None  # says what comes next, in place of a query vector
 
     def __post_init__(self) -> None:
         if self.topk is None and self.space is not None:
             object.__setattr__(self, "topk", topk_of(self.space, self.offset.base))
         if self.shortlist is not None and self.shortlist < 1:
             raise InputError(f"a shortlist holds at least 1 item; got {self.shortlist}")
-        if self.schedule.rounds > 1 and (self.space is None or self.estimator is None):
+        lost = self.guide is None and (self.space is None or self.estimator is None)
+        if self.schedule.rounds > 1 and lost:
             raise InputError(f"{self.schedule.rounds} rounds need a space and an estimator; without them there is 1")
 
 
@@ -162,6 +165,8 @@ def _first_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
 
 def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int], trace: bool) -> list[_Choice]:
     started = time.perf_counter()
+    if plan.guide is not None:
+        return _guided(plan.guide, queries, counts, trace)
     assert plan.space is not None
     assert plan.topk is not None
     size = len(queries[0].account.positions)
@@ -178,6 +183,21 @@ def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
     for choice in choices:
         choice.seconds = spent
     return choices
+
+
+def _guided(guide: Guide, queries: Sequence[QueryState], counts: Sequence[int], trace: bool) -> list[_Choice]:
+    """What a rule of its own names; a round is as large as it says."""
+    if trace:
+        raise InputError("a trace keeps predictions of every item, and this method follows a rule that makes none")
+    started = time.perf_counter()
+    found = guide.next(
+        [
+            Seen(query.account.positions, query.account.scores, len(query.rounds), query.first(count, NO_HANDLES))
+            for query, count in zip(queries, counts, strict=True)
+        ]
+    )
+    seconds = Seconds(select=(time.perf_counter() - started) / len(queries))
+    return [_Choice(one.handles, one.scores, max(1, len(one.handles)), seconds) for one in found]
 
 
 def _looked_over(
