@@ -11,7 +11,7 @@ import crosscut
 from crosscut.ann.graph import NO_EDGE, nearest, proximity
 from crosscut.errors import InputError
 from crosscut.evaluation.replay import replay
-from crosscut.methods import GAR, GP, RGS, QdrantFeedback
+from crosscut.methods import GAR, GP, RGS, Method, QdrantFeedback
 from crosscut.methods.gp import Acquiring
 from crosscut.retrievers.first import FirstRequest
 from crosscut.search.guides import Seen
@@ -21,7 +21,7 @@ from tests.worlds import Planted, planted
 RIVALS = ("gar", "rgs", "gp", "gp@acquisition=ei", "qdrant-feedback")
 
 
-def scored(world: Planted, method: object, budget: int, query: int = 0) -> list[int]:
+def scored(world: Planted, method: str | Method, budget: int, query: int = 0) -> list[int]:
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=method)
     found = searcher.search(query, 10, budget, query_vector=world.query_vectors[query])
     return found.scored.tolist()
