@@ -1,4 +1,9 @@
-"""Write the README's tables from the committed results: `python benchmarks/figures.py`; with --check, only compare."""
+"""Fill README and docs with tables, figures and a picture from the committed results: `python benchmarks/figures.py`.
+
+A page asks for a table by a pair of comments, `<!-- figures: recall -->` … `<!-- end -->`, and for a number
+within a sentence by `<!-- figure: name -->71 %<!-- end -->`. With --check nothing is written: it ends in an error where
+something differs.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,17 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-RECALL = ROOT / "benchmarks/results/reproduction-wordnet-cognition.json"
-LOOP = ROOT / "benchmarks/results/loop.json"
+RESULTS = ROOT / "benchmarks/results"
+RECALL = RESULTS / "reproduction-wordnet-cognition.json"
+LOOP = RESULTS / "loop.json"
+MODELS = RESULTS / "models_wordnet.json"
+PICTURE = ROOT / "docs/images/misses.svg"
 COLUMNS = ((1, 50), (1, 100), (10, 50), (10, 100), (10, 200), (100, 200), (100, 500))
 NAMES = {
     "rnr": "retrieve and rerank",
@@ -28,6 +38,10 @@ CASES = (
     (100_000, 384, 500, 10, 64, "2 ms"),
     (1_000_000, 384, 500, 10, 1, "2 ms"),
 )
+# The picture: a mean over these worlds, at these budgets, k = 10.
+WORLDS = ("wordnet-cognition", "wordnet-time", "squad-sentences")
+BUDGETS = (50, 100, 200)
+BARS = {"rnr": "reranking", "crosscut, no anchors": "crosscut", "crosscut": "crosscut, with scores of past queries"}
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -36,10 +50,8 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def recall_table() -> str:
-    records = {(r["method"], r["k"], r["budget"]): r for r in json.loads(RECALL.read_text())["records"]}
-    rows = [
-        [name, *(f"{records[method, *column]['recall']:.3f}" for column in COLUMNS)] for method, name in NAMES.items()
-    ]
+    records = _records(RECALL)
+    rows = [[name, *(f"{records[method, *column]:.3f}" for column in COLUMNS)] for method, name in NAMES.items()]
     return table(["", *(f"k={k}, {budget} calls" for k, budget in COLUMNS)], rows)
 
 
@@ -61,22 +73,115 @@ def loop_table() -> str:
     return table(["", "a call takes", "axn", "crosscut", "plain numpy"], rows)
 
 
+def accuracy(model: str) -> str:
+    """Accuracy@1 over the queries of all held-out worlds."""
+    worlds = json.loads(MODELS.read_text())["worlds"]
+    right = sum(world["accuracy@1"][model][0] * world["queries"] for world in worlds)
+    return f"{100 * right / sum(world['queries'] for world in worlds):.0f} %"
+
+
+def mentions() -> str:
+    return str(sum(world["queries"] for world in json.loads(MODELS.read_text())["worlds"]))
+
+
+def found(method: str, budget: int) -> float:
+    """Of the ten best items, how many are found: the mean over the worlds of the picture."""
+    return 10 * mean(_records(RESULTS / f"reproduction-{world}.json")[method, 10, budget] for world in WORLDS)
+
+
+TABLES: dict[str, Callable[[], str]] = {"recall": recall_table, "loop": loop_table}
+FIGURES: dict[str, Callable[[], str]] = {
+    "accuracy of the cross-encoder": lambda: accuracy("cross"),
+    "accuracy of the dual encoder": lambda: accuracy("dual"),
+    "accuracy of BM25": lambda: accuracy("bm25"),
+    "mentions": mentions,
+    "missed by reranking": lambda: f"{10 - found('rnr', 100):.1f}",
+    "missed by crosscut": lambda: f"{10 - found('crosscut, no anchors', 100):.1f}",
+    "missed with past queries": lambda: f"{10 - found('crosscut', 100):.1f}",
+}
+
+
+def picture() -> str:
+    """How many of the scorer's ten best items are found and missed, by budget and method, as an SVG."""
+    left, width, bar, gap, top = 274, 396, 22, 8, 64
+    lines, y = [], top
+    for budget in BUDGETS:
+        lines.append(f'<text class="head" x="16" y="{y + 16}">{budget} calls</text>')
+        for method, name in BARS.items():
+            value = found(method, budget)
+            end = left + width * value / 10
+            kind = "plain" if method == "rnr" else "ours"
+            missed = f"misses {10 - value:.1f}"
+            lines += [
+                f'<text class="name" x="{left - 12}" y="{y + 16}">{name.replace(", with", " with")}</text>',
+                f'<rect class="{kind}" x="{left}" y="{y}" width="{end - left:.1f}" height="{bar}"/>',
+                f'<rect class="miss" x="{end:.1f}" y="{y}" width="{left + width - end:.1f}" height="{bar}"/>',
+                f'<text class="value" x="{left + 8}" y="{y + 16}">{value:.1f}</text>',
+                f'<text class="lost" x="{left + width + 10}" y="{y + 16}">{missed}</text>',
+            ]
+            y += bar + gap
+        y += 18
+    told = "; ".join(
+        f"{budget} calls: " + ", ".join(f"{name} finds {found(method, budget):.1f}" for method, name in BARS.items())
+        for budget in BUDGETS
+    )
+    style = (
+        "text{font:14px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#171b26}"
+        ".title{font-size:17px;font-weight:650}.head{font-weight:650}.name{text-anchor:end;fill:#46505f;font-size:13px}.value{fill:#fff;font-weight:650}"
+        ".lost{fill:#b3402a;font-size:13px}.plain{fill:#6b7689}.ours{fill:#315fd6}.miss{fill:#f6d5cd}"
+    )
+    size = f'viewBox="0 0 770 {y}" width="770" height="{y}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title told">',
+            f"<style>{style}</style>",
+            f'<rect width="770" height="{y}" rx="12" fill="#fff"/>',
+            f'<desc id="told">{told}</desc>',
+            '<text class="title" id="title" x="16" y="32">Of the ten items that the scorer likes best, found</text>',
+            *lines,
+            "</svg>\n",
+        ]
+    )
+
+
 def filled(text: str) -> str:
-    for name, made in (("recall", recall_table()), ("loop", loop_table())):
-        block = f"<!-- figures: {name} -->\n{made}\n<!-- end -->"
-        text = re.sub(rf"<!-- figures: {name} -->.*?<!-- end -->", block, text, flags=re.DOTALL)
-    return text
+    """A page with its tables and figures as the results have them."""
+    for name, table_of in TABLES.items():
+        block = f"<!-- figures: {name} -->\n{table_of()}\n<!-- end -->"
+        text = re.sub(rf"<!-- figures: {name} -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+    def figure(match: re.Match[str]) -> str:
+        if match[1] not in FIGURES:
+            raise KeyError(f"a page asks for the figure {match[1]!r}; known are {', '.join(FIGURES)}")
+        return f"<!-- figure: {match[1]} -->{FIGURES[match[1]]()}<!-- end -->"
+
+    return re.sub(r"<!-- figure: (.*?) -->.*?<!-- end -->", figure, text, flags=re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """README and every page of docs/ that asks for figures."""
+    every = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [path for path in every if "<!-- figure" in path.read_text(encoding="utf-8")]
+
+
+def made() -> dict[Path, str]:
+    """What every page, and the picture, should be."""
+    return {**{path: filled(path.read_text(encoding="utf-8")) for path in pages()}, PICTURE: picture()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    made = filled(text)
-    if parser.parse_args().check:
-        sys.exit(0 if made == text else "the README's tables are not those of the results: run benchmarks/figures.py")
-    readme.write_text(made, encoding="utf-8")
+    check = parser.parse_args().check
+    for path, text in made().items():
+        if check and path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path.name} is not what the results say: run benchmarks/figures.py")
+        if not check:
+            path.write_text(text, encoding="utf-8")
+
+
+def _records(path: Path) -> dict[tuple[str, int, int], float]:
+    return {(r["method"], r["k"], r["budget"]): r["recall"] for r in json.loads(path.read_text())["records"]}
 
 
 if __name__ == "__main__":

@@ -1,17 +1,23 @@
 """Every command of the README and the docs runs, in the order they stand, on a small corpus.
 
-A block that cannot be run here says so in a comment before it: `<!-- not run: why -->`.
+A block that cannot be run here says so in a comment before it: `<!-- not run: why -->`. What a page takes for granted
+(a model, a table, a running server) is made by tests/docs/<page>.py before its blocks, and by SERVICES.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +25,12 @@ from typer.testing import CliRunner
 
 import crosscut
 from crosscut.cli import app
+from tests import fake_endpoint
+from tests.served import running
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?:<!-- ([^\n]*?) -->\n)?```(sh|python)\n(.*?)\n```", re.S)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TOPICS = ["vaccine", "virus", "river", "bank", "music", "crane", "reason", "idea"]
 
 
@@ -61,29 +69,93 @@ def corpus(folder: Path) -> None:
         np.save(folder / f"{name}.npy", array)
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path, **services: str) -> subprocess.CompletedProcess[str]:
     home = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{home}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+    environment = {**os.environ, "PATH": f"{home}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100", **services}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
+@contextmanager
+def database(folder: Path) -> Iterator[str]:
+    """PostgreSQL with pgvector."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pgserver = importlib.import_module("pgserver")
+        server = pgserver.get_server(folder / "pg", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+@contextmanager
+def judge(folder: Path) -> Iterator[str]:
+    """A chat model that rates a text by its length."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        content = str(len(body["messages"][-1]["content"]) % 10)
+        return {"choices": [{"message": {"role": "assistant", "content": content}}]}
+
+    with fake_endpoint.served(answer, "/v1/chat/completions") as endpoint:
+        yield endpoint.url
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """`crosscut serve my.index`."""
+    from crosscut.server import make_app
+
+    with running(make_app(crosscut.Index.load(folder / "my.index"))) as url:
+        yield url
+
+
+SERVICES = {"DATABASE_URL": database, "postgresql://": database, "JUDGE_URL": judge}
+
+
+def ready(page: Path, language: str, folder: Path, stack: ExitStack) -> dict[str, str]:
+    """What a page needs around its blocks: files, an index, services by the name of their environment variable."""
+    corpus(folder)
+    text = page.read_text(encoding="utf-8")
+    made = any("index build corpus.jsonl my.index" in code for code in blocks(page, language))
+    if "my.index" in text and not made:
+        assert run(["crosscut", "index", "build", "corpus.jsonl", "my.index"], folder).returncode == 0
+    wanted = {start for sign, start in SERVICES.items() if sign in text}
+    names = {database: "DATABASE_URL", judge: "JUDGE_URL"}
+    return {names[start]: stack.enter_context(start(folder)) for start in wanted}
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=lambda page: page.stem)
 def test_shell_blocks_run(page: Path, tmp_path: Path) -> None:
-    corpus(tmp_path)
-    for code in blocks(page, "sh"):
-        done = run(["bash", "-euo", "pipefail", "-c", code], tmp_path)
-        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    with ExitStack() as stack:
+        services = ready(page, "sh", tmp_path, stack)
+        for code in blocks(page, "sh"):
+            if "localhost:8000" in code:
+                code = code.replace("localhost:8000", stack.enter_context(server(tmp_path)))
+            done = run(["bash", "-euo", "pipefail", "-c", code], tmp_path, **services)
+            assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    corpus(tmp_path)
-    if "my.index" in page.read_text(encoding="utf-8") and page.stem != "quickstart":
-        assert run(["crosscut", "index", "build", "corpus.jsonl", "my.index"], tmp_path).returncode == 0
-    done = run([sys.executable, "-W", "error::SyntaxWarning", "-c", "\n".join(blocks(page, "python"))], tmp_path)
+    granted = ROOT / "tests" / "docs" / f"{page.stem}.py"
+    before = [granted.read_text(encoding="utf-8")] if granted.exists() else []
+    with ExitStack() as stack:
+        services = ready(page, "python", tmp_path, stack)
+        code = "\n".join([*before, *blocks(page, "python")])
+        done = run([sys.executable, "-W", "error::SyntaxWarning", "-c", code], tmp_path, **services)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    """Installing, waiting for requests and downloading: nothing else is left out."""
+    for page in PAGES:
+        for note, _, code in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if note.startswith("not run"):
+                assert re.match(r"not run: (installs|waits for requests|\w+ downloads)", note), f"{page.name}: {code}"
+        assert not re.search(r"^```(bash|shell|py|console)$", page.read_text(encoding="utf-8"), re.M), page.name
 
 
 def test_every_command_has_help_with_an_example() -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     )
     from crosscut.evaluation.replay import Report, replay
     from crosscut.index import Index
-    from crosscut.index.passages import Passages
     from crosscut.methods import Method, Parts, register
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.scorers.calibration import Calibration
@@ -58,7 +57,6 @@ __all__ = [
     "Method",
     "MissingDependency",
     "Parts",
-    "Passages",
     "Patience",
     "Report",
     "ScorerError",
@@ -90,7 +88,6 @@ _HOME = {
     ),
     "evaluation.replay": ("Report", "replay"),
     "index": ("Index",),
-    "index.passages": ("Passages",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "scorers.calibration": ("Calibration",),
     "search.hits": ("Hit", "Hits"),
