@@ -50,28 +50,94 @@ def worse() -> list[str]:
     ]
 
 
+def by_size(world: dict[str, Any], key: tuple[int, int], what: str) -> dict[int, list[float]]:
+    """Of every number of past searches, what its seeds have found."""
+    points: dict[int, list[float]] = {}
+    for name, run in world["runs"].items():
+        points.setdefault(int(name.split("/")[0]), []).append(cells(run)[key][what])
+    return dict(sorted(points.items()))
+
+
+def growth() -> str:
+    """Recall against the number of past searches, mean of the seeds."""
+    sizes = sorted({size for world in worlds() for size in by_size(world, (10, 50), "after")})
+    lines = ["| world, k = 10, B = 50 | before | " + " | ".join(map(str, sizes)) + " |"]
+    lines.append("|---" * (2 + len(sizes)) + "|")
+    for world in worlds():
+        points = by_size(world, (10, 50), "after")
+        before = cells(next(iter(world["runs"].values())))[10, 50]["before"]
+        told = [f"{sum(points[s]) / len(points[s]):.3f}" if s in points else "" for s in sizes]
+        lines.append(f"| {world['world']} | {before:.3f} | " + " | ".join(told) + " |")
+    return "\n".join(lines)
+
+
+def shares() -> str:
+    """Anchor scores on a part of the items: recall of the others, and of all, at k = 10 and B = 100."""
+    lines = [
+        "| world | without anchor scores | of those: no anchors → these | all items: none, all, these | over the line |"
+    ]
+    lines.append("|---" * 5 + "|")
+    for path in sorted((ROOT / "benchmarks/results").glob("anchors_share-*.json")):
+        world = json.loads(path.read_text())
+        for cell in world["cells"]:
+            if (cell["k"], cell["budget"]) != (10, 100):
+                continue
+            own = (
+                f"{cell['unmeasured_without_anchors']:.3f} → {cell['unmeasured']:.3f} {_interval(cell['against_none'])}"
+            )
+            both = f"{cell['none']:.3f}, {cell['whole']:.3f}, {cell['overall']:.3f}"
+            over = f"{cell['against_line']['gain']:+.3f} {_interval(cell['against_line'])}"
+            lines.append(f"| {world['world']} | {cell['share']:.0%} | {own} | {both} | {over} |")
+    return "\n".join(lines)
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"[{found['low']:+.3f}, {found['high']:+.3f}]"
+
+
+def failed() -> list[str]:
+    """Cells in which anchor scores on a part of the items lose significantly, against none or the line."""
+    return [
+        f"{path.stem} {cell['share']:.0%} k={cell['k']} B={cell['budget']} {name} {_interval(cell[name])}"
+        for path in sorted((ROOT / "benchmarks/results").glob("anchors_share-*.json"))
+        for cell in json.loads(path.read_text())["cells"]
+        for name in ("against_none", "against_line")
+        if cell[name]["high"] < 0
+    ]
+
+
 def picture(path: Path) -> None:
-    """Misses that are gone at k = 10, B = 50, against the number of past searches."""
+    """Recall at k = 10, B = 50 and misses that are gone, against the number of past searches; bars span the seeds."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6, 3.5))
-    for world in worlds():
-        points: dict[int, list[float]] = {}
-        for name, run in world["runs"].items():
-            points.setdefault(int(name.split("/")[0]), []).append(cells(run)[10, 50]["misses"])
-        sizes = sorted(points)
-        axes.plot(sizes, [100 * sum(points[s]) / len(points[s]) for s in sizes], marker="o", label=world["world"])
-    axes.set_xlabel("past searches of 100 calls")
-    axes.set_ylabel("misses removed, %, k = 10, B = 50")
-    axes.legend(fontsize=7)
+    pyplot.rcParams["svg.hashsalt"] = "learning"
+    figure, both = pyplot.subplots(1, 2, figsize=(9, 3.5))
+    for axes, what, label in zip(both, ("after", "misses"), ("recall", "misses removed, share"), strict=True):
+        for world in worlds():
+            points = by_size(world, (10, 50), what)
+            first = cells(next(iter(world["runs"].values())))[10, 50]["before"] if what == "after" else 0.0
+            points = {0: [first], **points}
+            means = [sum(values) / len(values) for values in points.values()]
+            spans = [
+                [mean - min(values) for mean, values in zip(means, points.values(), strict=True)],
+                [max(values) - mean for mean, values in zip(means, points.values(), strict=True)],
+            ]
+            axes.errorbar(list(points), means, yerr=spans, marker="o", markersize=3, label=world["world"])
+        axes.set_xlabel("past searches of 100 calls")
+        axes.set_ylabel(f"{label}, k = 10, B = 50")
+    both[0].legend(fontsize=6)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 
-if __name__ == "__main__":
-    print(table())
-    print("significantly worse:", worse() or "nowhere")
+def main() -> None:
+    print(table(), growth(), shares(), sep="\n\n")
+    print("significantly worse:", worse() or "nowhere", failed() or "nowhere")
     picture(ROOT / "docs/images/learning.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ from crosscut.errors import InputError
 from crosscut.methods import Method, Parts
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.hits import Hits
+from crosscut.search.prior import Prior
 from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space, as_space
@@ -53,6 +54,7 @@ class World:
     item_scores: Array | None = None  # (k_ind × n)
     item_anchors: Array | None = None  # (k_ind)
     words: Array | None = None  # (q × n) scores of a retriever of texts
+    prior: Prior | None = None  # of query vectors, learned from past searches
 
     @cached_property
     def parts(self) -> Parts:
@@ -63,7 +65,7 @@ class World:
         anchors = None if self.anchors is None else CUR(self.anchors)
         words = None if self.words is None else KnownWords(self.words)
         n = self.test.shape[1]
-        return Parts(self.vectors, anchors, item_scores=items, words=words, n=n, ways=WAYS)
+        return Parts(self.vectors, anchors, item_scores=items, words=words, prior=self.prior, n=n, ways=WAYS)
 
     def searcher(self, method: str | Method, seed: int = 0) -> Searcher:
         """A searcher of this world's test queries."""

@@ -33,7 +33,7 @@ from crosscut.search.prior import Prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
-from crosscut.spaces.extension import extended_scores
+from crosscut.spaces.extension import extended_scores, extension_error
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.storage import Unread
 from crosscut.types import Array
@@ -104,7 +104,12 @@ class State:
 
     @cached_property
     def anchor_space(self) -> CUR | None:
-        return None if self.anchors is None else CUR(self.anchors)
+        if self.anchors is None:
+            return None
+        if self.measured is None or self.measured.all():
+            return CUR(self.anchors)
+        error = extension_error(self.anchors, self.vectors, self.measured)
+        return CUR(self.anchors, errors=np.where(self.measured, 0.0, error))
 
     def changed(self, **parts: Any) -> State:
         """Another state with these parts replaced; of what was derived, only the encoder's space may be kept."""

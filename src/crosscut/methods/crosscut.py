@@ -17,6 +17,10 @@ query direction (`Stretched`). It stays one linear space, so it stays one loop.
 A scorer may know part of its score without a call, f = g + costly. Then g is an exact base per query: round one takes
 the items of highest g, and u explains only what the calls add to it.
 
+Anchor scores of an item may be estimates that are off by e_i (items added since). Then its score has variance μ + e_i²
+in the ridge, and it is picked as if it scored h e_i higher than expected: what is unsure varies less in expectation
+than in truth, and would be crowded out by what is sure.
+
 Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
 the items of highest base. With neither, what is left is to score the given ids, and random items after them.
 
@@ -44,6 +48,7 @@ from crosscut.search.prior import CAUTION, LEVEL, Prior
 from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.spaces.cur import CUR
 
+HOPE = 0.5  # h
 ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores
 
 
@@ -96,16 +101,24 @@ class Crosscut(InRounds):
         # by query vector; without one, the items of highest base
         popular = Fixed(np.lexsort((np.arange(len(base)), -base)))
         by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
+        noise = self.ridge * weights.noise
+        unsure = None if cur.errors is None or not cur.errors.any() else cur.errors
         return Plan(
             parts.pool,
             self._stage(parts, by_vector),
             self.schedule(),
             space,
-            Stretched(self.ridge * weights.noise, self.stretch if parts.encoder is not None else 1.0, block.d),
+            Stretched(
+                noise,
+                self.stretch if parts.encoder is not None else 1.0,
+                block.d,
+                None if unsure is None else np.sqrt(noise / (noise + unsure**2)),
+            ),
             self.selection(),
             Offset(base),
             self.shortlist,
             corrects=True,
+            topk=None if unsure is None else topk_of(space, base + HOPE * unsure),
         )
 
     def _expecting(self, parts: Parts, encoder: Space, prior: Prior) -> Plan:

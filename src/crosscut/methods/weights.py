@@ -10,7 +10,7 @@ import numpy as np
 
 from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR, background, reduced
-from crosscut.types import Array, Floats
+from crosscut.types import Array, Floats, Positions
 
 SAMPLE = 4000  # items that the choice of weights looks at
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)  # encoder block: standard deviation against that of the residual scores
@@ -29,7 +29,9 @@ def learned(cur: CUR, encoder: Space | None, rank: int, seed: int) -> tuple[Floa
     if key not in known:
         scores = cur.anchor_scores
         base = background(scores)
-        known[key] = base, Vectors(reduced(scores, rank, base)), choose_weights(scores, encoder, rank, seed)
+        measured = None if cur.errors is None else np.flatnonzero(cur.errors == 0)
+        weights = choose_weights(scores, encoder, rank, seed, measured)
+        known[key] = base, Vectors(reduced(scores, rank, base)), weights
     return known[key]
 
 
@@ -42,7 +44,9 @@ class Weights:
     spread: float
 
 
-def choose_weights(scores: Array, encoder: Space | None, rank: int, seed: int = 0) -> Weights:
+def choose_weights(
+    scores: Array, encoder: Space | None, rank: int, seed: int = 0, measured: Positions | None = None
+) -> Weights:
     """Weights that best predict the high scores of anchor queries held out in turn.
 
     For each held-out query, scores of some forty items (half of them among its best) are given, and those of its other
@@ -55,10 +59,13 @@ def choose_weights(scores: Array, encoder: Space | None, rank: int, seed: int = 
         R_anc (k_q × n).
     encoder
         The encoder's space, or None.
+    measured
+        The items whose scores are no estimates; None, or none: all.
     """
     rng = np.random.default_rng(seed)
     size, n = scores.shape
-    items = np.sort(rng.choice(n, min(n, SAMPLE), replace=False))
+    pool = np.arange(n) if measured is None or not len(measured) else measured
+    items = np.sort(rng.choice(pool, min(len(pool), SAMPLE), replace=False))
     sample = scores[:, items].astype(np.float64)  # (k_q × s)
     spread = float(np.sqrt(np.mean((sample - sample.mean(axis=0)) ** 2))) or 1.0
     vectors = None if encoder is None else encoder.rows(items)  # (s × d)

@@ -107,11 +107,14 @@ class Stretched:
         g ≥ 1; 1 is a plain ridge, and so is a query without a vector.
     at
         Where the encoder's coordinates begin in the space.
+    trust
+        (n) σ / σ_i for items whose own noise σ_i is larger than that of the rest; None: the same for all.
     """
 
     ridge: float
     stretch: float = 1.0
     at: int = 0
+    trust: Floats | None = field(default=None, compare=False)
 
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
         return _StretchedFit(self, space, query_vector)
@@ -119,7 +122,7 @@ class Stretched:
 
 class _StretchedFit:
     def __init__(self, how: Stretched, space: Space, query_vector: Floats | None) -> None:
-        self._space = space
+        self._space, self._trust = space, how.trust
         self._squares = LeastSquares(space.d, ridge=how.ridge)
         self._direction = np.zeros(space.d)  # q̂, zero for a plain ridge
         self._more = how.stretch**2 - 1
@@ -128,6 +131,8 @@ class _StretchedFit:
 
     def add(self, positions: Positions, targets: Floats) -> None:
         rows = self._space.rows(positions)  # (k × d);  Σ = I + (g² − 1) q̂ q̂ᵀ
+        if self._trust is not None:
+            rows, targets = rows * self._trust[positions, None], targets * self._trust[positions]
         self._squares.add(rows, targets, rows + np.outer(self._more * (rows @ self._direction), self._direction))
 
     def solve(self) -> Floats:

@@ -33,12 +33,16 @@ class CUR(Vectors):
         None keeps all k_q coordinates. A number keeps the leading directions of the singular value
         decomposition, each scaled by its singular value over √k_q: V Vᵀ is then the best rank-r
         approximation of the items' second-moment matrix over queries.
+    errors
+        (n) how far an item's scores may be off, if they are estimates (`extension_error`); 0: they were measured.
     """
 
     slot: ClassVar[Slot] = "anchors"
     of_queries: ClassVar[bool] = False
 
-    def __init__(self, anchor_scores: npt.ArrayLike, rank: int | None = None) -> None:
+    def __init__(
+        self, anchor_scores: npt.ArrayLike, rank: int | None = None, errors: npt.ArrayLike | None = None
+    ) -> None:
         scores = anchor_scores if isinstance(anchor_scores, np.ndarray) else np.asarray(anchor_scores, dtype=np.float64)
         if scores.ndim != 2 or not scores.shape[0]:
             raise InputError(
@@ -49,6 +53,9 @@ class CUR(Vectors):
             raise InputError("anchor scores contain NaN or infinities: score those pairs again, or drop the query")
         self.anchor_scores: Array = scores
         self.rank = rank
+        self.errors = None if errors is None else np.asarray(errors, dtype=np.float64)
+        if self.errors is not None and self.errors.shape != scores.shape[1:]:
+            raise InputError(f"{len(self.errors)} errors for {scores.shape[1]} items: give one for each")
         super().__init__(scores.T if rank is None else reduced(scores, rank))
 
 

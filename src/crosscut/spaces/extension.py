@@ -3,7 +3,8 @@
     R_anc[:, new] ≈ m + W (v_new − v̄)      W: ridge regression of anchor scores on item vectors
 
 An item added to an index has an encoder's vector at once and no anchor scores. With these estimates it has a place in
-the CUR space, and searches find it; its real scores can be bought later.
+the CUR space, and searches find it; its real scores can be bought later. How far they are off is known from measured
+items that are held out: a search has to know it, or measured items crowd the others out.
 """
 
 from __future__ import annotations
@@ -40,13 +41,34 @@ def extended_scores(
         return np.zeros((len(anchors), count))
     if vectors is None or new is None or len(known) < 16:
         return np.repeat(anchors[:, known].astype(np.float64).mean(axis=1)[:, None], count, axis=1)
-    rng = np.random.default_rng(0)
-    known = rng.permutation(known)[:SAMPLE]
+    known, ridge, _ = _chosen(anchors, vectors, known)
+    return _predict(anchors, vectors, known, new, ridge)
+
+
+def extension_error(
+    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | None, measured: npt.NDArray[np.bool_]
+) -> float:
+    """How far such estimates are off, root mean square: of measured items that are held out."""
+    known = np.flatnonzero(measured)
+    if not len(known):
+        return 0.0
+    if vectors is None or len(known) < 16:
+        return float(anchors[:, known].astype(np.float64).std(axis=1).mean())
+    return _chosen(anchors, vectors, known)[2]
+
+
+def _chosen(
+    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any], known: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], float, float]:
+    """The items to fit on, the ridge that is best for a tenth of them, held out, and its error there."""
+    known = np.random.default_rng(0).permutation(known)[:SAMPLE]
     held, rest = known[: max(1, len(known) // 10)], known[max(1, len(known) // 10) :]
     errors = [
-        np.mean((_predict(anchors, vectors, rest, vectors[held], ridge) - anchors[:, held]) ** 2) for ridge in RIDGES
+        float(np.mean((_predict(anchors, vectors, rest, vectors[held], ridge) - anchors[:, held]) ** 2))
+        for ridge in RIDGES
     ]
-    return _predict(anchors, vectors, known, new, RIDGES[int(np.argmin(errors))])
+    best = int(np.argmin(errors))
+    return known, RIDGES[best], float(np.sqrt(errors[best]))
 
 
 def _predict(

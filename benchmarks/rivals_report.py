@@ -1,0 +1,84 @@
+"""Tables of docs/rivals.md, from the committed results: `python benchmarks/rivals_report.py` writes them there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "rivals.md"
+CELLS = ((10, 50), (10, 100), (10, 200), (10, 500), (100, 100), (100, 200), (100, 500))
+MARKS = "<!-- tables -->", "<!-- end of tables -->"
+NEAR = -0.01  # a paired interval that reaches below this is not "ahead"
+
+
+def worlds() -> list[dict[str, Any]]:
+    found = sorted((ROOT / "benchmarks" / "results").glob("rivals-*.json"))
+    return sorted((json.loads(path.read_text()) for path in found), key=lambda world: int(world["items"]))
+
+
+def by_cell(method: dict[str, Any]) -> dict[tuple[int, int], dict[str, float]]:
+    return {(cell["k"], cell["budget"]): cell for cell in method["cells"]}
+
+
+def table(world: dict[str, Any]) -> str:
+    """One world: recall of every method, ours first."""
+    head = f"**{world['world']}**, {world['items']:,} items, {world['test_queries']} test queries"
+    lines = [head, "", "| method | calls of the index | " + " | ".join(f"k={k}, B={b}" for k, b in CELLS) + " |"]
+    lines.append("|---" * (2 + len(CELLS)) + "|")
+    for name, method in world["methods"].items():
+        cells = by_cell(method)
+        told = f"`{method['settings']}`" if "@" in method["settings"] else name
+        values = " | ".join(f"{cells[key]['recall']:.3f}" for key in CELLS)
+        lines.append(f"| {told} | {method['index_calls']:,} | {values} |")
+    return "\n".join(lines)
+
+
+def reached() -> str:
+    """Calls that reach what reranking the encoder's best 500 finds."""
+    lines = ["| world | items | recall of rnr at 500, k = 10 | crosscut | crosscut, learned |", "|---|---|---|---|---|"]
+    for world in worlds():
+        goal = by_cell(world["methods"]["rnr"])[10, 500]["recall"]
+        told = []
+        for name in ("crosscut", "crosscut, learned"):
+            cells = by_cell(world["methods"][name])
+            enough = [b for k, b in CELLS if k == 10 and cells[k, b]["recall"] >= goal]
+            told.append(f"{enough[0]}" if enough else "over 500")
+        lines.append(f"| {world['world']} | {world['items']:,} | {goal:.3f} | " + " | ".join(told) + " |")
+    return "\n".join(lines)
+
+
+def ahead() -> str:
+    """Whether ours, after learning, is ahead of every rival without anchors at every budget."""
+    compared = behind = 0
+    told = []
+    for world in worlds():
+        for name, method in world["methods"].items():
+            if name.startswith("crosscut") or method["index_calls"]:
+                continue
+            for cell in method["cells"]:
+                compared += 1
+                if cell["low"] < NEAR:
+                    behind += 1
+                    told.append(
+                        f"{name} on {world['world']} at k = {cell['k']}, B = {cell['budget']} "
+                        f"({cell['lead']:+.3f} [{cell['low']:+.3f}, {cell['high']:+.3f}])"
+                    )
+    if not behind:
+        return f"In all {compared} cells the paired interval of the lead of `crosscut`, learned, stays above −0.01."
+    return f"In {compared - behind} of {compared} cells it does; not so: {'; '.join(told)}."
+
+
+def tables() -> str:
+    return "\n\n".join([*map(table, worlds()), ahead(), "Calls that reach what 500 calls of `rnr` find:", reached()])
+
+
+def main() -> None:
+    text = PAGE.read_text("utf-8")
+    start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    PAGE.write_text(f"{text[:start]}\n\n{tables()}\n\n{text[end:]}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
