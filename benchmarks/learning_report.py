@@ -122,8 +122,8 @@ def picture(path: Path) -> None:
             points = {0: [first], **points}
             means = [sum(values) / len(values) for values in points.values()]
             spans = [
-                [mean - min(values) for mean, values in zip(means, points.values(), strict=True)],
-                [max(values) - mean for mean, values in zip(means, points.values(), strict=True)],
+                [max(0.0, mean - min(values)) for mean, values in zip(means, points.values(), strict=True)],
+                [max(0.0, max(values) - mean) for mean, values in zip(means, points.values(), strict=True)],
             ]
             axes.errorbar(list(points), means, yerr=spans, marker="o", markersize=3, label=world["world"])
         axes.set_xlabel("past searches of 100 calls")
