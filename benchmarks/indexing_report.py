@@ -1,4 +1,4 @@
-"""`docs/indexing.md` from the results: tables after its mark, plots beside it. Made by `indexing.py --report`."""
+"""`docs/lab/indexing.md` from the results: tables after its mark, plots in docs/indexing. Made by `indexing.py --report`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_report(results: Path, docs: Path) -> None:
     if (results / "factorization.json").is_file():
         pages.append(solvers(json.loads((results / "factorization.json").read_text())))
     pages += [distilled(json.loads(path.read_text())) for path in sorted(results.glob("distillation-*.json"))]
-    target = docs / "indexing.md"
+    target = docs / "lab" / "indexing.md"
     head = target.read_text(encoding="utf-8").partition(MARK)[0] if target.is_file() else "# Indexing\n\n"
     target.write_text(head + MARK + "\n" + "\n".join(pages), encoding="utf-8")
 
@@ -50,7 +50,7 @@ def world(told: dict[str, Any], stem: str, docs: Path) -> str:
             ["index", "calls", "items scored", "method", *(f"k={k}, B={b}" for k, b in CELLS)],
             list(recall_rows(records)),
         ),
-        f"![recall against calls](indexing/{name}-calls.png)\n",
+        f"![recall against calls](../indexing/{name}-calls.png)\n",
         "### axn on factors, against rnr on the same factors and axn without an index\n",
         "Paired differences over the same queries, with 95 % intervals.\n",
         table(
@@ -78,7 +78,7 @@ def world(told: dict[str, Any], stem: str, docs: Path) -> str:
             ],
             list(time_rows(records, price)),
         ),
-        f"![time split](indexing/{name}-time.png)\n",
+        f"![time split](../indexing/{name}-time.png)\n",
     ]
     (docs / "indexing").mkdir(parents=True, exist_ok=True)
     plot_calls(records, docs / "indexing" / f"{name}-calls.png")

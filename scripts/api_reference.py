@@ -1,9 +1,10 @@
-"""Write docs/api.md, the API reference, from docstrings: python scripts/api_reference.py"""
+"""Write docs/api.md and docs/api_rooms.md, the API reference, from docstrings: python scripts/api_reference.py"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,30 @@ HEAD = """# API reference
 Made from docstrings by `python scripts/api_reference.py`; a test keeps it up to date. Names are in `crosscut` unless a
 heading says otherwise.
 """
+
+ROOMS_HEAD = """# API of the rooms
+
+Made from docstrings by `python scripts/api_reference.py`; a test keeps it up to date. What is in `crosscut` itself has
+[a page of its own](api.md).
+"""
+ROOMS: dict[str, tuple[str, ...]] = {  # no names: those of `__all__`
+    "crosscut.scorers": (),
+    "crosscut.scorers.http": ("RerankEndpoint",),
+    "crosscut.scorers.chat": ("ChatJudge",),
+    "crosscut.scorers.named": ("load_scorer",),
+    "crosscut.encoders.named": ("DualEncoder", "load_encoder"),
+    "crosscut.scores": (),
+    "crosscut.scores.engines": ("LocalEngine", "RayEngine"),
+    "crosscut.datasets": (),
+    "crosscut.retrievers": (),
+    "crosscut.evaluation.judged": ("evaluate", "truth_of"),
+    "crosscut.server": (),
+    "crosscut.integrations.langchain": ("CrosscutRetriever", "CrosscutCompressor"),
+    "crosscut.integrations.llama_index": ("CrosscutRetriever", "CrosscutPostprocessor"),
+    "crosscut.integrations.haystack": ("CrosscutRetriever", "CrosscutRanker"),
+    "crosscut.integrations.pyterrier": ("CrosscutIndex",),
+    "crosscut.integrations.mteb": ("CrosscutSearch",),
+}
 
 
 def signature(made: Any, name: str) -> str:
@@ -47,13 +72,13 @@ def prose(text: str) -> Iterator[str]:
             yield line.replace("    ", "  ", 1) if listing else line
 
 
-def section(made: Any, name: str, level: int) -> Iterator[str]:
-    """A heading, the signature and the docstring of a name; of a class, its public methods too."""
+def section(made: Any, name: str, level: int, *, own: bool = True) -> Iterator[str]:
+    """A heading, the signature (where it is our own) and the docstring of a name; of a class, its public methods too."""
     yield f"\n{'#' * level} {name}\n"
-    if callable(made):
+    if callable(made) and own:
         yield f"```text\n{signature(made, name)}\n```\n"
     yield from prose(inspect.cleandoc(made.__doc__ or ""))
-    if inspect.isclass(made) and not issubclass(made, Exception):
+    if own and inspect.isclass(made) and not issubclass(made, Exception):
         for part, value in vars(made).items():
             inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
             if not part.startswith("_") and inspect.isfunction(inner) and inner.__doc__:
@@ -61,7 +86,7 @@ def section(made: Any, name: str, level: int) -> Iterator[str]:
 
 
 def reference() -> str:
-    """The whole page."""
+    """The page of `crosscut` itself, its methods, stores and stopping rules."""
     names = [name for name in sorted(crosscut.__all__) if not inspect.ismodule(getattr(crosscut, name))]
     lines = [HEAD]
     for name in names:
@@ -75,8 +100,30 @@ def reference() -> str:
     lines.append("\n## Stopping rules\n\nIn `crosscut.search.stopping`; by name, with settings, everywhere.")
     for rule in stopping.stops().values():
         lines += section(rule, rule.__name__, 3)
+    return _tidy(lines)
+
+
+def rooms() -> str:
+    """The page of the modules that one imports for a purpose: scorers, scores, readers, the server, adapters."""
+    lines = [ROOMS_HEAD]
+    for module, names in ROOMS.items():
+        room = import_module(module)
+        lines.append(f"\n## {module}\n\n" + inspect.cleandoc(room.__doc__ or "").split("\n\n")[0])
+        for name in names or sorted(room.__all__):
+            made = getattr(room, name)
+            if inspect.isclass(made) or inspect.isfunction(made):
+                own = not module.startswith("crosscut.integrations")  # fields of other packages come and go
+                lines += section(made, name if own else f"{module.rsplit('.', 1)[1]}.{name}", 3, own=own)
+    return _tidy(lines)
+
+
+def _tidy(lines: list[str]) -> str:
     return "\n".join(line.rstrip() for line in "\n".join(lines).splitlines()) + "\n"
 
 
+PAGES = {TARGET: reference, TARGET.with_name("api_rooms.md"): rooms}
+
+
 if __name__ == "__main__":
-    TARGET.write_text(reference(), encoding="utf-8")
+    for path, made in PAGES.items():
+        path.write_text(made(), encoding="utf-8")
