@@ -2,8 +2,8 @@
 
     python benchmarks/indexing.py --data scores.npz --name wordnet-cognition
 
-writes `benchmarks/results/indexing-NAME.json` and plots; `--report` writes `docs/lab/indexing.md` from all results there.
-The .npz holds `test`, `train`, `vectors`, `query_vectors` and `anchor_query_vectors`.
+writes `benchmarks/results/indexing-NAME.json` and plots; `--report` writes `docs/lab/indexing.md` from all
+results there. The .npz holds `test`, `train`, `vectors`, `query_vectors` and `anchor_query_vectors`.
 
 Factors are trained on what the train queries' scores show through a sparse G alone; test queries are only searched. A
 seed decides which train queries are used, which pairs are drawn and how a solver starts. Two processes share the work,
@@ -225,9 +225,7 @@ def main() -> None:
     parser.add_argument("--model", default="", help="which scorer made the matrix, for the report")
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--docs", type=Path, default=Path("docs"))
-    parser.add_argument(
-        "--report", action="store_true", help="write docs/lab/indexing.md from the results that are there"
-    )
+    parser.add_argument("--report", action="store_true", help="write docs/lab/indexing.md from the results")
     options = parser.parse_args()
     if options.report:
         from indexing_report import write_report

@@ -1,4 +1,4 @@
-"""`docs/lab/indexing.md` from the results: tables after its mark, plots in docs/indexing. Made by `indexing.py --report`."""
+"""`docs/lab/indexing.md` from the results: tables after its mark, plots in docs/indexing. By `indexing.py --report`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def prose(text: str) -> Iterator[str]:
 
 
 def section(made: Any, name: str, level: int, *, own: bool = True) -> Iterator[str]:
-    """A heading, the signature (where it is our own) and the docstring of a name; of a class, its public methods too."""
+    """A heading, the signature (where it is our own) and the docstring of a name; of a class, its methods too."""
     yield f"\n{'#' * level} {name}\n"
     if callable(made) and own:
         yield f"```text\n{signature(made, name)}\n```\n"

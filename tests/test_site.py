@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import importlib
 import inspect
 import os
 import re
@@ -120,6 +121,13 @@ def test_every_public_name_has_an_anchor(pages: dict[str, Page]) -> None:
     names += [f"stores{name}" for name in crosscut.stores.__all__]
     names += [rule.__name__ for rule in stopping.stops().values()]
     assert not [name for name in names if name.lower() not in anchors]
+    for module in ("scorers", "scores", "datasets", "retrievers", "server"):
+        room = importlib.import_module(f"crosscut.{module}")
+        public = [
+            name for name in room.__all__ if inspect.isclass(made := getattr(room, name)) or inspect.isroutine(made)
+        ]
+        assert public
+        assert not [name for name in public if name.lower() not in pages["api_rooms.html"].anchors], module
 
 
 def test_llms_txt_names_every_page_of_the_navigation(site: Path) -> None:
