@@ -211,11 +211,12 @@ def test_sources(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file or folder"):
         as_items(tmp_path / "nothing.jsonl")
     with pytest.raises(InputError, match="expected a text"):
-        as_items([3])  # type: ignore[list-item]
+        as_items([3])
 
 
 def test_an_empty_index_and_one_item(world: Planted) -> None:
-    index = build(world, stop=0)
+    index = build(world, stop=1)
+    index.remove(["i0"])
     assert index.search("query 1", 5, 10).ids == []
     index.add(planted_items(0, 1))
     assert index.search("query 1", 5, 10).ids == ["i0"]

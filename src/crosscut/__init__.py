@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from crosscut.evaluation.replay import Report, replay
     from crosscut.index import Index
+    from crosscut.index.passages import Passages
     from crosscut.methods import Method, Parts, register
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.scorers.calibration import Calibration
@@ -57,6 +58,7 @@ __all__ = [
     "Method",
     "MissingDependency",
     "Parts",
+    "Passages",
     "Patience",
     "Report",
     "ScorerError",
@@ -88,6 +90,7 @@ _HOME = {
     ),
     "evaluation.replay": ("Report", "replay"),
     "index": ("Index",),
+    "index.passages": ("Passages",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "scorers.calibration": ("Calibration",),
     "search.hits": ("Hit", "Hits"),

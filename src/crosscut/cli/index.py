@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and k
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
 Corpus = Annotated[
-    Path, typer.Argument(help="JSONL, CSV, TSV, Parquet, Arrow, JSON or text file of items, or a BEIR folder.")
+    Path, typer.Argument(help="A JSONL, JSON, CSV, TSV, Parquet, Arrow or text file, or a folder of texts.")
 ]
 ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
@@ -66,6 +66,10 @@ def build(
     vectors: Annotated[
         Path | None, typer.Option(help="Vectors of the items, a .npy file; --encoder is then only for queries.")
     ] = None,
+    passages: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cut long documents into passages of so many words; searches answer with documents."),
+    ] = None,
     text: TextColumn = None,
     title: Title = None,
     id: Id = None,
@@ -81,6 +85,8 @@ def build(
         crosscut index build corpus.jsonl my.index
 
         crosscut index build corpus.parquet my.index --text body --id pk
+
+        crosscut index build notes/ notes.index --passages 120
 
         crosscut index build scifact/ my.index --queries train.jsonl --anchors 100 --store scores/
 
@@ -108,6 +114,7 @@ def build(
             scorer=scorer,
             encoder=None if encoder == "none" else encoder,
             vectors=vectors,
+            passages=passages,
             queries=asked,
             anchors=anchors,
             space=space,  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Unpack
 from crosscut.datasets import arrow, beir, plain
 from crosscut.datasets.columns import Named
 from crosscut.datasets.files import find
+from crosscut.datasets.folder import read_folder, text_files
 from crosscut.datasets.records import Item, Query
 from crosscut.errors import InputError
 from crosscut.types import Progress
@@ -31,7 +32,9 @@ KINDS = f"{', '.join(READERS)}, all but {', '.join(COLUMNAR)} also with .gz behi
 
 
 def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
-    """Items of a file by its ending, of a BEIR folder, or of a folder of Parquet files; streamed.
+    """Items of a file by its ending, of a BEIR folder, or of a folder of Parquet or of text files; streamed.
+
+    A folder of .txt, .md and .html files is one item a file, and the path inside the folder is its id.
 
     Parameters
     ----------
@@ -49,9 +52,16 @@ def read_items(path: str | Path, *, progress: Progress | None = None, **columns:
     if path.is_dir():
         if any(path.glob("*.parquet")):
             return arrow.read_parquet(path, progress=progress, **columns)
+        if not any(path.glob("corpus.jsonl*")) and text_files(path):
+            if any(columns.values()):
+                raise InputError(f"{str(path)!r} holds text files, which have no columns to name; got {columns}")
+            return read_folder(path, progress=progress)
         return beir.read_items(find(path, "corpus.jsonl"), progress=progress, **columns)
     if not path.exists():
-        raise InputError(f"there is no file or folder {str(path)!r}; items are read from {KINDS}, or from BEIR folders")
+        raise InputError(
+            f"there is no file or folder {str(path)!r}; items are read from {KINDS}, from BEIR folders, or from "
+            "folders of .txt, .md and .html files"
+        )
     packed = path.suffix == ".gz"
     ending = (path.with_suffix("") if packed else path).suffix.lower()
     if ending not in READERS or (packed and ending in COLUMNAR):

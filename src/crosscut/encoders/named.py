@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item, plain_text
+from crosscut.encoders.functions import function_encoder
 from crosscut.encoders.running import Running, Similarity, split_name
 from crosscut.errors import InputError, MissingDependency
 
@@ -128,7 +129,8 @@ def _own_similarity(model: Any) -> str | None:
 
 
 def load_encoder(encoder: Any = "default") -> DualEncoder:
-    """The dual encoder in the box (`"default"`), one in a folder, a hub id, or a sentence-transformers model."""
+    """The dual encoder in the box (`"default"`), one in a folder, a hub id, a sentence-transformers model, embeddings
+    of LangChain or LlamaIndex, a function from texts to vectors, or a pair of them (for queries, for items)."""
     if isinstance(encoder, str | Path):
         name = str(encoder)
         if name == "default" or (Path(name) / "dual.onnx").is_file():
@@ -150,4 +152,10 @@ def load_encoder(encoder: Any = "default") -> DualEncoder:
         return encoder
     if hasattr(encoder, "encode") and hasattr(encoder, "state_dict"):
         return TorchDualEncoder(encoder)
-    raise InputError(f"{encoder!r} is no dual encoder: pass a name, a folder, a hub id or a SentenceTransformer")
+    made = function_encoder(encoder)
+    if made is not None:
+        return made
+    raise InputError(
+        f"{encoder!r} is no dual encoder: pass a name, a folder, a hub id, a SentenceTransformer, or a function from "
+        "texts to vectors"
+    )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from crosscut.encoders.named import DualEncoder
 from crosscut.index.building import Seller
 from crosscut.index.log import SearchLog
+from crosscut.index.passages import Passages
 from crosscut.index.state import State
 from crosscut.methods import Method, parse
 from crosscut.scorers.base import Scorer
@@ -48,6 +49,7 @@ class Core:
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
         self.calibration: Calibration | None = None  # of the scorer: what its scores mean
+        self.passages: Passages | None = None  # how documents were cut into the items, if they were
         self.build_calls = 0
         self.log: SearchLog | None = None  # of searches, to learn from
         self.learn_every: int | None = None  # searches after which it learns by itself

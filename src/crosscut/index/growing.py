@@ -14,6 +14,7 @@ from crosscut.index.building import Brought, Reading, distinct, read
 from crosscut.index.items import Source, as_items
 from crosscut.index.knowing import reader
 from crosscut.index.learning import Learning
+from crosscut.index.passages import document_of
 from crosscut.index.state import State
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
@@ -27,10 +28,12 @@ class Growing(Learning):
         return int(self._state.alive.sum())
 
     def __contains__(self, id: object) -> bool:
-        return id in self._state.places
+        return id in self._state.places or id in self._state.documents
 
     def __getitem__(self, id: str) -> Item:
         state = self._state
+        if id in state.documents:
+            return document_of([state.items[place] for place in state.documents[id]])
         return state.items[state.place(id)]
 
     @property
@@ -56,15 +59,15 @@ class Growing(Learning):
             state = self._state
             items = as_items(source, taken=len(state.items), progress=progress, **columns)
             distinct(items)
-            there = state.places
-            known = [item.id for item in items if item.id in there]
+            known = [item.id for item in items if item.id in self]
             if known:
                 raise InputError(
                     f"{len(known)} of {len(items)} ids are in the index already, the first is {known[0]!r}; "
                     "remove them first, or give new ids"
                 )
-            if items:
-                self._state = state.extended(items, *self._reading(state, items, vectors, progress))
+            made = items if self.passages is None else list(self.passages.cut(items))
+            if made:
+                self._state = state.extended(made, *self._reading(state, made, vectors, progress))
             return len(items)
 
     def _reading(self, state: State, items: list[Item], vectors: Brought | None, progress: Progress | None) -> Reading:
@@ -89,11 +92,12 @@ class Growing(Learning):
         """
         with self._writing:
             self._claim()
-            gone = [self._state.place(id) for id in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
+            chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
+            gone = [place for id in chosen for place in self._state.all_of(id)]
             self._state = self._state.removed(gone)
             if 2 * len(self) < len(self._state.items) and self._state.movable:
                 self.compact()
-            return len(gone)
+            return len(chosen)
 
     def compact(self) -> None:
         """Keep nothing in memory of items that were removed; positions (`hit.position`) change, ids do not."""
@@ -110,12 +114,12 @@ class Growing(Learning):
         """
         with self._writing:
             chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
-            items = [self[id] for id in chosen]
+            items = [self._state.items[place] for id in chosen for place in self._state.all_of(id)]
             count = self.remove(chosen)
             self.compact()
             if isinstance(self._state.cache, StoreCache):
                 self._state.cache.store.forget(items)
-            self._unlearn(ids=chosen)
+            self._unlearn(ids=[item.id for item in items])
             return count
 
     def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:

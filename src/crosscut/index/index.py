@@ -21,6 +21,7 @@ from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
 from crosscut.index.keeping import Keeping
 from crosscut.index.knowing import bound, knowing, lexicon_of, under
+from crosscut.index.passages import Passages
 from crosscut.index.searching import Searching
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
@@ -64,6 +65,7 @@ class Index(Searching, Growing, Keeping):
         scorer: Any = "default",
         encoder: Any = "auto",
         vectors: Brought | None = None,
+        passages: Passages | int | bool | None = None,
         queries: Iterable[str] | None = None,
         anchors: int = ANCHORS,
         space: SpaceName = "auto",
@@ -83,17 +85,22 @@ class Index(Searching, Growing, Keeping):
         Parameters
         ----------
         source
-            A file (JSONL, JSON, CSV, TSV, Parquet, Arrow, text), a BEIR folder, a collection, or texts, records or
-            items.
+            A file (JSONL, JSON, CSV, TSV, Parquet, Arrow, text), a BEIR folder, a folder of .txt, .md and .html files,
+            a frame of pandas or polars, a Hugging Face dataset, a mapping of ids to texts, or texts, records, tuples
+            (id, text), items, or documents of LangChain, LlamaIndex or Haystack.
         scorer
             `"default"`, a model folder, a hub id, an address, a `CrossEncoder`, or `f(query, texts) -> scores`.
         encoder
-            A dual encoder for round one and for the space: `"default"`, a folder, a hub id, a model, or None.
+            A dual encoder for round one and for the space: `"default"`, a folder, a hub id, a model, embeddings of
+            LangChain or LlamaIndex, a function from texts to vectors, or None.
         vectors
             Of the items, if you have them: an array or memory map (n × d), a .npy file, or a function from texts to
             vectors. `encoder` is then only for queries, and must be the one that made them; by default there is none,
             and every search brings its `query_vector`. No item is encoded then, and what the scorer in the box knows
             without a call it knows of candidates only.
+        passages
+            Of long documents: True, words a passage, or `crosscut.Passages(…)`. Passages are scored and counted,
+            documents are what a search answers with; the best passage is shown.
         queries
             Train queries: most of the recall comes from there. Without them nothing is scored while building.
         space
@@ -119,8 +126,12 @@ class Index(Searching, Growing, Keeping):
             Which columns of the source are what: `text="body", title="headline", id="pk"`, and `metadata`, `numbers`;
             see `crosscut.datasets.read_items`.
         """
-        items = ItemList(as_items(source, progress=progress, **columns))
-        distinct(items)
+        cut = Passages.of(passages)
+        given = as_items(source, progress=progress, **columns)
+        if not given:
+            raise InputError("there is no item to build an index of: the source is empty")
+        distinct(given)
+        items = ItemList(given if cut is None else cut.cut(given))
         model = load_scorer(scorer)
         words = BM25(items) if bm25 or knowing(model) else None
         if words is not None:
@@ -153,8 +164,9 @@ class Index(Searching, Growing, Keeping):
             queries=asked,
             method=method,
         )
+        index.passages = cut
         seller = index._seller(engine, progress)
-        if not asked or not items:
+        if not asked:
             index._state = state.clustered()
         elif space == "cur":
             scores, index.build_calls = seller.scores(state, asked, np.arange(len(items)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,12 @@ from crosscut.datasets.reading import read_items
 from crosscut.datasets.records import Collection, Item
 from crosscut.datasets.storable import as_json, storable
 from crosscut.errors import InputError
+from crosscut.index.sources import entries_of, item_of
 from crosscut.types import Floats, Mask, Positions, Progress
 
-Source: TypeAlias = str | Path | Collection | Iterable[str | Item | Mapping[str, Any]]
-"""A file (`crosscut.datasets.read_items`), a BEIR folder, a collection, or texts, items or records."""
+Source: TypeAlias = Any
+"""A file or folder (`crosscut.datasets.read_items`), a collection, a frame, a dataset, a mapping of ids to texts, or
+texts, items, records, tuples or documents (`crosscut.index.sources`)."""
 
 Filter: TypeAlias = Mapping[str, Any] | Callable[[Item], bool]
 """Conditions on metadata, all of which must hold, or a predicate on items. A condition is a value, a list of values
@@ -51,20 +54,24 @@ def stream(
 def _given(source: Source, taken: int, progress: Progress | None, columns: Named) -> Iterator[Item]:
     if isinstance(source, str | Path):
         return read_items(source, progress=progress, **columns)
-    return _each_of(source.items if isinstance(source, Collection) else source, taken, Columns(**columns))
+    entries = source.items if isinstance(source, Collection) else entries_of(source, id=columns.get("id"))
+    return _each_of(entries, taken, Columns(**columns))
 
 
-def _each_of(entries: Iterable[str | Item | Mapping[str, Any]], taken: int, columns: Columns) -> Iterator[Item]:
+def _each_of(entries: Iterable[Any], taken: int, columns: Columns) -> Iterator[Item]:
     for number, entry in enumerate(entries, taken):
         if isinstance(entry, Mapping):
             yield columns.item(entry, "record", number)
-        elif not isinstance(entry, str | Item):
-            raise InputError(f"item {number} is a {type(entry).__name__}; expected a text, a record or an Item")
-        elif columns.given:
-            told = "a text" if isinstance(entry, str) else "an Item"
+            continue
+        item = Item("", "", entry) if isinstance(entry, str) else item_of(entry)
+        if item is None:
+            raise InputError(
+                f"item {number} is a {type(entry).__name__}; expected a text, a record, a tuple, a document or an Item"
+            )
+        if columns.given:
+            told = "a text" if isinstance(entry, str) else "an Item" if isinstance(entry, Item) else "no record"
             raise InputError(f"item {number} is {told}, which has no columns to name; got {columns.given[0]!r}")
-        else:
-            yield Item(str(number), "", entry) if isinstance(entry, str) else entry
+        yield item if item.id or isinstance(entry, Item) else item._replace(id=str(number))
 
 
 def passing(items: Sequence[Item], condition: Filter) -> Mask:
@@ -88,8 +95,21 @@ class Metadata:
         wanted = [(key, _checked(key, value)) for key, value in condition.items()]  # all of them, before any work
         passed = np.ones(len(self._items), np.bool_)
         for key, value in wanted:
-            passed &= self._column(key).meets(value, len(self._items))
+            column = self._column(key)
+            if not len(column.rows) and len(self._items):
+                self._known(key)
+            passed &= column.meets(value, len(self._items))
         return passed
+
+    def _known(self, key: str) -> None:
+        """Refuse a key that no item has: it is misspelt, or there is no metadata."""
+        names = sorted({str(name) for item in self._items for name in item.metadata})
+        if key in names:
+            return
+        close = difflib.get_close_matches(str(key), names, 1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        told = f"the keys are {', '.join(names[:20])}" if names else "no item has metadata"
+        raise InputError(f"the filter asks for {key!r}, which no item has: {meant}{told}")
 
     def _column(self, key: str) -> _Column:
         column = self._made.pop(key, None) or _Column.of(self._items, key)

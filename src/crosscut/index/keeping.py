@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +13,7 @@ from crosscut.errors import InputError
 from crosscut.index.core import Core, name_of
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
 from crosscut.index.knowing import under
+from crosscut.index.passages import Passages
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.meter import ScoreCache
@@ -58,6 +60,7 @@ class Keeping(Core):
             "patience": None if self.stop is None else self.stop.rounds,
             "tuned": self.tuned,
             "calibration": None if self.calibration is None else self.calibration.json(),
+            "passages": None if self.passages is None else asdict(self.passages),
             "seed": self._state.seed,
             "build_calls": self.build_calls,
         }
@@ -146,6 +149,8 @@ class Keeping(Core):
         index.build_calls = manifest["build_calls"]
         index.stop = None if manifest["patience"] is None else Patience(manifest["patience"])
         index.tuned = manifest["tuned"]
+        cut = manifest.get("passages")
+        index.passages = None if cut is None else Passages(**cut)
         if index.tuned is not None and index.tuned["model"] is not None:
             index.recall_model = RecallModel.from_json(index.tuned["model"])
         saved_calibration = manifest.get("calibration")

@@ -18,6 +18,7 @@ from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
 from crosscut.index.learning import Learning
 from crosscut.index.options import ManyQueries, OneQuery, Options
+from crosscut.index.passages import OF
 from crosscut.methods import Method, methods, parse
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
@@ -118,10 +119,19 @@ class Searching(Learning, Calibrating):
                 halts=halts,
             )
         except ScorerError as error:
-            error.hits = [meaning(_with_items(hits, state.items)) for hits in error.hits]
+            error.hits = [meaning(self._told(hits, state.items, k)) for hits in error.hits]
             raise
         self._remember(state, queries, vectors, found)
-        return [meaning(_with_items(hits, state.items)) for hits in found]
+        return [meaning(self._told(hits, state.items, k)) for hits in found]
+
+    def _told(self, hits: Hits, items: ItemList, k: int) -> Hits:
+        """Hits with their items; of an index of passages, documents with their best passage."""
+        cut = self.passages
+        if cut is not None:
+            hits = hits.grouped(lambda position: items[position].metadata[OF], k, cut.score)
+        found = [(hit, items[hit.position]) for hit in hits]
+        named = [replace(hit, id=item.id if cut is None else hit.id, text=item.text, item=item) for hit, item in found]
+        return replace(hits, items=tuple(named))
 
     def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
         if stop is not None:
@@ -162,9 +172,6 @@ def _texts(queries: Sequence[str]) -> list[str]:
     wrong = [query for query in queries if not isinstance(query, str)]
     if wrong:
         raise InputError(f"a query is a text; got {wrong[0]!r}")
+    if any(not query.strip() for query in queries):
+        raise InputError("a query is empty: there is nothing to search for")
     return list(queries)
-
-
-def _with_items(hits: Hits, items: ItemList) -> Hits:
-    found = [(hit, items[hit.position]) for hit in hits]
-    return replace(hits, items=tuple(replace(hit, id=item.id, text=item.text, item=item) for hit, item in found))

@@ -23,6 +23,7 @@ from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.items import Metadata
 from crosscut.index.knowing import bound, tell
+from crosscut.index.passages import OF
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
@@ -84,9 +85,22 @@ class State:
             raise InputError(f"item id {id!r} is not among the {len(self.places)} items of the index")
         return self.places[id]
 
+    @cached_property
+    def documents(self) -> dict[str, list[int]]:
+        """Document → positions of its passages, of those that are there."""
+        made: dict[str, list[int]] = {}
+        for position, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)):
+            if alive and OF in item.metadata:
+                made.setdefault(str(item.metadata[OF]), []).append(position)
+        return made
+
+    def all_of(self, id: str) -> list[int]:
+        """The position of an item; of a document, those of its passages."""
+        return self.documents[id] if id in self.documents else [self.place(id)]
+
     def given(self, ids: Sequence[str] | None) -> list[int] | None:
         """Positions of items that a caller names for round one."""
-        return None if ids is None else [self.place(id) for id in ids]
+        return None if ids is None else [place for id in ids for place in self.all_of(id)]
 
     @cached_property
     def columns(self) -> Metadata:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
@@ -106,6 +106,24 @@ class Hits(Sequence[Hit]):
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
         return replace(self, items=tuple(hit for hit, chance in zip(hits, chances, strict=True) if chance >= least))
+
+    def grouped(self, group: Callable[[int], Any], k: int, score: str = "best") -> Hits:
+        """The k best groups of all that was scored (documents, of passages), each told by its best item.
+
+        A group scores as its `best` item, or as the `mean` of those of its items that were scored.
+        """
+        groups: dict[Any, list[Hit]] = {}
+        for number, made in enumerate(self.trace, 1):
+            for position, value, estimate in zip(
+                made.positions.tolist(), made.scores.tolist(), made.estimates.tolist(), strict=True
+            ):
+                name = group(position)
+                groups.setdefault(name, []).append(Hit(name, value, number, estimate, position))
+        tops = []
+        for hits in groups.values():
+            top = min(hits, key=lambda hit: (-hit.score, hit.position))
+            tops.append(top if score == "best" else replace(top, score=float(np.mean([hit.score for hit in hits]))))
+        return replace(self, items=tuple(sorted(tops, key=lambda hit: (-hit.score, hit.position))[:k]))
 
     @property
     def scored(self) -> Positions:

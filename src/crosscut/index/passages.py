@@ -1,0 +1,99 @@
+"""Long documents: their passages are the items, and a search answers with documents.
+
+A passage is a window of sentences. The budget counts passages, k counts documents; a document scores as its best
+passage does, or as the mean of those that were scored, and the best one is shown (`hit.text`, `hit.item`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from crosscut.datasets.records import Item
+from crosscut.errors import InputError
+
+OF, AT = "passage_of", "passage_at"
+"""In a passage's metadata: the id of its document, and the character at which it begins there."""
+SENTENCE = re.compile(r"[^\n]*?(?:[.!?…]+[\"'”’)\]]*(?=\s)|\n|\Z)\s*", re.S)
+WORD = re.compile(r"\S+\s*")
+
+
+@dataclass(frozen=True)
+class Passages:
+    """How documents are cut and put together again.
+
+    Parameters
+    ----------
+    words
+        Of a passage, at most; sentences stay whole unless one is longer than that.
+    overlap
+        Sentences that a passage has in common with the one before it.
+    score
+        Of a document: that of its `best` passage, or the `mean` of those that were scored.
+    """
+
+    words: int = 120
+    overlap: int = 1
+    score: Literal["best", "mean"] = "best"
+
+    def __post_init__(self) -> None:
+        if self.words < 1 or self.overlap < 0:
+            raise InputError(f"a passage has 1 word or more and 0 sentences of overlap or more; got {asdict(self)}")
+        if self.score not in ("best", "mean"):
+            raise InputError(f"a document scores as its 'best' passage or as the 'mean' of them; got {self.score!r}")
+
+    @classmethod
+    def of(cls, given: Passages | int | bool | None) -> Passages | None:
+        """What `passages=` was given: True, a number of words, or `Passages(…)`."""
+        if given is None or given is False:
+            return None
+        if given is True:
+            return cls()
+        return cls(given) if isinstance(given, int) else given
+
+    def cut(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The passages of documents, one after another."""
+        for item in items:
+            if OF in item.metadata:
+                raise InputError(f"item {item.id!r} has {OF!r} in its metadata, which names the document of a passage")
+            for number, (start, end) in enumerate(self.windows(item.text), 1):
+                place = {OF: item.id, AT: start}
+                yield Item(f"{item.id}#{number}", item.title, item.text[start:end], {**item.metadata, **place})
+
+    def windows(self, text: str) -> list[tuple[int, int]]:
+        """Where passages begin and end; a text without a word is one passage."""
+        pieces = list(self._pieces(text))
+        made: list[tuple[int, int]] = []
+        first = 0
+        while first < len(pieces):
+            last, count = first, 0
+            while last < len(pieces) and (last == first or count + pieces[last][2] <= self.words):
+                count += pieces[last][2]
+                last += 1
+            start, end = pieces[first][0], pieces[last - 1][1]
+            made.append((start, start + len(text[start:end].rstrip())))
+            if last == len(pieces):
+                break
+            first = max(last - self.overlap, first + 1)
+        return made or [(0, len(text))]
+
+    def _pieces(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Sentences as (start, end, words); one that is too long comes in parts."""
+        for sentence in SENTENCE.finditer(text):
+            words = [word.span() for word in WORD.finditer(text, *sentence.span())]
+            for start in range(0, len(words), self.words):
+                part = words[start : start + self.words]
+                yield part[0][0], part[-1][1], len(part)
+
+
+def document_of(passages: Sequence[Item]) -> Item:
+    """A document, put together from all of its passages."""
+    text = ""
+    for passage in sorted(passages, key=lambda one: int(one.metadata[AT])):
+        start = int(passage.metadata[AT])
+        text = text[:start].ljust(start) + passage.text
+    first = passages[0]
+    metadata: dict[str, Any] = {key: value for key, value in first.metadata.items() if key not in (OF, AT)}
+    return Item(str(first.metadata[OF]), first.title, text, metadata)
