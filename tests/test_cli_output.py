@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+import crosscut
 from crosscut import cli
-from crosscut.cli import common
+from crosscut.cli import app, common
 from crosscut.errors import MissingDependency
 
 COLUMNS = ("method", "calls", *(f"measure {name}" for name in "abcdef"))
@@ -88,7 +92,10 @@ def test_progress_in_a_pipe_is_a_line_now_and_then(
             progress("scoring [pairs]", done, 30)
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.splitlines() == [f"scoring [pairs]: {done} of 30" for done in (11, 21, 30)]
+    assert told.err.splitlines() == [
+        *(f"scoring [pairs]: {done} of 30, about {30 - done} s left" for done in (2, 12, 22)),
+        "scoring [pairs]: 30 of 30",
+    ]
     with common.progress_bar(quiet=True) as progress:
         progress("scoring", 1, 1)
     assert capsys.readouterr().err == ""
@@ -110,3 +117,52 @@ def test_a_hint_in_brackets_is_printed_as_it_is(
         cli.main()
     assert end.value.code == 2
     assert capsys.readouterr().err.strip() == f"error: {hint}"
+
+
+def test_progress_in_a_pipe_says_how_long_it_will_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.5, 2.0, 5.0, 13.0, 20.0])
+    monkeypatch.setattr("crosscut.cli.common.time.monotonic", lambda: next(clock))
+    with common.progress_bar() as progress:
+        for done in (0, 10, 40, 100, 260, 400):
+            progress("encoding items", done, 400)
+    assert capsys.readouterr().err.splitlines() == [
+        "encoding items: 40 of 400, about 18 s left",
+        "encoding items: 260 of 400, about 7 s left",
+        "encoding items: 400 of 400",
+    ]
+    assert [common.lasting(seconds) for seconds in (5, 89, 90, 7200)] == ["5 s", "89 s", "2 min", "2.0 h"]
+
+
+def test_searches_and_indexes_are_told_in_words(tmp_path: Path) -> None:
+    folder = tmp_path / "my.index"
+    crosscut.Index.build({"a": "ice floats", "b": "salt melts"}, encoder=None, method="hybrid").save(folder)
+    told = CliRunner().invoke(app, ["search", str(folder), "ice", "--budget", "2"]).output
+    assert "2 calls in 1 round, " in told
+    assert "; everything was scored" in told or "; the budget is spent" in told
+    priced = CliRunner().invoke(app, ["search", str(folder), "ice", "--budget", "2", "--price-calls", "2"]).output
+    assert "; 0.004 in money" in priced
+    shown = CliRunner().invoke(app, ["index", "show", str(folder)]).output
+    assert "{" not in shown
+    assert "name default" in shown
+
+
+def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "test.npy", np.random.default_rng(0).normal(size=(3, 20)))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    done = CliRunner().invoke(app, ["replay", "--test", str(tmp_path / "test.npy"), "--plots", str(tmp_path / "plots")])
+    assert isinstance(done.exception, MissingDependency)
+    assert "matplotlib" in str(done.exception)
+    assert "recall" not in done.output
+
+
+def test_the_demo_in_a_pipe_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    from crosscut.demo import _progress
+
+    with _progress(Console(file=io.StringIO())) as progress:
+        task = progress.add_task("loading", total=None)
+        progress.update(task, description="encoding", total=3)
+        progress.advance(task, 3)
+    assert capsys.readouterr().err.splitlines() == ["loading …", "encoding …"]

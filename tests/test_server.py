@@ -103,7 +103,10 @@ def test_rerank_speaks_like_cohere(client: httpx.Client) -> None:
     body = client.post("/v2/rerank", json={"model": "any", "query": "red cat", "documents": documents, "top_n": 2})
     scores = score_words("red cat", documents)
     assert [result["index"] for result in body.json()["results"]] == [2, 0]
-    assert body.json()["results"][0]["relevance_score"] == pytest.approx(scores[2])
+    assert body.json()["results"][0]["relevance_score"] == pytest.approx(1 / (1 + np.exp(-scores[2])))
+    raw = {"query": "red cat", "documents": documents, "raw_scores": True}
+    told = {one["index"]: one["relevance_score"] for one in client.post("/v2/rerank", json=raw).json()["results"]}
+    assert [told[j] for j in range(3)] == pytest.approx(scores)
     assert "document" not in body.json()["results"][0]
     full = client.post("/v2/rerank", json={"query": "red", "documents": documents, "return_documents": True}).json()
     assert {result["document"]["text"] for result in full["results"]} == set(documents)
@@ -112,8 +115,10 @@ def test_rerank_speaks_like_cohere(client: httpx.Client) -> None:
 def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
     from crosscut.scorers.http import from_url
 
-    with from_url(f"{str(client.base_url).rstrip('/')}/v2/rerank") as scorer:
-        np.testing.assert_allclose(scorer.score("red cat", WORDS), score_words("red cat", WORDS))
+    url = str(client.base_url).rstrip("/")
+    for address in (f"{url}/v2/rerank#transform=logit", f"{url}/v1/rerank#transform=logit", f"{url}/rerank"):
+        with from_url(address) as scorer:
+            np.testing.assert_allclose(scorer.score("red cat", WORDS), score_words("red cat", WORDS), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -425,8 +430,9 @@ def test_the_schema_states_the_limits(client: httpx.Client) -> None:
     fields = schema["components"]["schemas"]["SearchRequest"]["properties"]
     assert (fields["budget"]["minimum"], fields["budget"]["maximum"], fields["budget"]["default"]) == (1, 300, 100)
     assert set(schema["paths"]) == {
-        "/search", "/v2/rerank", "/items/{id}", "/info", "/health", "/ready", "/metrics"
-    }  # fmt: skip
+        *("/search", "/v2/rerank", "/v1/rerank", "/rerank", "/items", "/items/{id}"),
+        *("/info", "/health", "/ready", "/metrics"),
+    }
     assert "429" in schema["paths"]["/search"]["post"]["responses"]
 
 
@@ -437,14 +443,14 @@ JSON = st.recursive(
 )
 FIELDS = (
     *("query", "k", "budget", "method", "first_ids", "filter", "deadline", "stop", "target_recall", "trace"),
-    *("compare", "documents"),
+    *("compare", "documents", "texts", "rank_fields"),
 )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     body=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=6) | JSON,
-    path=st.sampled_from(["search", "v2/rerank"]),
+    path=st.sampled_from(["search", "v2/rerank", "v1/rerank", "rerank"]),
 )
 def test_random_requests_never_break_the_server(client: httpx.Client, body: Any, path: str) -> None:
     content = json.dumps(body).encode()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.scorers.calibration import Calibration
     from crosscut.search.hits import Hit, Hits
+    from crosscut.search.price import Price
     from crosscut.search.stopping import Stop
     from crosscut.searcher import Searcher
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
@@ -60,6 +61,7 @@ __all__ = [
     "Parts",
     "Passages",
     "Patience",
+    "Price",
     "Report",
     "ScorerError",
     "Searcher",
@@ -94,6 +96,7 @@ _HOME = {
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "scorers.calibration": ("Calibration",),
     "search.hits": ("Hit", "Hits"),
+    "search.price": ("Price",),
     "methods": ("Method", "Parts", "register"),
     "search.stopping": ("Stop",),
     "searcher": ("Searcher",),

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from crosscut.datasets.bundled import WorldScores, load_scores, load_world
@@ -250,6 +251,26 @@ def _bright(query: str) -> str:
 
 
 def _progress(console: Console) -> Progress:
-    return Progress(
+    kind = Progress if console.is_terminal else _Lines
+    return kind(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     )
+
+
+class _Lines(Progress):
+    """Progress in a pipe or a file: a line when something begins."""
+
+    def add_task(self, description: str, *arguments: Any, **options: Any) -> TaskID:
+        self._say(description)
+        return super().add_task(description, *arguments, **options)
+
+    def update(self, task_id: TaskID, **options: Any) -> None:
+        if "description" in options:
+            self._say(options["description"])
+        super().update(task_id, **options)
+
+    def get_renderable(self) -> str:
+        return ""  # no bars
+
+    def _say(self, text: str) -> None:
+        Console(stderr=True, highlight=False).print(f"{text} …", soft_wrap=True)

@@ -27,6 +27,7 @@ from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.datasets.columns import Named
+    from crosscut.search.price import Price
     from crosscut.types import Progress
 
 TrustRemote = Annotated[
@@ -34,6 +35,7 @@ TrustRemote = Annotated[
 ]
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_TO_THE_FIRST = 1.0
 WRAPPED = 30
 """Cells wider than this are wrapped rather than moved to a part of the table that stands below."""
 
@@ -51,6 +53,24 @@ Metadata = Annotated[
 ]
 Numbers = Annotated[list[str] | None, typer.Option("--number", help="A column of CSV or TSV that holds numbers.")]
 
+PriceOfCalls = Annotated[float, typer.Option("--price-calls", help="What a thousand calls cost; tells costs in money.")]
+PriceOfTokens = Annotated[
+    float, typer.Option("--price-tokens", help="What a million tokens cost (four characters each).")
+]
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def price(calls: float, tokens: float) -> Price | None:
+    """The price of a scorer, if one was given."""
+    from crosscut.search.price import Price
+
+    return Price(calls, tokens) if calls or tokens else None
+
+
 console = partial(Console, highlight=False, markup=False, emoji=False)
 """A console that prints what it is given."""
 
@@ -60,18 +80,30 @@ def say(text: str, style: str | None = None) -> None:
     console(stderr=True).print(text, style=style, soft_wrap=True)
 
 
+def lasting(seconds: float) -> str:
+    """A time to wait, in the unit that fits: `40 s`, `3 min`, `2.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 @contextmanager
 def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
     """One bar a thing that is done, gone when all is; where stderr is no terminal, a plain line now and then."""
     screen = console(stderr=True)
-    lines: dict[str, float] = {}
+    begun: dict[str, tuple[float, int]] = {}
+    told: dict[str, float] = {}
     bars: dict[str, Any] = {}
 
     def line(what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if not quiet and (done >= total or now - lines.setdefault(what, now) >= SECONDS_BETWEEN_LINES):
-            lines[what] = now
-            say(f"{what}: {done:,} of {total:,}")
+        first, before = begun.setdefault(what, (now, done))
+        late = now - told.get(what, first + SECONDS_TO_THE_FIRST - SECONDS_BETWEEN_LINES) >= SECONDS_BETWEEN_LINES
+        if quiet or not (done >= total or late):
+            return
+        told[what] = now
+        left = (now - first) / (done - before) * (total - done) if done > before else 0.0
+        say(f"{what}: {done:,} of {total:,}{f', about {lasting(left)} left' if left >= 1 else ''}")
 
     if quiet or not screen.is_terminal:
         yield line

@@ -256,8 +256,18 @@ def show(folder: Folder, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
-    rows = [(name, f"{value:,}" if type(value) is int else value) for name, value in facts.items()]
-    table(str(folder), ("what", "value"), rows)
+    table(str(folder), ("what", "value"), [(name, _plain(value)) for name, value in facts.items()])
+
+
+def _plain(value: Any) -> str:
+    """A fact of an index in words."""
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{name} {_plain(inner)}" for name, inner in value.items() if not isinstance(inner, dict | list)
+        )
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @app.command()

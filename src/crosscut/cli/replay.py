@@ -82,6 +82,10 @@ def replay(
     arrays = {**_archive(data), **{name: _array(path) for name, path in given.items() if path is not None}}
     if "test" not in arrays:
         raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
+    if plots is not None:
+        from crosscut.evaluation.plots import library
+
+        library()  # what is missing is said before the work, not after it
     errors, out = Console(stderr=True), Console()
     chosen = parse_all(methods)
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)

@@ -8,8 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import TrustRemote, conditions, console, piped, table
+from crosscut.cli.common import (
+    PriceOfCalls,
+    PriceOfTokens,
+    TrustRemote,
+    conditions,
+    console,
+    counted,
+    piped,
+    price,
+    table,
+)
 from crosscut.errors import InputError
+
+REASONS = {
+    "budget": "the budget is spent",
+    "exhausted": "everything was scored",
+    "patience": "the top k had settled",
+    "target recall": "enough is expected to be found",
+    "deadline": "the deadline had come",
+    "rounds": "all rounds were made",
+}
+"""Why a search stopped, in words."""
 
 if TYPE_CHECKING:
     from crosscut.index import Index
@@ -37,6 +57,8 @@ def search(
     ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     trust_remote: TrustRemote = False,
+    price_calls: PriceOfCalls = 0.0,
+    price_tokens: PriceOfTokens = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
 ) -> None:
     """Search an index: the best items by exact score, with at most --budget calls a query.
@@ -56,6 +78,7 @@ def search(
     errors = console(stderr=True)
     with errors.status("loading the index"):
         loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
+    loaded.price = price(price_calls, price_tokens)
     with errors.status(f"searching {len(loaded):,} items"):
         found = loaded.search_many(
             asked,
@@ -91,6 +114,7 @@ def _record(hits: Hits, index: Index) -> dict[str, Any]:
         ],
         "calls": hits.calls,
         "cached": hits.cached,
+        **({} if hits.cost is None else {"cost": hits.cost}),
         "rounds": hits.rounds,
         "stop_reason": hits.stop_reason,
         "seconds": {"scorer": hits.seconds.scorer, "fit": hits.seconds.fit, "select": hits.seconds.select},
@@ -108,7 +132,7 @@ def _show(hits: Hits, index: Index) -> None:
     chances = ("probability",) if hits and hits[0].probability is not None else ()
     table(hits.query, ("", "score", *chances, "round", "id", "text"), rows)
     seconds = hits.seconds
-    typer.echo(
-        f"{hits.calls} calls in {hits.rounds} rounds, {seconds.total:.2f} s ({seconds.scorer:.2f} s of them in the "
-        f"scorer); stopped by {hits.stop_reason}\n"
-    )
+    told = f"{seconds.total:.2f} s ({seconds.scorer:.2f} s of them in the scorer)"
+    why = REASONS.get(hits.stop_reason, f"stopped by {hits.stop_reason}")
+    money = "" if hits.cost is None else f"; {hits.cost:.6g} in money"
+    typer.echo(f"{counted(hits.calls, 'call')} in {counted(hits.rounds, 'round')}, {told}; {why}{money}\n")

@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli.common import TrustRemote
-from crosscut.server.settings import TOKEN_ENV
+from crosscut.cli.common import PriceOfCalls, PriceOfTokens, TrustRemote, price
+from crosscut.server.settings import TOKEN_ENV, WRITE_TOKEN_ENV
 
 
 def serve(
-    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index`.")],
+    index: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Index folders, made by `crosscut index`; name=folder gives one another name than its own."
+        ),
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     scorer: Annotated[
@@ -27,11 +32,25 @@ def serve(
     ] = None,
     max_body: Annotated[int, typer.Option(help="Largest body of a request, in bytes.")] = 4 << 20,
     connections: Annotated[int, typer.Option(help="Open connections, at most.")] = 500,
+    per_client: Annotated[
+        int | None, typer.Option(help="Requests that one client may have under way; one more is answered 429.")
+    ] = None,
     queue: Annotated[int, typer.Option(help="Requests that may wait; one more is answered 429.")] = 128,
     batch: Annotated[int, typer.Option(help="Searches that share their scorer calls, at most.")] = 16,
     token_env: Annotated[
         str, typer.Option(help="Environment variable with the bearer token that requests must carry.")
     ] = TOKEN_ENV,
+    write_token_env: Annotated[
+        str, typer.Option(help="Environment variable with the token of those who may add and remove items.")
+    ] = WRITE_TOKEN_ENV,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="A web address whose pages may ask from a browser (CORS); may be repeated."),
+    ] = None,
+    reload: Annotated[
+        float,
+        typer.Option(help="Seconds between looks at the folders, which are loaded again when they change; 0: never."),
+    ] = 2.0,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="A name by which a server without a token may be asked, beside localhost; may be repeated."),
@@ -43,14 +62,18 @@ def serve(
     evaluation: Annotated[
         Path | None, typer.Option(help="What `crosscut evaluate --json` wrote: the page draws it.")
     ] = None,
+    price_calls: PriceOfCalls = 0.0,
+    price_tokens: PriceOfTokens = 0.0,
     no_page: Annotated[bool, typer.Option("--no-page", help="Serve the API only.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Serve an index over HTTP, with a web page.
+    """Serve indexes over HTTP, with a web page; options may come from the environment, as CROSSCUT_SERVE_MAX_BUDGET.
 
     Examples:
 
         crosscut serve my.index
+
+        CROSSCUT_WRITE_TOKEN=… crosscut serve laws=law.index news=2024/news.index --allow-origin https://shop.example
 
         CROSSCUT_TOKEN=… crosscut serve my.index --host 0.0.0.0 --port 80 --max-budget 500
 
@@ -82,16 +105,36 @@ def serve(
         batch=batch,
         hosts=(*LOCAL, *(allow_host or ())) if host in LOCAL or allow_host else (),
         token_env=token_env,
+        write_token_env=write_token_env,
+        origins=tuple(allow_origin or ()),
+        reload_seconds=reload or None,
+        per_client=per_client,
         page=not no_page,
         examples=tuple(example or ()),
         evaluation=() if evaluation is None else read_evaluation(evaluation),
     )
     configure(log_level)
-    loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
-    if preload:
-        loaded.preload()
+    loaded = {name: Index.load(path, scorer=scorer, trust_remote=trust_remote) for name, path in named(index).items()}
+    for one in loaded.values():
+        one.price = price(price_calls, price_tokens)
+        if preload:
+            one.preload()
     app = make_app(loaded, settings)
     if settings.token() is None and host not in LOCAL:
         told = f"anyone who reaches {host} may search; set {token_env} to ask for a token"
         LOGGER.warning("open", extra={"fields": {"message": told}})
     uvicorn.Server(configuration(app, settings, host=host, port=port)).run()
+
+
+def named(folders: list[Path]) -> dict[str, Path]:
+    """Index folders by name: `laws=2024/law.index`, or the name of the folder without its ending."""
+    from crosscut.errors import InputError
+
+    made: dict[str, Path] = {}
+    for folder in folders:
+        name, equals, path = str(folder).partition("=")
+        name, place = (name, Path(path)) if equals and not folder.exists() else (folder.stem, folder)
+        if name in made:
+            raise InputError(f"{str(made[name])!r} and {str(place)!r} are both called {name!r}: say name=folder")
+        made[name] = place
+    return made

@@ -18,12 +18,18 @@ from crosscut.search.hits import Hits
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d5a97", "#2e4057", "#00798c", "#b5651d", "#777777")
 
 
-def _figure(width: float, height: float, columns: int = 1, rows: int = 1) -> Any:
+def library() -> tuple[Any, Any]:
+    """What draws; asked for before a long replay, whose plots would be missed at its end."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependency("plots need matplotlib", "plots") from error
+    return Figure, FigureCanvasAgg
+
+
+def _figure(width: float, height: float, columns: int = 1, rows: int = 1) -> Any:
+    Figure, FigureCanvasAgg = library()
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)

@@ -19,6 +19,7 @@ from crosscut.methods import Method, parse
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scores.engines import EngineChoice
+from crosscut.search.price import Price
 from crosscut.search.recall import RecallModel
 from crosscut.search.stopping import Patience
 from crosscut.storage import Folder, Lock
@@ -50,6 +51,7 @@ class Core:
         self.recall_model: RecallModel | None = None
         self.calibration: Calibration | None = None  # of the scorer: what its scores mean
         self.passages: Passages | None = None  # how documents were cut into the items, if they were
+        self.price: Price | None = None  # of a call, for `hits.cost`
         self.build_calls = 0
         self.log: SearchLog | None = None  # of searches, to learn from
         self.learn_every: int | None = None  # searches after which it learns by itself

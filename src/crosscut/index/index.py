@@ -33,6 +33,7 @@ from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
+from crosscut.search.price import Price
 from crosscut.search.stopping import Patience
 from crosscut.types import Progress
 
@@ -77,6 +78,7 @@ class Index(Searching, Growing, Keeping):
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
         engine: EngineChoice = "local",
+        price: Price | None = None,
         progress: Progress | None = None,
         **columns: Unpack[Named],
     ) -> Index:
@@ -120,6 +122,8 @@ class Index(Searching, Growing, Keeping):
             Of the vectors kept: float16 or float32.
         engine
             Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
+        price
+            Of the scorer: `crosscut.Price(per_thousand_calls=2.0)`. Every `Hits` then has a `cost`.
         progress
             Called as `progress(what, done, total)`.
         columns
@@ -164,7 +168,7 @@ class Index(Searching, Growing, Keeping):
             queries=asked,
             method=method,
         )
-        index.passages = cut
+        index.passages, index.price = cut, price
         seller = index._seller(engine, progress)
         if not asked:
             index._state = state.clustered()

@@ -150,9 +150,12 @@ class StoreIndex(Index):
                 halts=halts,
             )
         except (ScorerError, StoreUnavailable) as error:
-            error.hits = [meaning(_told(session, hits, k)) for hits in error.hits]
+            error.hits = [meaning(self._priced(session, _told(session, hits, k))) for hits in error.hits]
             raise
-        return [meaning(_told(session, hits, k)) for hits in found]
+        return [meaning(self._priced(session, _told(session, hits, k))) for hits in found]
+
+    def _priced(self, session: Session, hits: Hits) -> Hits:
+        return hits if self.price is None else self.price.on(hits, session.get(hits.scored))
 
     def _first(self, session: Session, ids: Sequence[Any] | None, filter: Filter | None) -> Any:
         return None if ids is None else session.handles(ids, filter)

@@ -125,7 +125,9 @@ class Searching(Learning, Calibrating):
         return [meaning(self._told(hits, state.items, k)) for hits in found]
 
     def _told(self, hits: Hits, items: ItemList, k: int) -> Hits:
-        """Hits with their items; of an index of passages, documents with their best passage."""
+        """Hits with their items and their cost; of an index of passages, documents with their best passage."""
+        if self.price is not None:
+            hits = self.price.on(hits, items.get(hits.scored))
         cut = self.passages
         if cut is not None:
             hits = hits.grouped(lambda position: items[position].metadata[OF], k, cut.score)

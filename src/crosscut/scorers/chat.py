@@ -80,6 +80,10 @@ class ChatJudge(RemoteScorer):
         self.logprobs = logprobs
         self.options = dict(options or {})
 
+    def relevance(self, ratings: Floats) -> Floats:
+        """Ratings 0 … 9 as 0 … 1."""
+        return ratings / 9
+
     def identity(self) -> dict[str, Any]:
         return {
             "url": self.url,

@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 import numpy as np
 
 from crosscut.errors import InputError, ScoreCountError, ScorerAnswerError, ScoreValueError
+from crosscut.scorers.relevance import sigmoid
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.scorers.transport import Sending, Transport
 from crosscut.types import Floats
@@ -116,6 +117,11 @@ class RerankEndpoint(RemoteScorer):
         self.model = model
         self.transform = transform
         self.options = dict(options or {})
+
+    def relevance(self, scores: Floats) -> Floats:
+        """Scores as 0 … 1: services answer with such, TEI is asked for logits."""
+        bounded = self.transform == "none" and self.shape != "tei"
+        return scores if bounded else sigmoid(scores)
 
     def identity(self) -> dict[str, Any]:
         return {

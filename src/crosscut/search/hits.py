@@ -68,6 +68,7 @@ class Hits(Sequence[Hit]):
     budget: int
     stop_reason: str
     trace: tuple[Round, ...] = field(default=(), repr=False)
+    cost: float | None = None  # in money, where the index has a price
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from crosscut.errors import MissingDependency
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "make_app"]
 
 
-def make_app(index: Index, settings: Settings | None = None) -> FastAPI:
-    """A FastAPI application over an index, for uvicorn or any other ASGI server."""
+def make_app(index: Index | Mapping[str, Index], settings: Settings | None = None) -> FastAPI:
+    """A FastAPI application over an index, or over several by name, for uvicorn or any other ASGI server."""
     try:
         from crosscut.server.app import make_app as make
     except ImportError as error:

@@ -2,7 +2,8 @@
 
 Requests with the same settings wait for each other: a few milliseconds when the server is idle, and otherwise as long
 as the batch before them runs. Each batch is one `index.search_many` in a worker thread, in which every round of all its
-searches is one batch of scorer calls. One batch runs at a time: the scorer is the scarce thing. A request whose client
+searches is one batch of scorer calls. One batch runs at a time where the scorer computes on this machine: its cores are
+the scarce thing. Where it lies behind HTTP, batches run side by side, in a lane of their own. A request whose client
 hangs up, or whose deadline passes, leaves the queue at once; one under way is told so before its next calls.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +19,21 @@ from typing import Any
 
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.server.problems import ClientLeft, Closing, QueueFull, TooLate, retold
+
+THREADS = 32
+"""Batches of all lanes that can run at a time."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Batches that wait for one another: no more than `width` of a name run at a time."""
+
+    name: str = "here"
+    width: int = 1
+
+
+HERE = Lane()
+"""Of scorers that compute on this machine."""
 
 
 @dataclass(eq=False)
@@ -28,6 +45,7 @@ class Job:
     work: Work
     deadline: float  # seconds from its arrival
     gone: asyncio.Event
+    lane: Lane
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.perf_counter)
 
@@ -63,11 +81,13 @@ class Batcher:
         self.linger = linger
         self.waiting: list[Job] = []
         self.running = 0
+        self._busy: Counter[str] = Counter()  # batches that run, by lane
+        self._batches: set[asyncio.Task[None]] = set()
         self._on_batch = on_batch
         self._pace = 0.05  # seconds a request takes, averaged
         self._closing = False
         self._wake = asyncio.Event()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="crosscut-search")
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="crosscut-search")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -81,13 +101,21 @@ class Batcher:
             await self._task
         self._pool.shutdown(wait=True)
 
-    async def submit(self, key: Hashable, payload: Any, work: Work, deadline: float, gone: asyncio.Event) -> Outcome:
+    async def submit(
+        self,
+        key: Hashable,
+        payload: Any,
+        work: Work,
+        deadline: float,
+        gone: asyncio.Event,
+        lane: Lane = HERE,
+    ) -> Outcome:
         """The result of this payload, worked on together with others of the same key."""
         if self._closing:
             raise Closing("the server is shutting down")
         if len(self.waiting) >= self.limit:
             raise QueueFull(len(self.waiting), self._pace * (len(self.waiting) + self.running))
-        job = Job(key, payload, work, deadline, gone)
+        job = Job(key, payload, work, deadline, gone, lane)
         job.future.add_done_callback(_read)
         self.waiting.append(job)
         self._wake.set()
@@ -110,28 +138,38 @@ class Batcher:
 
     async def _run(self) -> None:
         while True:
-            if not self.waiting:
-                if self._closing:
-                    return
-                self._wake.clear()
-                await self._wake.wait()
-                if self.linger and not self._closing:
-                    await asyncio.sleep(self.linger)
+            jobs = self._next()
+            if jobs:
+                self._busy[jobs[0].lane.name] += 1
+                self.running += len(jobs)
+                batch = asyncio.get_running_loop().create_task(self._work(jobs), name="crosscut-batch")
+                self._batches.add(batch)
+                batch.add_done_callback(self._batches.discard)
                 continue
-            await self._work(self._next())
+            if self._closing and not self.waiting and not self.running:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+            if self.linger and not self._closing and not self.running:
+                await asyncio.sleep(self.linger)
 
     def _next(self) -> list[Job]:
-        """The oldest request and those that can go with it."""
-        key = self.waiting[0].key
-        chosen = [job for job in self.waiting if job.key == key][: self.batch]
+        """The oldest request whose lane has room, and those that can go with it."""
+        oldest = next((job for job in self.waiting if self._busy[job.lane.name] < job.lane.width), None)
+        if oldest is None:
+            return []
+        chosen = [job for job in self.waiting if job.key == oldest.key][: self.batch]
         self.waiting = [job for job in self.waiting if job not in chosen]
         return chosen
 
     async def _work(self, jobs: list[Job]) -> None:
         started = time.perf_counter()
-        self.running = len(jobs)
-        values = await self._values(jobs)
-        self.running = 0
+        try:
+            values = await self._values(jobs)
+        finally:
+            self._busy[jobs[0].lane.name] -= 1
+            self.running -= len(jobs)
+            self._wake.set()
         seconds = time.perf_counter() - started
         self._pace += 0.2 * (seconds / len(jobs) - self._pace)
         self._on_batch(len(jobs))

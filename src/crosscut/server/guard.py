@@ -9,6 +9,7 @@ import json
 import re
 import time
 import uuid
+from collections import Counter
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,8 +39,10 @@ class Guard:
         self.settings = settings
         self.metrics = metrics
         self.bodies = Bodies(settings)
-        token = settings.token()
+        token, write = settings.token(), settings.write_token()
         self._token = None if token is None else _digest(token.encode())
+        self._write = None if write is None else _digest(write.encode())
+        self._busy: Counter[str] = Counter()  # requests under way, by client
         self._hosts = None if token is not None or not settings.hosts else {name.lower() for name in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,8 +68,9 @@ class Guard:
                 }
             await send(message)
 
+        client = self._count(scope)
         try:
-            self._admit(scope, headers)
+            self._admit(scope, headers, client)
             body = await self.bodies.read(headers, receive)
             if body is not None:
                 await self._pass_on(scope, body, receive, answer, gone)
@@ -77,18 +81,37 @@ class Guard:
             if status == 0:
                 await _refuse(answer, Refusal(500, "Unexpected", "the server failed; its log says where"))
         finally:
+            self._uncount(client)
             self._record(scope, status or LEFT, time.perf_counter() - started, request_id, facts)
 
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Refuse who asks by a name that is not this server's, or without its token."""
+    def _count(self, scope: Scope) -> str | None:
+        """One more request of a client, where they are limited."""
+        if self.settings.per_client is None or scope["path"] in OPEN:
+            return None
+        client = str((scope.get("client") or ("",))[0])
+        self._busy[client] += 1
+        return client
+
+    def _uncount(self, client: str | None) -> None:
+        if client is not None:
+            self._busy[client] -= 1
+            if not self._busy[client]:
+                del self._busy[client]
+
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes], client: str | None) -> None:
+        """Refuse who asks by a name that is not this server's, without its token, or for too much at a time."""
         if self._hosts is not None and _host(headers.get(b"host", b"")) not in self._hosts:
             told = "this server has no token and is asked by another name than its own; start it with that name allowed"
             raise Refusal(421, "WrongHost", told)
-        if self._token is not None and scope["path"] not in OPEN:
-            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-            same = hmac.compare_digest(_digest(token.strip()), self._token)
-            if not same or scheme.lower() != b"bearer":
-                raise Refusal(401, "Unauthorized", "this server asks for a bearer token")
+        changing = scope["method"] in ("POST", "DELETE") and scope["path"].startswith("/items")
+        if changing and self._write is None:
+            raise Refusal(403, "ReadOnly", "this server takes no changes: it was started without a token for them")
+        allowed = [token for token in (self._write, None if changing else self._token) if token is not None]
+        if (changing or self._token is not None) and scope["path"] not in OPEN and not _has(headers, allowed):
+            raise Refusal(401, "Unauthorized", "this server asks for a bearer token")
+        if client is not None and self._busy[client] > (self.settings.per_client or 0):
+            told = f"{self.settings.per_client} requests of one client may be under way; wait for the others"
+            raise Refusal(429, "TooMany", told)
 
     async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, answer: Send, gone: asyncio.Event) -> None:
         """Let the application answer, with an eye on the client."""
@@ -119,6 +142,14 @@ class Guard:
                 }
             },
         )
+
+
+def _has(headers: dict[bytes, bytes], allowed: list[bytes]) -> bool:
+    """Whether a request carries one of these tokens; every one is compared, which takes the same time for all."""
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    given = _digest(token.strip())
+    same = [hmac.compare_digest(given, one) for one in allowed]
+    return any(same) and scheme.lower() == b"bearer"
 
 
 def _digest(text: bytes) -> bytes:
@@ -156,7 +187,7 @@ def _replay(body: bytes, gone: asyncio.Event) -> Receive:
 async def _refuse(send: Send, refusal: Refusal) -> None:
     content = json.dumps({"error": refusal.error, "message": refusal.message}).encode()
     extra = [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
-    if refusal.status == 503:
+    if refusal.status in (429, 503):
         extra = [(b"retry-after", b"1")]
     await send(
         {

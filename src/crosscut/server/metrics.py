@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -24,6 +24,9 @@ class Metrics:
         )
         self.searches = Counter("crosscut_searches", "Searches made.", ["method", "stop_reason"], registry=registry)
         self.calls = Counter("crosscut_scorer_calls", "Pairs handed to the scorer.", ["route"], registry=registry)
+        self.cost = Counter(
+            "crosscut_cost", "Money spent on the scorer, where it has a price.", ["route"], registry=registry
+        )
         self.cached = Counter("crosscut_cached_pairs", "Pairs whose score was known.", registry=registry)
         self.errors = Counter("crosscut_scorer_errors", "Failures of the scorer.", ["error"], registry=registry)
         self.waiting_seconds = Histogram(
@@ -35,16 +38,20 @@ class Metrics:
         self.queue = Gauge("crosscut_queue_length", "Requests that wait.", registry=registry)
         self.items = Gauge("crosscut_items", "Items in the index.", registry=registry)
 
-    def watch(self, queue: Callable[[], int], items: Callable[[], int], scorer: object) -> None:
+    def watch(self, queue: Callable[[], int], items: Callable[[], int], scorers: Sequence[object]) -> None:
         """Read these when metrics are asked for."""
         self.queue.set_function(queue)
         self.items.set_function(items)
-        if isinstance(scorer, RemoteScorer) and not self._endpoint:
+        sent = [scorer.sent for scorer in scorers if isinstance(scorer, RemoteScorer)]
+        if sent and not self._endpoint:
             self._endpoint = True
-            sent = scorer.sent
             for name, text in (("requests", "Requests sent to the scorer."), ("retries", "Requests sent again.")):
                 gauge = Gauge(f"crosscut_endpoint_{name}", text, registry=self.registry)
-                gauge.set_function(partial(getattr, sent, name))
+                gauge.set_function(partial(_sum, sent, name))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def _sum(sent: Sequence[object], name: str) -> float:
+    return float(sum(getattr(one, name) for one in sent))

@@ -37,7 +37,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "The body is no JSON.",
         401: "The bearer token is missing or wrong.",
-        404: "There is no such item.",
+        403: "This server takes no changes.",
+        404: "There is no such item or index.",
         408: "The body took too long.",
         413: "The body is too large, or holds too many values.",
         421: "The server is not asked by a name of its own.",
@@ -56,6 +57,10 @@ class QueueFull(CrosscutError):
     def __init__(self, waiting: int, seconds: float) -> None:
         super().__init__(f"{waiting} requests are waiting, as many as this server allows; try again later")
         self.seconds = seconds
+
+
+class NoSuchIndex(CrosscutError):
+    """A request names an index that is not served here."""
 
 
 class Closing(CrosscutError):
@@ -131,6 +136,8 @@ async def wrong(request: Request, error: CrosscutError) -> Response:
         return problem(422, name, str(error))
     if isinstance(error, Closing | ClientLeft):
         return problem(503, name, str(error))
+    if isinstance(error, NoSuchIndex):
+        return problem(404, name, str(error))
     LOGGER.error("unavailable", extra={"fields": {"causes": outline(error)}})
     return problem(503, name, "the server cannot do this now; its log says what kind of error stood in the way")
 

@@ -57,6 +57,7 @@ class SearchRequest(Strict):
     """A search for the items that the scorer would rank first."""
 
     query: str
+    index: str | None = Field(None, max_length=200, description="Which index; the first by default.")
     k: int = Field(10, description="How many hits.")
     budget: int = Field(100, description="Calls of the scorer, at most.")
     method: str | None = Field(
@@ -96,17 +97,6 @@ class SearchRequest(Strict):
         return self
 
 
-class RerankRequest(Strict):
-    """Documents to be ordered by the scorer, in the shape of Cohere's v2/rerank."""
-
-    query: str
-    documents: list[str]
-    top_n: int | None = Field(None, ge=1, description="How many results; all by default.")
-    model: str | None = Field(None, description="Accepted for compatibility; the index's scorer is what runs.")
-    return_documents: bool = False
-    max_tokens_per_doc: int | None = Field(None, ge=1, description="Accepted for compatibility; ignored.")
-
-
 def search_request(settings: Settings) -> type[SearchRequest]:
     """A search request under these limits."""
     said = {name: field.description for name, field in SearchRequest.model_fields.items()}
@@ -121,18 +111,6 @@ def search_request(settings: Settings) -> type[SearchRequest]:
     }
     model: type[SearchRequest] = create_model(
         "SearchRequest", __base__=SearchRequest, __doc__=SearchRequest.__doc__, **fields
-    )
-    return model
-
-
-def rerank_request(settings: Settings) -> type[RerankRequest]:
-    """A rerank request under these limits."""
-    fields: dict[str, Any] = {
-        "query": (str, Field(min_length=1, max_length=settings.max_query)),
-        "documents": (list[str], Field(min_length=1, max_length=settings.max_documents)),
-    }
-    model: type[RerankRequest] = create_model(
-        "RerankRequest", __base__=RerankRequest, __doc__=RerankRequest.__doc__, **fields
     )
     return model
 
@@ -208,33 +186,9 @@ class SearchResponse(BaseModel):
     method: str
     stop_reason: str
     seconds: SecondsModel
+    cost: float | None = Field(None, description="In money, where the scorer has a price; that of `compare` included.")
     trace: TraceModel | None = None
     comparison: Comparison | None = None
-
-
-class RerankDocument(BaseModel):
-    text: str
-
-
-class RerankResult(BaseModel):
-    index: int
-    relevance_score: float
-    document: RerankDocument | None = None
-
-
-class BilledUnits(BaseModel):
-    search_units: int = 1
-
-
-class RerankMeta(BaseModel):
-    billed_units: BilledUnits = BilledUnits()
-    calls: int
-
-
-class RerankResponse(BaseModel):
-    id: str
-    results: list[RerankResult]
-    meta: RerankMeta
 
 
 class ItemModel(BaseModel):
@@ -256,10 +210,34 @@ class Measured(BaseModel):
     queries: int
 
 
+class NewItem(Strict):
+    """An item to add."""
+
+    id: str = Field(min_length=1)
+    title: str = ""
+    text: str
+    metadata: dict[str, Any] = {}
+
+
+class AddRequest(Strict):
+    """Items to add; they are embedded, and can be found at once."""
+
+    items: list[NewItem] = Field(min_length=1)
+    index: str | None = Field(None, max_length=200, description="Which index; the first by default.")
+
+
+class Changed(BaseModel):
+    """What came of a change."""
+
+    changed: int
+    items: int = Field(description="Items in the index now.")
+
+
 class Info(BaseModel):
     """What the page needs to know."""
 
     version: str
+    indexes: list[str]
     items: int
     method: str
     methods: list[str]

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from starlette.exceptions import HTTPException
 
 from crosscut.datasets.records import ItemList
-from crosscut.errors import CrosscutError, InputError, ScorerError
+from crosscut.errors import InputError, ScorerError
 from crosscut.index import Index
 from crosscut.methods import Method, parse
 from crosscut.scorers.meter import Account, Meter
-from crosscut.scorers.remote import RemoteScorer
 from crosscut.search.hits import Hits
 from crosscut.search.stopping import parse_stop
-from crosscut.server import answers, schemas
+from crosscut.server import answers, reranking, schemas
 from crosscut.server.batcher import Batcher, Job, Outcome
+from crosscut.server.hosting import Hosting, warm_up
 from crosscut.server.logs import LOGGER, outline
 from crosscut.server.metrics import Metrics
 from crosscut.server.problems import Closing, TooLate
 from crosscut.server.settings import Settings
-from crosscut.types import Floats
 
 RIVAL = parse("hybrid")
 """What `compare` compares with."""
@@ -42,10 +41,10 @@ class Client:
 
 
 class Service:
-    """An index behind a queue."""
+    """Indexes behind a queue."""
 
-    def __init__(self, index: Index, settings: Settings, metrics: Metrics) -> None:
-        self.index = index
+    def __init__(self, indexes: Index | Mapping[str, Index], settings: Settings, metrics: Metrics) -> None:
+        self.hosting = Hosting(indexes, settings)
         self.settings = settings
         self.metrics = metrics
         self._batcher: Batcher | None = None
@@ -57,14 +56,22 @@ class Service:
             queue=settings.queue, batch=settings.batch, linger=settings.linger, on_batch=self.metrics.batches.observe
         )
         batcher.start()
-        self.metrics.watch(lambda: len(batcher.waiting), lambda: len(self.index), self.index.scorer)
+        indexes = {name: self.hosting[name] for name in self.hosting}
+        self.metrics.watch(
+            lambda: len(batcher.waiting),
+            lambda: sum(len(self.hosting[name]) for name in self.hosting),
+            [index.scorer for index in indexes.values()],
+        )
         try:
-            await asyncio.to_thread(_warm_up, self.index)
+            for index in indexes.values():
+                await asyncio.to_thread(warm_up, index)
         except Exception as error:
             LOGGER.error("not started", extra={"fields": {"causes": outline(error)}})
             raise
         self._batcher = batcher
-        fields = {"items": len(self.index), "token": settings.token() is not None}
+        self.hosting.start()
+        items = {name: len(index) for name, index in indexes.items()}
+        fields = {"items": sum(items.values()), "indexes": items, "token": settings.token() is not None}
         LOGGER.info("ready", extra={"fields": fields})
 
     async def stop(self) -> None:
@@ -72,7 +79,13 @@ class Service:
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             await batcher.close()
+            await self.hosting.stop()
         LOGGER.info("stopped")
+
+    @property
+    def index(self) -> Index:
+        """The first index."""
+        return self.hosting[None]
 
     @property
     def batcher(self) -> Batcher:
@@ -81,21 +94,25 @@ class Service:
         return self._batcher
 
     async def search(self, request: schemas.SearchRequest, client: Client) -> schemas.SearchResponse:
-        method = self.index.method if request.method is None else parse(request.method)
-        wanted = [self._find(request, method, client)]
+        index = self.hosting[request.index]
+        kept = index._state.items.growing if request.trace else None
+        method = index.method if request.method is None else parse(request.method)
+        wanted = [self._find(index, request, method, client)]
         if request.compare:
-            wanted.append(self._find(request, RIVAL, client))
+            wanted.append(self._find(index, request, RIVAL, client))
         found = await asyncio.gather(*wanted, return_exceptions=True)  # neither is left alone when the other fails
         outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]
         errors = [outcome for outcome in found if isinstance(outcome, BaseException)]
         unsaid = sum(getattr(error, "calls", 0) for error in errors[1:])  # the first error tells of its own
-        self._pay("/search", client, sum(outcome.value.calls for outcome in outcomes) + unsaid)
+        costs = [outcome.value.cost for outcome in outcomes if outcome.value.cost is not None]
+        self._pay("/search", client, sum(outcome.value.calls for outcome in outcomes) + unsaid, costs)
         if errors:
             raise errors[0]
         self._count(request, method, outcomes, client)
         hits: Hits = outcomes[0].value
         reranked: Hits | None = outcomes[1].value if request.compare else None
         spent = hits.seconds
+        items = index._state.items if request.trace and index._state.items.growing is kept else None  # as they were
         return schemas.SearchResponse(
             hits=answers.hit_models(hits),
             calls=hits.calls,
@@ -107,14 +124,15 @@ class Service:
             seconds=schemas.SecondsModel(
                 scorer=spent.scorer, fit=spent.fit, select=spent.select, waiting=outcomes[0].waited
             ),
-            trace=answers.trace(self.index._state.items, hits, reranked) if request.trace else None,
+            cost=sum(costs) if costs else None,
+            trace=None if items is None else answers.trace(items, hits, reranked),
             comparison=None if reranked is None else answers.comparison(hits, reranked),
         )
 
-    async def _find(self, request: schemas.SearchRequest, method: Method, client: Client) -> Outcome:
+    async def _find(self, index: Index, request: schemas.SearchRequest, method: Method, client: Client) -> Outcome:
         """One search, in company of others that want the same of it."""
         own = method is not RIVAL
-        numbers = len(self.index) * min(getattr(method, "rounds", 1), request.budget)
+        numbers = len(index) * min(getattr(method, "rounds", 1), request.budget)
         how: dict[str, Any] = {
             "k": request.k,
             "budget": request.budget,
@@ -125,10 +143,11 @@ class Service:
         }
         stop = None if request.stop is None else parse_stop(request.stop)
         deadline = request.deadline or self.settings.max_deadline
-        key = json.dumps([how, str(method), str(stop), deadline], sort_keys=True)
+        key = json.dumps([id(index), how, str(method), str(stop), deadline], sort_keys=True)
         how |= {"method": method, "stop": stop}
-        work = functools.partial(_search, self.index, how)
-        return await self.batcher.submit(key, (request.query, request.first_ids), work, deadline, client.gone)
+        work = functools.partial(_search, index, how)
+        payload, lane = (request.query, request.first_ids), self.hosting.lane(index)
+        return await self.batcher.submit(key, payload, work, deadline, client.gone, lane)
 
     def _count(
         self, request: schemas.SearchRequest, method: Method, outcomes: Sequence[Outcome], client: Client
@@ -150,30 +169,39 @@ class Service:
         self.metrics.searches.labels(method.name, hits.stop_reason).inc()
         self.metrics.waiting_seconds.observe(outcomes[0].waited)
 
-    def _pay(self, route: str, client: Client, calls: int) -> None:
+    def _pay(self, route: str, client: Client, calls: int, costs: Sequence[float]) -> None:
         self.metrics.calls.labels(route).inc(calls)
         client.facts["calls"] = client.facts.get("calls", 0) + calls
+        if costs:
+            self.metrics.cost.labels(route).inc(sum(costs))
+            client.facts["cost"] = round(sum(costs), 9)
 
-    async def rerank(self, request: schemas.RerankRequest, client: Client) -> schemas.RerankResponse:
-        documents = request.documents
-        work = functools.partial(_rerank, self.index)
+    async def rerank(self, route: str, request: reranking.Asked, client: Client) -> Any:
+        """Documents of the request, ordered, in the shape that it came in."""
+        index, texts = self.hosting[request.index], request.texts_of()
+        work = functools.partial(_rerank, index)
         outcome = await self.batcher.submit(
-            ("rerank", uuid.uuid4()), (request.query, documents), work, self.settings.max_deadline, client.gone
+            ("rerank", uuid.uuid4()),
+            (request.query, texts),
+            work,
+            self.settings.max_deadline,
+            client.gone,
+            self.hosting.lane(index),
         )
-        scores: Floats = outcome.value
         client.facts["queue_ms"] = round(1000 * outcome.waited, 2)
-        self._pay("/v2/rerank", client, len(documents))
-        results = [
-            schemas.RerankResult(
-                index=int(place),
-                relevance_score=float(scores[place]),
-                document=schemas.RerankDocument(text=documents[place]) if request.return_documents else None,
-            )
-            for place in np.argsort(-scores, kind="stable")[: request.top_n]
-        ]
-        return schemas.RerankResponse(
-            id=str(uuid.uuid4()), results=results, meta=schemas.RerankMeta(calls=len(documents))
-        )
+        cost = None if index.price is None else index.price.of(request.query, texts, len(texts))
+        self._pay(route, client, len(texts), [] if cost is None else [cost])
+        return reranking.answered(request, texts, outcome.value, len(texts), index, cost)
+
+    async def add(self, request: schemas.AddRequest) -> schemas.Changed:
+        count = await self.hosting.add(request.index, [item.model_dump() for item in request.items])
+        return schemas.Changed(changed=count, items=len(self.hosting[request.index]))
+
+    async def remove(self, name: str | None, id: str) -> schemas.Changed:
+        if id not in self.hosting[name]:
+            raise HTTPException(404, "there is no item with this id in the index")
+        count = await self.hosting.remove(name, [id])
+        return schemas.Changed(changed=count, items=len(self.hosting[name]))
 
 
 def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: float) -> list[Any]:
@@ -207,10 +235,3 @@ def _rerank(index: Index, jobs: Sequence[Job], seconds: float) -> list[Any]:
     scores = np.empty(len(documents))
     scores[account.positions] = account.scores
     return [scores]
-
-
-def _warm_up(index: Index) -> None:
-    """Load what is loaded on first use; calls that cost money are not made."""
-    if len(index) and index.scorer is not None and not isinstance(index.scorer, RemoteScorer):
-        with contextlib.suppress(CrosscutError):
-            index.search("warm up", k=1, budget=min(10, len(index)))

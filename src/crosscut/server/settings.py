@@ -12,6 +12,7 @@ from typing import Any
 from crosscut.errors import InputError
 
 TOKEN_ENV = "CROSSCUT_TOKEN"
+WRITE_TOKEN_ENV = "CROSSCUT_WRITE_TOKEN"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -31,10 +32,14 @@ class Settings:
         Bytes of a request's body, values in its JSON, and bytes of all bodies that are held at a time.
     max_connections
         Open connections. One more, and the one that has kept the server waiting longest is closed.
+    per_client
+        Requests that one client (its address) may have under way; one more is answered 429. None: no limit.
     queue
         Requests that may wait; one more is answered 429.
     batch
         Searches that share their scorer calls at most.
+    side_by_side
+        Batches with different settings that run at a time, of a scorer behind HTTP.
     linger
         Seconds an idle server waits for company before it starts a batch.
     header_seconds, body_seconds, read_seconds
@@ -44,6 +49,13 @@ class Settings:
         suddenly points here, may not; empty for any name.
     token_env
         The environment variable with the bearer token; when it is unset or empty, anyone may ask.
+    write_token_env
+        The environment variable with the token of those who may add and remove items, and ask too; when it is unset or
+        empty, nobody may.
+    origins
+        Pages of these addresses may ask from a browser (CORS): "https://shop.example".
+    reload_seconds, save_seconds
+        How often folders are looked at for changes by others, and changes by requests are written; None: never.
     page
         Whether to serve the web page.
     trace_numbers
@@ -65,14 +77,20 @@ class Settings:
     max_values: int = 100_000
     max_held: int = 64 << 20
     max_connections: int = 500
+    per_client: int | None = None
     queue: int = 128
     batch: int = 16
+    side_by_side: int = 8
     linger: float = 0.002
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     read_seconds: float = 60.0
     hosts: tuple[str, ...] = LOCAL
     token_env: str = TOKEN_ENV
+    write_token_env: str = WRITE_TOKEN_ENV
+    origins: tuple[str, ...] = ()
+    reload_seconds: float | None = 2.0
+    save_seconds: float | None = 1.0
     page: bool = True
     trace_numbers: int = 2_000_000
     examples: tuple[str, ...] = ()
@@ -81,7 +99,7 @@ class Settings:
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
-            if entry.type == "int" and value < 1:
+            if entry.type in ("int", "int | None") and value is not None and value < 1:
                 raise InputError(f"{entry.name} must be 1 or more; got {value}")
             if entry.name.endswith(("_seconds", "_deadline")) and value is not None and not value > 0:
                 raise InputError(f"{entry.name} is a number of seconds above 0; got {value}")
@@ -93,6 +111,10 @@ class Settings:
     def token(self) -> str | None:
         """The bearer token that requests must carry, or None."""
         return os.environ.get(self.token_env) or None
+
+    def write_token(self) -> str | None:
+        """The bearer token of those who may change items, or None: nobody may."""
+        return os.environ.get(self.write_token_env) or None
 
 
 def read_evaluation(path: Path) -> tuple[Mapping[str, Any], ...]:

@@ -1,0 +1,6 @@
+"""A CSV file whose columns are named."""
+
+import crosscut
+
+index = crosscut.Index.build("articles.csv", text="body", title="headline", id="pk")
+print(index.search("why does ice float", k=3, budget=8).ids)

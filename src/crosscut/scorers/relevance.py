@@ -1,0 +1,29 @@
+"""Scores as relevance, 0 … 1: the one place that decides what clients see whose thresholds know nothing of logits.
+
+With a calibration it is its probability (`index.calibrate`). Without one, a scorer that knows what its scores mean
+has a method `relevance(scores)`: services that answer with 0 … 1, and judges that rate 0 … 9. All others are taken
+for logits, whose sigmoid it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from crosscut.scorers.calibration import Calibration
+from crosscut.types import Floats
+
+
+def relevance(scorer: Any, scores: Floats, calibration: Calibration | None = None) -> Floats:
+    """Relevance of every score of one query; it keeps their order."""
+    if calibration is not None:
+        return calibration.probabilities(scores, scores)
+    own = getattr(scorer, "relevance", None)
+    return np.clip(own(scores), 0.0, 1.0) if callable(own) else sigmoid(scores)
+
+
+def sigmoid(scores: Floats) -> Floats:
+    """1/(1 + e⁻ˢ), without overflow."""
+    part = np.exp(-np.abs(np.asarray(scores, np.float64)))
+    return np.where(np.asarray(scores) >= 0, 1 / (1 + part), part / (1 + part))

@@ -1,0 +1,276 @@
+"""A server that changes while it serves: several indexes, items that come and go, folders that are replaced."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+import crosscut
+from crosscut.cli import app
+from crosscut.cli.serve import named
+from crosscut.errors import InputError
+from crosscut.scorers.http import RerankEndpoint
+from crosscut.server import Settings, make_app
+from tests.fake_endpoint import served
+from tests.served import running, score_words, small_index
+
+SCORER = crosscut.TextScorer(score_words, fingerprint="words")
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of ended servers
+WRITE = {"authorization": "Bearer may-write"}
+
+
+def build(texts: dict[str, str], path: Path | None = None) -> crosscut.Index:
+    index = crosscut.Index.build(texts, scorer=SCORER, encoder=None, method="hybrid")
+    if path is not None:
+        index.save(path)
+    return index
+
+
+def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def best(url: str, query: str, **more: Any) -> str:
+    answer = httpx.post(f"{url}/search", json={"query": query, "k": 1, **more}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["hits"][0]["id"])
+
+
+@pytest.fixture
+def writable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROSSCUT_WRITE_TOKEN", "may-write")
+
+
+def test_two_indexes_by_name() -> None:
+    animals, things = build({"c": "cat", "d": "dog"}), build({"r": "road", "s": "stone sea"})
+    with running(make_app({"animals": animals, "things": things})) as url:
+        assert best(url, "cat") == "c"
+        assert best(url, "sea", index="things") == "s"
+        assert httpx.get(f"{url}/info").json()["indexes"] == ["animals", "things"]
+        assert httpx.get(f"{url}/info", params={"index": "things"}).json()["items"] == 2
+        assert httpx.get(f"{url}/items/r", params={"index": "things"}).json()["text"] == "road"
+        assert httpx.get(f"{url}/items/r").status_code == 404
+        unknown = httpx.post(f"{url}/search", json={"query": "a", "index": "none"})
+        assert (unknown.status_code, unknown.json()["error"]) == (404, "NoSuchIndex")
+        assert "animals, things" in unknown.json()["message"]
+        rerank = {"query": "cat", "documents": ["dog", "cat"], "index": "things"}
+        assert httpx.post(f"{url}/v2/rerank", json=rerank).json()["results"][0]["index"] == 1
+    with pytest.raises(InputError, match="needs an index"):
+        make_app({})
+
+
+def test_items_come_and_go(tmp_path: Path, writable: None) -> None:
+    build({"c": "cat", "d": "dog"}, tmp_path / "my.index")
+    loaded = crosscut.Index.load(tmp_path / "my.index", scorer=SCORER)
+    with running(make_app(loaded, Settings(save_seconds=0.05))) as url:
+        new = {"items": [{"id": "s", "title": "Sea", "text": "salt sea", "metadata": {"year": 1}}]}
+        assert httpx.post(f"{url}/items", json=new, headers=WRITE).json() == {"changed": 1, "items": 3}
+        assert best(url, "sea") == "s"
+        assert best(url, "sea", filter={"year": 1}) == "s"
+        again = httpx.post(f"{url}/items", json=new, headers=WRITE)
+        assert (again.status_code, again.json()["error"]) == (422, "InputError")
+        assert httpx.delete(f"{url}/items/d", headers=WRITE).json() == {"changed": 1, "items": 2}
+        assert httpx.delete(f"{url}/items/d", headers=WRITE).status_code == 404
+        until(lambda: saved(tmp_path / "my.index") == {"c", "s"})
+        assert httpx.post(f"{url}/items", json={"items": []}, headers=WRITE).status_code == 422
+        assert httpx.post(f"{url}/items", json={"items": [{"id": "", "text": "a"}]}, headers=WRITE).status_code == 422
+    assert saved(tmp_path / "my.index") == {"c", "s"}
+
+
+def saved(path: Path) -> set[str]:
+    return {item.id for item in crosscut.Index.load(path, scorer=SCORER).items}
+
+
+def test_only_who_may_write_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    new = {"items": [{"id": "s", "text": "sea"}]}
+    with running(make_app(build({"c": "cat"}))) as url:
+        for answer in (httpx.post(f"{url}/items", json=new, headers=WRITE), httpx.delete(f"{url}/items/c")):
+            assert (answer.status_code, answer.json()["error"]) == (403, "ReadOnly")
+    monkeypatch.setenv("CROSSCUT_WRITE_TOKEN", "may-write")
+    monkeypatch.setenv("CROSSCUT_TOKEN", "may-read")
+    read = {"authorization": "Bearer may-read"}
+    with running(make_app(build({"c": "cat"}))) as url:
+        assert httpx.post(f"{url}/items", json=new).status_code == 401
+        assert httpx.post(f"{url}/items", json=new, headers=read).status_code == 401
+        assert httpx.delete(f"{url}/items/c", headers=read).status_code == 401
+        assert httpx.get(f"{url}/items/c").status_code == 401
+        assert httpx.get(f"{url}/items/c", headers=read).status_code == 200
+        assert httpx.get(f"{url}/items/c", headers=WRITE).status_code == 200
+        assert httpx.post(f"{url}/items", json=new, headers=WRITE).status_code == 200
+
+
+def test_a_folder_that_changes_is_loaded_under_load(tmp_path: Path) -> None:
+    """16 clients search without a pause while the folder is replaced three times: no error, and the new items."""
+    path = tmp_path / "my.index"
+    texts = {f"i{j}": f"cat {j} dog" for j in range(200)}
+    build(texts, path)
+    app_ = make_app(crosscut.Index.load(path, scorer=SCORER), Settings(reload_seconds=0.1))
+    stop, failures, count = threading.Event(), [], [0] * 16
+    with running(app_) as url:
+
+        def ask(place: int) -> None:
+            with httpx.Client(timeout=60) as client:
+                while not stop.is_set():
+                    answer = client.post(f"{url}/search", json={"query": "cat sea", "k": 3, "budget": 20})
+                    if answer.status_code != 200:
+                        failures.append(answer.text)
+                    count[place] += 1
+
+        with ThreadPoolExecutor(16) as pool:
+            asking = [pool.submit(ask, place) for place in range(16)]
+            for number in range(3):
+                index = crosscut.Index.load(path, scorer=SCORER)
+                index.add({f"new{number}": "sea " * (number + 5)})
+                index.save()
+                until(lambda number=number: best(url, "sea sea") == f"new{number}")
+            stop.set()
+            for one in asking:
+                one.result()
+    assert failures == []
+    assert min(count) > 0
+
+
+def test_a_damaged_folder_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "my.index"
+    build({"c": "cat"}, path)
+    with running(make_app(crosscut.Index.load(path, scorer=SCORER), Settings(reload_seconds=0.02))) as url:
+        (path / "index.json").write_text("{")
+        time.sleep(0.2)
+        assert best(url, "cat") == "c"
+
+
+def test_a_thousand_items_are_added_while_others_search(tmp_path: Path, writable: None) -> None:
+    path = tmp_path / "my.index"
+    build({f"i{j}": f"cat {j}" for j in range(300)}, path)
+    app_ = make_app(crosscut.Index.load(path, scorer=SCORER), Settings(save_seconds=0.2))
+    stop, failures = threading.Event(), []
+    with running(app_) as url:
+
+        def ask() -> int:
+            made = 0
+            with httpx.Client(timeout=60) as client:
+                while not stop.is_set():
+                    answer = client.post(f"{url}/search", json={"query": "cat", "k": 3, "budget": 10})
+                    if answer.status_code != 200:
+                        failures.append(answer.text)
+                    made += 1
+            return made
+
+        with ThreadPoolExecutor(4) as pool:
+            asking = [pool.submit(ask) for _ in range(4)]
+            for start in range(0, 1000, 100):
+                items = [{"id": f"n{j}", "text": f"stone {j}"} for j in range(start, start + 100)]
+                assert httpx.post(f"{url}/items", json={"items": items}, headers=WRITE, timeout=60).status_code == 200
+            stop.set()
+            assert all(one.result() > 0 for one in asking)
+        assert failures == []
+        assert httpx.get(f"{url}/info").json()["items"] == 1300
+    assert len(saved(path)) == 1300
+
+
+def test_settings_that_differ_run_side_by_side_where_the_scorer_is_remote() -> None:
+    """Eight requests that differ in k take no more than 1.3 times what equal ones take."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        time.sleep(0.05)
+        scores = score_words(body["query"], body["documents"])
+        return {"results": [{"index": j, "relevance_score": score} for j, score in enumerate(scores)]}
+
+    with served(answer) as endpoint, RerankEndpoint(endpoint.url, concurrency=8) as scorer:
+        with running(make_app(small_index(scorer))) as url, httpx.Client(timeout=60) as client:
+
+            def all_of(ks: list[int]) -> float:
+                began = time.perf_counter()
+                with ThreadPoolExecutor(8) as pool:
+                    bodies = [{"query": f"cat dog {k}", "k": k, "budget": 50} for k in ks]
+                    answers = list(pool.map(lambda body: client.post(f"{url}/search", json=body), bodies))
+                assert all(one.status_code == 200 for one in answers)
+                return time.perf_counter() - began
+
+            all_of([5] * 8)
+            equal = min(all_of([5] * 8) for _ in range(3))
+            mixed = min(all_of(list(range(3, 11))) for _ in range(3))
+        assert mixed <= 1.3 * equal + 0.1, (mixed, equal)
+
+
+def test_a_client_may_have_so_many_requests_under_way() -> None:
+    gate = threading.Event()
+
+    def slow(query: str, texts: Any) -> list[float]:
+        gate.wait(20)
+        return score_words(query, texts)
+
+    app_ = make_app(small_index(slow), Settings(per_client=2))
+    service = app_.state.service
+
+    gate.set()
+    with running(app_) as url:
+        gate.clear()
+        with ThreadPoolExecutor(2) as pool:
+            waiting = [pool.submit(best, url, "cat", budget=5) for _ in range(2)]
+            until(lambda: len(service.batcher.waiting) + service.batcher.running == 2)
+            third = httpx.post(f"{url}/search", json={"query": "dog"})
+            assert (third.status_code, third.json()["error"]) == (429, "TooMany")
+            assert third.headers["retry-after"] == "1"
+            assert httpx.get(f"{url}/health").status_code == 200
+            gate.set()
+            assert all(one.result() for one in waiting)
+        assert httpx.post(f"{url}/search", json={"query": "dog"}).status_code == 200
+
+
+def test_pages_of_named_origins_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROSSCUT_TOKEN", "may-read")
+    asked = {"origin": "https://shop.example", "access-control-request-method": "POST"}
+    with running(make_app(build({"c": "cat"}), Settings(origins=("https://shop.example",)))) as url:
+        told = httpx.options(f"{url}/search", headers={**asked, "access-control-request-headers": "authorization"})
+        assert told.status_code == 200
+        assert told.headers["access-control-allow-origin"] == "https://shop.example"
+        other = httpx.options(f"{url}/search", headers={**asked, "origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in other.headers
+        refused = httpx.post(f"{url}/search", json={"query": "a"}, headers={"origin": "https://shop.example"})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == "https://shop.example"
+    with running(make_app(build({"c": "cat"}))) as url:
+        plain = httpx.get(f"{url}/health", headers={"origin": "https://shop.example"})
+        assert "access-control-allow-origin" not in plain.headers
+
+
+def test_the_api_as_a_page() -> None:
+    with running(make_app(build({"c": "cat"}))) as url:
+        page = httpx.get(f"{url}/docs")
+        assert page.status_code == 200
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+        for path in httpx.get(f"{url}/openapi.json").json()["paths"]:
+            assert f" {path}</h2>" in page.text
+        assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page.text)
+        assert "Calls of the scorer, at most." in page.text
+
+
+def test_names_of_indexes(tmp_path: Path) -> None:
+    assert named([Path("a/law.index"), Path("news=b/2024.index")]) == {
+        "law": Path("a/law.index"),
+        "news": Path("b/2024.index"),
+    }
+    with pytest.raises(InputError, match="both called 'law'"):
+        named([Path("a/law.index"), Path("b/law.index")])
+    odd = tmp_path / "a=b"
+    odd.mkdir()
+    assert named([odd]) == {"a=b": odd}
+
+
+def test_options_come_from_the_environment(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", str(tmp_path / "none")], env={"CROSSCUT_SERVE_MAX_BUDGET": "0"})
+    assert isinstance(done.exception, InputError)
+    assert "max_budget must be 1 or more; got 0" in str(done.exception)
