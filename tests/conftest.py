@@ -8,6 +8,15 @@ import pytest
 from tests.worlds import Planted, planted
 
 
+@pytest.fixture(scope="session", autouse=True)
+def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is kept in the user's folders, and no library reports home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CROSSCUT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+        yield
+
+
 @pytest.fixture
 def world() -> Planted:
     return planted()

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crosscut import demo_states
 from crosscut.datasets.bundled import load_scores, load_world, world_folder
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import default_folder
 from crosscut.errors import InputError, WriteError
-from crosscut.scorers.onnx import OnnxCrossEncoder
+from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 
 
 def test_world_and_notice() -> None:
@@ -72,12 +73,13 @@ def test_the_default_model_tells_meanings_apart() -> None:
     assert np.argmax(scorer.score("he cashed a check at the [START] bank [END]", meanings)) == 1
 
 
-def test_demo(tmp_path: Path) -> None:
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
     from crosscut.demo import BUDGETS, METHODS, run
     from crosscut.demo_report import write
 
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
     console = Console(record=True, width=120, file=io.StringIO())
     result = run("that is a strange [START] idea [END]", queries=1, report=tmp_path / "r.html", console=console)
     assert set(result.recalls) == set(METHODS)
@@ -89,6 +91,17 @@ def test_demo(tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text("utf-8")
     assert "<mark>idea</mark>" in page
     assert "http" not in page
+    (kept,) = (tmp_path / "cache").iterdir()
+    calls = []
+    score_many = BoundOnnxCrossEncoder.score_many
+    monkeypatch.setattr(
+        BoundOnnxCrossEncoder, "score_many", lambda self, asked: calls.append(asked) or score_many(self, asked)
+    )
+    again = run("that is a strange [START] idea [END]", queries=1, report=None, console=console)
+    assert sum(len(handles) for asked in calls for _, handles in asked) == 200  # the two live searches, nothing else
+    assert again.recalls == result.recalls
+    kept.write_bytes(b"damaged")
+    assert demo_states.load(kept, OnnxCrossEncoder.load().bind(load_world().items)) == {}
     with pytest.raises(InputError, match="the query is empty"):
         run("  ", console=console)
     with pytest.raises(WriteError, match=r"failed \(File exists"):

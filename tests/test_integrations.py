@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import json
-import os
 import re
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from crosscut.integrations.conditions import conditions_of
 from crosscut.scores.reranking import Reranker
 from tests.served import score_words, small_index
 
-os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 ROOT = Path(__file__).parents[1]
 QUERY = "bank river money"
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning")

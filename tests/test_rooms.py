@@ -25,7 +25,7 @@ ROOMS = (
     ("searcher",),
     ("index",),
     ("evaluation", "training"),
-    ("integrations", "demo", "demo_report"),
+    ("integrations", "demo", "demo_report", "demo_states"),
     ("server",),
     ("cli", "__main__"),
 )
