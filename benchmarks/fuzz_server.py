@@ -3,7 +3,7 @@
     python benchmarks/fuzz_server.py [--requests 100000] [--seed 0] [--json benchmarks/results/fuzz_server.json]
 
 The server is a process of its own, as `crosscut serve` runs it, with a token and a scorer behind an HTTP endpoint with
-a key. One client, so that the server is idle but for it, sends in turn
+a key. One client, so that the server is idle but for it, sends in turn, 25 requests behind each other on a connection,
 
     schema      requests that schemathesis draws from the OpenAPI schema, valid and invalid ones
     values      the right fields with wrong values, names of methods with wrong settings among them
@@ -14,12 +14,16 @@ then come 1,200 half-sent requests at once, clients that hang up, and an endpoin
 up. The verdict: no 500, no answer over 2 s (of the server's work; and on the clock, which counts on a machine that does
 nothing else), memory within 1.5 × of what it was at rest, no secret, query or address in a log line, calls reported =
 pairs that the endpoint saw, the same hits at the end as at the beginning.
+
+    python benchmarks/fuzz_server.py --minutes 10 [--clients 64] [--json benchmarks/results/crowd.json]
+
+is another attack: so many clients at once, each of which asks again as soon as it is answered. No error but 429 (the
+queue is shorter than the crowd), and no growth: memory at the end within 5 % of what it was after a fifth of the time.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import random
@@ -28,6 +32,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -45,7 +50,8 @@ from tests.served import WORDS
 CANARY = "canaryquery"
 HEADERS = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json", "host": "localhost"}
 SLOW = 2.0
-SHARES = {"schema": 0.05, "values": 0.645, "bytes": 0.3, "large": 0.005}
+SHARES = {"schema": 0.01, "values": 0.585, "bytes": 0.4, "large": 0.005}
+TOGETHER = 25  # requests on their way at a time
 NAMES = ("crosscut", "rnr", "hybrid", "anncur", "adacur", "axn", "tour", "exact", "item-cur", "magic", "")
 SETTINGS = (
     "rounds",
@@ -92,6 +98,7 @@ class Record:
         self.work: dict[str, float] = {}  # most processor time of the server for one answer
         self.broken: list[str] = []
         self.leaks = 0
+        self.told = 0.0
 
     def add(self, source: str, status: int, content: bytes, seconds: float, what: bytes = b"") -> None:
         self.statuses.setdefault(source, Counter())[str(status) if status else "closed"] += 1
@@ -99,6 +106,9 @@ class Record:
         self.late[source] += seconds > SLOW
         if status == 500 or (status > 500 and source in SHARES and status != 504):
             self.broken.append(f"{source}: {status} {content[:300]!r} for {what[:200]!r}")
+        if time.monotonic() > self.told + 20:
+            self.told = time.monotonic()
+            print(f"{self.requests:,} requests, now {source}", file=sys.stderr, flush=True)
         self.leaks += (TOKEN.encode() in content) + (KEY.encode() in content)
 
     @property
@@ -111,26 +121,71 @@ class Client:
 
     def __init__(self, port: int, record: Record) -> None:
         self.port, self.record = port, record
-        self.line: http.client.HTTPConnection | None = None
+        self.line: socket.socket | None = None
+        self.waiting: list[tuple[str, bytes]] = []
 
-    def ask(
-        self, source: str, method: str, path: str, body: bytes = b"", what: bytes | None = None
-    ) -> tuple[int, bytes]:
+    def ask(self, source: str, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """One request, and its answer."""
+        return self._exchange(source, [(f"{method} {path}", body)])[0]
+
+    def later(self, source: str, path: str, body: bytes) -> None:
+        """One request of many that go out together; the answers are read in order."""
+        self.waiting.append((f"POST {path}", body))
+        if len(self.waiting) == TOGETHER:
+            self.flush(source)
+
+    def flush(self, source: str) -> None:
+        asked, self.waiting = self.waiting, []
+        self._exchange(source, asked)
+
+    def _exchange(self, source: str, asked: list[tuple[str, bytes]]) -> list[tuple[int, bytes]]:
+        """The answers to all; the time of all together bounds that of each."""
         started, worked = time.perf_counter(), processor(self.record.process)
-        for attempt in (1, 2):
-            self.line = self.line or http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        answers: list[tuple[int, bytes]] = []
+        while len(answers) < len(asked):
+            fresh, before = self.line is None, len(answers)
+            self.line = self.line or socket.create_connection(("127.0.0.1", self.port), timeout=120)
             try:
-                self.line.request(method, path, body, HEADERS)
-                answer = self.line.getresponse()
-                status, content = answer.status, answer.read()
-                break
-            except (ConnectionError, http.client.HTTPException):  # a refused body's connection is closed
+                self._send(self.line, [raw(*request) for request in asked[before:]])
+                with self.line.makefile("rb") as file:
+                    while len(answers) < len(asked):
+                        status, content, last = _answer(file)
+                        answers.append((status, content))
+                        if last:
+                            raise ConnectionResetError
+            except OSError:  # a refused body's connection is closed: what came behind it is asked again
+                self.line.close()
                 self.line = None
-                if attempt == 2:
-                    status, content = 0, b""
-        self.record.work[source] = max(self.record.work.get(source, 0.0), processor(self.record.process) - worked)
-        self.record.add(source, status, content, time.perf_counter() - started, body if what is None else what)
-        return status, content
+                if fresh and len(answers) == before:
+                    answers.append((0, b""))
+        seconds, work = time.perf_counter() - started, processor(self.record.process) - worked
+        self.record.work[source] = max(self.record.work.get(source, 0.0), work)
+        if len(asked) > 1 and max(seconds, work) > SLOW / 2:  # which of them was it?
+            return [self._exchange(source, [request])[0] for request in asked]
+        for (_, body), (status, content) in zip(asked, answers, strict=True):
+            self.record.add(source, status, content, seconds, body)
+        return answers
+
+    def _send(self, line: socket.socket, requests: list[bytes]) -> None:
+        try:
+            line.sendall(b"".join(requests))
+        except OSError:  # closed in the middle of a body: its answer may have come all the same
+            if len(requests) == 1:
+                return
+            raise
+
+
+def _answer(file: Any) -> tuple[int, bytes, bool]:
+    """Status and content of the next answer, and whether the connection ends with it."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        line = file.readline(65536)
+        if not line:
+            raise ConnectionResetError
+        head += line
+    head = head.lower()
+    size = int(head.partition(b"content-length:")[2].partition(b"\r")[0])
+    return int(head[9:12]), file.read(size), b"connection: close" in head
 
 
 def schema(client: Client, count: int) -> None:
@@ -155,9 +210,10 @@ def schema(client: Client, count: int) -> None:
             @given(case=operation.as_strategy(generation_mode=getattr(schemathesis.GenerationMode, mode)))
             def run(case: Any) -> None:
                 body = case.body if isinstance(case.body, bytes) else json.dumps(case.body, default=str).encode()
-                client.ask("schema", "POST", case.path, body)
+                client.later("schema", case.path, body)
 
             run()
+    client.flush("schema")
 
 
 def values(client: Client, count: int, chance: random.Random) -> None:
@@ -174,7 +230,8 @@ def values(client: Client, count: int, chance: random.Random) -> None:
         if chance.random() < 0.3:
             body["filter"] = {chance.choice(("number", "title", "")): wrong(chance, 2)}
         path = chance.choice(("/search", "/search", "/search", "/v2/rerank"))
-        client.ask("values", "POST", path, json.dumps(body if chance.random() < 0.95 else wrong(chance, 4)).encode())
+        client.later("values", path, json.dumps(body if chance.random() < 0.95 else wrong(chance, 4)).encode())
+    client.flush("values")
 
 
 def wrong(chance: random.Random, depth: int) -> Any:
@@ -198,14 +255,14 @@ def wrong(chance: random.Random, depth: int) -> Any:
     return {chance.choice(keys): wrong(chance, depth - 1) for _ in range(chance.randrange(4))}
 
 
-def raw(body: bytes) -> bytes:
+def raw(start: str, body: bytes) -> bytes:
     head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
-    return f"POST /search HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    return f"{start} HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def garbled(port: int, count: int, record: Record, chance: random.Random) -> None:
     """Requests cut off, garbled or never begun, each on a connection of its own."""
-    whole = raw(b'{"query": "red cat", "budget": 20}')
+    whole = raw("POST /search", b'{"query": "red cat", "budget": 20}')
     for _ in range(count):
         data = bytearray(whole)
         kind = chance.randrange(3)
@@ -233,11 +290,12 @@ def garbled(port: int, count: int, record: Record, chance: random.Random) -> Non
 def large(client: Client, count: int) -> dict[str, Any]:
     """Every kind in turn; the time of each."""
     told: dict[str, Any] = {}
+    bodies = {name: make() for name, make in LARGE.items()}
     for number in range(max(count, len(LARGE))):
         name = list(LARGE)[number % len(LARGE)]
-        body = LARGE[name]()
+        body = bodies[name]
         started = time.perf_counter()
-        status, _ = client.ask("large", "POST", "/search", body, name.encode())
+        status, _ = client.ask("large", "POST", "/search", body)
         seconds = time.perf_counter() - started
         old = told.get(name, {"seconds": 0.0})
         told[name] = {"status": status, "megabytes": round(len(body) / 1e6, 1), "seconds": max(old["seconds"], seconds)}
@@ -245,7 +303,7 @@ def large(client: Client, count: int) -> dict[str, Any]:
 
 
 def half_sent(client: Client, count: int) -> dict[str, Any]:
-    whole = raw(b'{"query": "red cat", "budget": 20}')
+    whole = raw("POST /search", b'{"query": "red cat", "budget": 20}')
     lines = [socket.create_connection(("127.0.0.1", client.port), timeout=60) for _ in range(count)]
     try:
         for number, line in enumerate(lines):
@@ -278,7 +336,7 @@ def hang_ups(client: Client, endpoint: Endpoint, count: int) -> dict[str, Any]:
         time.sleep(0.2)
         for number in range(count):
             with socket.create_connection(("127.0.0.1", client.port), timeout=60) as line:
-                line.sendall(raw(b'{"query": "%s %d", "budget": 40}' % (CANARY.encode(), number)))
+                line.sendall(raw("POST /search", b'{"query": "%s %d", "budget": 40}' % (CANARY.encode(), number)))
                 time.sleep(0.002)
         assert first.result()[0] == 200
     endpoint.delay = 0.0
@@ -366,7 +424,7 @@ def serve(port: int, endpoint: str) -> None:
 
     configure("debug")
     scorer = RerankEndpoint(endpoint, key_env="FUZZ_KEY", batch_size=10, concurrency=4, retries=1, first_wait=0.01)
-    limits = Settings(max_budget=40, default_budget=20, max_k=20, max_documents=20, max_deadline=20.0)
+    limits = Settings(max_budget=40, default_budget=20, max_k=20, max_documents=20, max_deadline=60.0, queue=40)
     uvicorn.Server(configuration(make_app(small_index(scorer), limits), limits, port=port)).run()
 
 
@@ -392,6 +450,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--serve", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--endpoint", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -403,7 +463,10 @@ def main() -> None:
         port = probe.getsockname()[1]
     with served(cohere) as endpoint, tempfile.TemporaryFile() as log:
         for process in started(port, endpoint.url, log):
-            report = attack(port, process.pid, endpoint, arguments.requests, random.Random(arguments.seed))
+            if arguments.minutes:
+                report = crowd(port, process.pid, arguments.clients, arguments.minutes)
+            else:
+                report = attack(port, process.pid, endpoint, arguments.requests, random.Random(arguments.seed))
         log.seek(0)
         lines = log.read().decode("utf-8", "replace").splitlines()
     text = "\n".join(lines)
@@ -416,7 +479,7 @@ def main() -> None:
         "errors": sum('"level": "error"' in line and '"status": 50' not in line for line in lines),
     }
     report["seed"], report["python"], report["load"] = arguments.seed, sys.version.split()[0], os.getloadavg()
-    report["verdict"] = verdict(report)
+    report["verdict"] = report.get("verdict") or verdict(report)
     print(json.dumps(report, indent=1))
     if text.count('"traceback"'):
         print(next(line for line in lines if '"traceback"' in line)[:1000])
@@ -445,6 +508,7 @@ def attack(port: int, process: int, endpoint: Endpoint, count: int, chance: rand
         "dying_endpoint": lambda: dying(client, endpoint, max(200, count // 100), chance),
     }
     for name, phase in phases.items():
+        print(f"{time.perf_counter() - began:.0f} s: {name}", file=sys.stderr, flush=True)
         told = phase()
         peaks[name] = memory(process, "VmHWM")
         report |= {} if told is None else {name: told}
@@ -466,6 +530,64 @@ def attack(port: int, process: int, endpoint: Endpoint, count: int, chance: rand
     }
 
 
+class Crowd(threading.Thread):
+    """One of many clients."""
+
+    def __init__(self, port: int, number: int, end: float) -> None:
+        super().__init__(daemon=True)
+        self.port, self.chance, self.end = port, random.Random(number), end
+        self.statuses: Counter[int] = Counter()
+        self.slowest = 0.0
+
+    def run(self) -> None:
+        client = Client(self.port, Record())
+        client.record.told = float("inf")
+        while time.monotonic() < self.end:
+            words = " ".join(self.chance.sample(WORDS, 3))
+            body = {"query": words, "k": self.chance.randrange(1, 20), "budget": self.chance.randrange(1, 40)}
+            if self.chance.random() < 0.2:
+                body |= {"filter": {"number": {"gte": self.chance.randrange(400)}}}
+            if self.chance.random() < 0.1:
+                body |= {"trace": True, "compare": True}
+            path, documents = "/search", [words[:size] for size in range(1, 9)]
+            if self.chance.random() < 0.1:
+                path, body = "/v2/rerank", {"query": words, "documents": documents}
+            started = time.monotonic()
+            status, _ = client.ask("crowd", "POST", path, json.dumps(body).encode())
+            self.slowest = max(self.slowest, time.monotonic() - started)
+            self.statuses[status] += 1
+            if status == 429:
+                time.sleep(0.2)
+
+
+def crowd(port: int, process: int, clients: int, minutes: float) -> dict[str, Any]:
+    end = time.monotonic() + 60 * minutes
+    people = [Crowd(port, number, end) for number in range(clients)]
+    for one in people:
+        one.start()
+    samples: list[float] = []
+    while time.monotonic() < end:
+        time.sleep(min(15.0, 60 * minutes / 20))
+        samples.append(memory(process))
+        print(f"{samples[-1]:.1f} MB", sum((one.statuses for one in people), Counter()), file=sys.stderr, flush=True)
+    for one in people:
+        one.join(120)
+    statuses = sum((one.statuses for one in people), Counter())
+    early = max(samples[: max(len(samples) // 5, 1)])
+    return {
+        "clients": clients,
+        "minutes": minutes,
+        "statuses": {str(status): count for status, count in sorted(statuses.items())},
+        "slowest_seconds": max(one.slowest for one in people),
+        "megabytes": {"after_a_fifth": early, "at_the_end": samples[-1], "samples": samples},
+        "verdict": {
+            "no error but 429": set(statuses) <= {200, 429},
+            "no growth": samples[-1] <= 1.05 * early,
+            "all are answered": not any(one.is_alive() for one in people),
+        },
+    }
+
+
 def verdict(report: dict[str, Any]) -> dict[str, bool]:
     idle = [
         report["slowest_seconds_of_the_servers_processor_time"].get(source, 0.0) for source in (*SHARES, "half-sent")
@@ -483,6 +605,8 @@ def verdict(report: dict[str, Any]) -> dict[str, bool]:
         "at most 1 in 20 pairs of those who left, and all reported": left["pairs_of_those_who_left"]
         <= left["pairs_if_all_were_searched"] / 20
         and left["pairs_seen"] == left["calls_reported"],
+        "calls of a dying endpoint are what it saw": report["dying_endpoint"]["pairs_seen_with_retries"]
+        == report["dying_endpoint"]["calls_reported"],
         "the same hits": report["same_hits_afterwards"],
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import crosscut
 from crosscut.errors import InputError, ScorerAnswerError, ScorerRefused
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.chat import PROMPT, ChatJudge, expected_rating, filled
@@ -106,3 +107,11 @@ def test_prompts() -> None:
     plain = ChatJudge("http://localhost/v1/chat/completions", model="m")
     other = ChatJudge("http://localhost/v1/chat/completions", model="m", prompt=PROMPT + " Please.")
     assert plain.fingerprint != other.fingerprint
+
+
+def test_a_pair_that_is_asked_for_once_more_is_two_calls() -> None:
+    items = [f"item {j}" for j in range(8)]
+    with served(says("It depends.", "8"), URL) as endpoint, judge_of(endpoint) as judge:
+        searcher = crosscut.Searcher(vectors=np.eye(8), scorer=judge.bind(items), method="axn@first=random,rounds=4")
+        hits = searcher.search("q", 2, 6)
+        assert hits.calls == len(endpoint.bodies) <= 6

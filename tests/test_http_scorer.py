@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import pickle
+import random
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import crosscut
+import crosscut.scores
 from crosscut.errors import (
     InputError,
     ScoreCountError,
@@ -361,3 +364,92 @@ def test_addresses_that_do_not_tell(url: str, message: str) -> None:
 def test_positions_outside_the_corpus_are_refused(endpoint: Endpoint) -> None:
     with scorer_of(endpoint) as scorer, pytest.raises(ScorerError, match="do not fit a corpus of 11"):
         scorer.bind(TEXTS).score(QUERY, np.array([11]))
+
+
+# -- what is sent again is a call too ------------------------------------------------------------------------------
+
+
+def pairs_seen(endpoint: Endpoint) -> int:
+    return sum(len(body["documents"]) for body in endpoint.bodies)
+
+
+@contextmanager
+def flaky(endpoint: Endpoint, **how: Any) -> Iterator[crosscut.Searcher]:
+    """Four rounds through an endpoint."""
+    vectors = np.random.default_rng(0).standard_normal((200, 8))
+    items = [f"{'x' * (j % 37)} {j}" for j in range(200)]
+    with scorer_of(endpoint, **{"batch_size": 10, "first_wait": 0.001, **how}) as scorer:
+        yield crosscut.Searcher(vectors=vectors, scorer=scorer.bind(items), method="axn@first=random,rounds=4")
+
+
+@pytest.mark.parametrize("fault", [status(500), status(429, retry_after="0"), status(0)])
+def test_calls_are_what_went_over_the_wire(endpoint: Endpoint, fault: Any) -> None:
+    endpoint.faults = [fault, fault]
+    with flaky(endpoint) as searcher:
+        hits = searcher.search("a query", 5, 40)
+    assert hits.calls == pairs_seen(endpoint) == 40
+    assert (len(hits.scored), hits.stop_reason) == (20, "budget")
+
+
+def test_a_first_round_without_calls_to_spare_fails_as_it_is(endpoint: Endpoint) -> None:
+    endpoint.faults = [status(503)]
+    with scorer_of(endpoint) as scorer:
+        searcher = crosscut.Searcher(vectors=np.eye(len(TEXTS)), scorer=scorer.bind(TEXTS), method="exact")
+        with pytest.raises(ScorerUnavailable) as caught:
+            searcher.search(QUERY, 5)
+    assert caught.value.calls == pairs_seen(endpoint)
+
+
+def test_a_later_round_goes_on_with_what_it_has(endpoint: Endpoint) -> None:
+    endpoint.faults = [*[lambda body: (200, {}, cohere(body))] * 3, status(503)]
+    with flaky(endpoint) as searcher:
+        hits = searcher.search("a query", 5, 40)
+    assert hits.calls == pairs_seen(endpoint) == 40
+    assert (len(hits.scored), hits.stop_reason, len(hits)) == (30, "budget", 5)
+
+
+def test_what_nobody_took_is_no_call() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with RerankEndpoint(f"http://127.0.0.1:{port}/v2/rerank", first_wait=0.001) as scorer:
+        searcher = crosscut.Searcher(vectors=np.eye(11), scorer=scorer.bind(TEXTS), method="rnr")
+        with pytest.raises(ScorerUnavailable) as caught:
+            searcher.search("q", 5, 10, query_vector=np.ones(11))
+    assert caught.value.calls == scorer.sent.pairs == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("deadline", [None, 5.0])
+def test_no_mood_of_an_endpoint_makes_a_search_overspend(endpoint: Endpoint, seed: int, deadline: float | None) -> None:
+    chance = random.Random(seed)
+    moods = [status(500), status(429, retry_after="0"), status(0), status(401), status(200, {"no": 1})]
+    moods += [lambda body: (200, {}, cohere(body))] * 5
+    endpoint.faults = chance.choices(moods, k=80)
+    with flaky(endpoint, batch_size=4, retries=2) as searcher:
+        for number in range(6):
+            before, budget = pairs_seen(endpoint), chance.randrange(5, 50)
+            try:
+                hits = searcher.search_many([f"query {number}", "b"], 5, budget, deadline=deadline)
+                calls = sum(one.calls for one in hits)
+            except ScorerError as error:
+                hits, calls = error.hits, error.calls
+            assert max(one.calls for one in hits) <= budget
+            assert calls == sum(one.calls for one in hits) == pairs_seen(endpoint) - before
+
+
+def test_offline_scoring_counts_what_it_sends_again(endpoint: Endpoint) -> None:
+    endpoint.faults = [status(500), status(500)]
+    with scorer_of(endpoint, batch_size=5, concurrency=1) as scorer:
+        bought = crosscut.scores.buy_matrix(scorer, ["one", "two"], [f"item {j}" for j in range(30)], probe=False)
+    assert (bought.calls, bought.lost) == (pairs_seen(endpoint), 10) == (70, 10)
+    assert np.isfinite(bought.scores).all()
+
+
+def test_the_budget_of_one_search_is_no_fault_of_the_others(endpoint: Endpoint) -> None:
+    """The last round of two queries: one batch fails, and only its own query goes without."""
+    endpoint.faults = [*[lambda body: (200, {}, cohere(body))] * 6, status(503)]
+    with flaky(endpoint, concurrency=1) as searcher:
+        one, two = searcher.search_many(["a query", "another"], 5, 40)
+    assert (one.calls, two.calls) == (40, 40)
+    assert sorted((len(one.scored), len(two.scored))) == [30, 40]

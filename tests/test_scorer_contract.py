@@ -235,8 +235,7 @@ def _remote(kind: str, stack: ExitStack) -> Case:
     def texts() -> list[str]:
         if kind == "http":
             return [text for body in endpoint.bodies for text in body["documents"]]
-        asked = [body["messages"] for body in endpoint.bodies]
-        return [messages[0]["content"] for messages in asked if len(messages) == 1]  # not the reminders
+        return [body["messages"][0]["content"] for body in endpoint.bodies]
 
     return Case(scorer, texts, _spoil_endpoint(endpoint, answer))
 

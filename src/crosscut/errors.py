@@ -111,7 +111,8 @@ class ScorerError(CrosscutError):
     `hits` holds one `Hits` per query of the search (one for `Searcher.search`), ranked by the exact scores
     known when the scorer failed; `calls` is the number of pairs handed to the scorer in the whole search.
     A scorer that fails on part of a request says in `scores` what it has, NaN where there is none; one that fails
-    before it hands anything to its model says `paid=False`, and nothing is counted.
+    before it hands anything to its model says `paid=False`, and nothing is counted. `spent` says that it would have
+    been tried again, had the budget allowed.
     """
 
     def __init__(
@@ -122,12 +123,14 @@ class ScorerError(CrosscutError):
         calls: int = 0,
         scores: npt.NDArray[np.float64] | None = None,
         paid: bool = True,
+        spent: bool = False,
     ) -> None:
         super().__init__(message)
         self.hits: list[Hits] = hits or []
         self.calls = calls
         self.scores = scores
         self.paid = paid
+        self.spent = spent
 
 
 class ScoreCountError(ScorerError):

@@ -14,6 +14,7 @@ stored scores are never reused for another model. An item is formatted by the sc
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
@@ -48,6 +49,27 @@ class Answer:
         return cls(np.full(size, np.nan), np.full(size, paid), error)
 
 
+class Spare:
+    """Calls that one request may cost beyond one a pair: who sends pairs again takes them from here first."""
+
+    def __init__(self, left: int) -> None:
+        self.left: float = left
+        self.used = 0
+
+    def take(self, pairs: int) -> bool:
+        """Whether so many pairs may be sent again; then they are counted."""
+        if pairs > self.left:
+            return False
+        self.left -= pairs
+        self.used += pairs
+        return True
+
+    def close(self) -> int:
+        """What was used; nothing more may be."""
+        self.left = -math.inf
+        return self.used
+
+
 class BoundScorer(ABC):
     """A scorer that knows where its items are. What a class does not say of itself stands here."""
 
@@ -55,6 +77,8 @@ class BoundScorer(ABC):
     """The size of the corpus, where it is fixed."""
     pairs_at_once: int = 32
     """Pairs that it likes to be handed at a time, when a search has a deadline."""
+    pace: float | None = None
+    """Seconds a pair has taken lately, as the meter saw it."""
 
     knows: bool = False
     """Whether part of every score is known without a call: f = known + costly, and `known` tells it."""
@@ -76,6 +100,10 @@ class BoundScorer(ABC):
 
     def within(self, seconds: float) -> BoundScorer:
         """The same for the next `seconds`, if it keeps time itself."""
+        return self
+
+    def sparing(self, spares: Sequence[Spare]) -> BoundScorer:
+        """The same for the next requests, one spare for each, if it ever sends a pair twice."""
         return self
 
     def preload(self, handles: Handles) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from crosscut.errors import InputError, ScorerAnswerError, ScorerError
 from crosscut.scorers.remote import RemoteScorer
-from crosscut.scorers.transport import Sending, Transport
+from crosscut.scorers.transport import Limits, Sending, Transport
 from crosscut.types import Floats
 
 PATH = "/chat/completions"
@@ -93,19 +93,22 @@ class ChatJudge(RemoteScorer):
             "options": self.options,
         }
 
-    async def ask(self, query: str, texts: Sequence[str], end: float | None) -> Floats:
-        return np.array([await self._judge(query, text, end) for text in texts], np.float64)
+    async def ask(self, query: str, texts: Sequence[str], limits: Limits) -> Floats:
+        return np.array([await self._judge(query, text, limits) for text in texts], np.float64)
 
-    async def _judge(self, query: str, text: str, end: float | None) -> float:
+    async def _judge(self, query: str, text: str, limits: Limits) -> float:
         messages = [{"role": "user", "content": filled(self.prompt, query, text)}]
-        first = await self._answer(messages, end)
+        first = await self._answer(messages, limits)
         score = self._rating(first)
         if score is not None:
             return score
         said = str(_content(first) or "")[:2000]
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": REMINDER}]
+        if not limits.again(1):
+            told = f"{self.model} at {self.url} answered {said[:80]!r}, no digit from 0 to 9, and the budget ends here"
+            raise ScorerAnswerError(told)
         try:
-            second = await self._answer(messages, end)
+            second = await self._answer(messages, limits)
         except ScorerError as error:
             error.paid = True  # the pair was judged once
             raise
@@ -117,14 +120,14 @@ class ChatJudge(RemoteScorer):
             )
         return score
 
-    async def _answer(self, messages: list[dict[str, str]], end: float | None) -> dict[str, Any]:
+    async def _answer(self, messages: list[dict[str, str]], limits: Limits) -> dict[str, Any]:
         """The first choice of the endpoint."""
         body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": 8}
         if self.logprobs:
             body |= {"logprobs": True, "top_logprobs": 20}
         body |= self.options
         body = {name: value for name, value in body.items() if value is not None}
-        answer = await self.transport.post(body, pairs=1, end=end)
+        answer = await self.transport.post(body, 1, limits)
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or not choices or not isinstance(_content(choices[0]), str | None):
             raise ScorerAnswerError(

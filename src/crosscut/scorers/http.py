@@ -24,7 +24,7 @@ import numpy as np
 from crosscut.errors import InputError, ScoreCountError, ScorerAnswerError, ScoreValueError
 from crosscut.scorers.relevance import sigmoid
 from crosscut.scorers.remote import RemoteScorer
-from crosscut.scorers.transport import Sending, Transport
+from crosscut.scorers.transport import Limits, Sending, Transport
 from crosscut.types import Floats
 
 if TYPE_CHECKING:
@@ -132,14 +132,14 @@ class RerankEndpoint(RemoteScorer):
             "options": self.options,
         }
 
-    async def ask(self, query: str, texts: Sequence[str], end: float | None) -> Floats:
+    async def ask(self, query: str, texts: Sequence[str], limits: Limits) -> Floats:
         body: dict[str, Any] = {"query": query, self.form.documents: list(texts), **self.form.extra}
         if self.form.count is not None:
             body[self.form.count] = len(texts)
         if self.model is not None:
             body["model"] = self.model
         body |= self.options
-        answer = await self.transport.post(body, pairs=len(texts), end=end)
+        answer = await self.transport.post(body, len(texts), limits)
         return self._transformed(self._scores(answer, len(texts)))
 
     def _scores(self, answer: Any, count: int) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 
 from crosscut.errors import BudgetError, ScoreCountError, ScorerError, ScorerTimeout
 from crosscut.scorers.answers import checked
-from crosscut.scorers.base import Answer, Request
+from crosscut.scorers.base import Answer, Request, Spare
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.threads import in_thread
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
@@ -69,6 +69,7 @@ class Account:
     scores: Floats = field(default_factory=lambda: NO_SCORES)
     held: set[int] = field(default_factory=set)
     halt: Halt | None = None
+    rounds: int = 0  # of buying that went well
 
     @property
     def halted(self) -> str | None:
@@ -96,9 +97,12 @@ class Meter:
         Known scores; a pair found there is free.
     deadline
         Seconds from now at which no further batch is handed out, for all queries of the search. With a deadline, calls
-        go out in batches of `batch_size` pairs, of twice as many after a round of quick ones, from a helper thread; a
-        batch that has not come back after twice the deadline (and one second at least) raises `ScorerTimeout`. A scorer
-        that keeps time is told how long it has (`within`), and `pairs_at_once` says what it can take at a time.
+        go out in batches from a helper thread: `batch_size` pairs (by default what the scorer likes), or as many as it
+        has lately done in a twentieth of the deadline. A batch that has not come back after twice the deadline (and one
+        second at least) raises `ScorerTimeout`. A scorer that keeps time is told how long it has (`within`).
+
+    A scorer that sends pairs again is told how many calls the budget has to spare (`sparing`): each is a call. Where
+    they do not suffice, its error is raised in a search's first round; a later one goes on with what it has.
     """
 
     def __init__(
@@ -133,6 +137,8 @@ class Meter:
             self._buy(accounts, picks)
         finally:
             self.seconds += time.perf_counter() - started
+        for account in accounts:
+            account.rounds += 1
 
     def _buy(self, accounts: Sequence[Account], picks: Sequence[Positions]) -> None:
         orders: list[tuple[Account, Positions]] = []
@@ -150,15 +156,16 @@ class Meter:
         if self.deadline is None:
             self._call(orders)
             return
-        slowest = 0.0 if orders else self.deadline
-        for batch in _batches(orders, self.batch_size):
+        for batch in _batches(orders, self._at_once(self.deadline)):
             if self.late:
                 return
-            began = time.perf_counter()
             self._call([order for order in batch if not order[0].halted])
-            slowest = max(slowest, time.perf_counter() - began)
-        if slowest < self.deadline / 20:
-            self.batch_size *= 2  # in the next round: a scorer works best on many pairs at a time
+
+    def _at_once(self, deadline: float) -> int:
+        """Pairs of a batch: a scorer works best on many, and the clock is looked at only between batches."""
+        left = self._started + deadline - time.perf_counter()
+        pace = self.scorer.pace
+        return max(self.batch_size, int(min(deadline / 20, left) / pace) if pace else 0)
 
     def _take_cached(self, account: Account, positions: Positions) -> Positions:
         if self.cache is None or not len(positions):
@@ -172,39 +179,61 @@ class Meter:
     def _call(self, orders: Sequence[tuple[Account, Positions]]) -> None:
         if not orders:
             return
-        for account, positions in orders:  # counted before the call: a call that fails was still made
-            self._count(account, len(positions))
-        answers = self._ask([(account.query, _read_only(positions)) for account, positions in orders])
-        if len(answers) != len(orders):
-            raise ScoreCountError(f"the scorer answered {len(answers)} of {len(orders)} queries in a batch")
-        fault: ScorerError | None = None
+        answers = self._handed_out(orders)
         bought: list[tuple[Any, Positions, Floats]] = []
+        faults: list[ScorerError] = []  # raised below: the good scores of the same batch are kept
+        missing = 0
         for (account, positions), given in zip(orders, answers, strict=True):
             answer = checked(given, account.query, positions)
-            fault = fault or answer.error  # raised below: the good scores of the same batch are kept
             self._count(account, -int((~answer.paid).sum()))
             good = np.isfinite(answer.scores)
             account.record(positions[good], answer.scores[good])
             bought.append((account.query, positions[good], answer.scores[good]))
+            if answer.error is None:
+                missing += int((~good).sum())
+            elif not (answer.error.spent and account.rounds):  # then what could not be sent again is given up
+                faults.append(answer.error)
         for entry in bought:
             if self.cache is not None and len(entry[1]):
                 self.cache.put(*entry)
-        missing = sum(len(positions) for _, positions in orders) - sum(len(scores) for _, _, scores in bought)
-        if fault is not None or missing:
-            raise fault or ScorerError(f"the scorer left out {missing} pairs of a batch and did not say why")
+        if faults:
+            raise faults[0]
+        if missing:
+            raise ScorerError(f"the scorer left out {missing} pairs of a batch and did not say why")
+
+    def _handed_out(self, orders: Sequence[tuple[Account, Positions]]) -> list[Answer]:
+        """What the scorer answers to one batch; what it sends again meanwhile is counted as well."""
+        for account, positions in orders:  # counted before the call: a call that fails was still made
+            self._count(account, len(positions))
+        spares = [Spare(account.left) for account, _ in orders]
+        began = time.perf_counter()
+        try:
+            answers = self._ask([(account.query, _read_only(positions)) for account, positions in orders], spares)
+        finally:
+            for (account, _), spare in zip(orders, spares, strict=True):
+                self._count(account, spare.close())
+        self._learn(sum(len(positions) for _, positions in orders), time.perf_counter() - began)
+        if len(answers) != len(orders):
+            raise ScoreCountError(f"the scorer answered {len(answers)} of {len(orders)} queries in a batch")
+        return answers
 
     def _count(self, account: Account, pairs: int) -> None:
         account.calls += pairs
         self.calls += pairs
 
-    def _ask(self, requests: list[Request]) -> list[Answer]:
+    def _learn(self, pairs: int, seconds: float) -> None:
+        pace, last = seconds / max(pairs, 1), self.scorer.pace
+        self.scorer.pace = pace if last is None else last + 0.3 * (pace - last)
+
+    def _ask(self, requests: list[Request], spares: Sequence[Spare]) -> list[Answer]:
         try:
+            scorer = self.scorer.sparing(spares)
             if self.deadline is None:
-                return list(self.scorer.score_many(requests))
+                return list(scorer.score_many(requests))
             limit = max(2 * self.deadline, self.deadline + 1.0)
             left = max(self._started + limit - time.perf_counter(), 0.0)
-            told = self.scorer.within(left)
-            grace = 0.5 if told is not self.scorer else 0.0  # one that keeps time itself may bring what it has
+            told = scorer.within(left)
+            grace = 0.5 if told is not scorer else 0.0  # one that keeps time itself may bring what it has
             try:
                 return in_thread(lambda: list(told.score_many(requests)), left + grace)
             except TimeoutError as error:

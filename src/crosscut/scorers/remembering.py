@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from crosscut.scorers.base import Answer, BoundScorer, Request
+from crosscut.scorers.base import Answer, BoundScorer, Request, Spare
 from crosscut.scorers.meter import ScoreCache
 from crosscut.types import Floats, Handles
 
@@ -31,26 +32,30 @@ class Remembering(BoundScorer):
         self.inner.preload(handles)
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        asked: list[Request] = []
-        for query, handles in requests:
-            known = self.kept.setdefault(query, {})
-            new = np.array([handle for handle in handles.tolist() if handle not in known], dtype=np.int64)
-            if self.cache is not None and len(new):
-                found = np.asarray(self.cache.get(query, new), np.float64)
-                there = ~np.isnan(found)
-                known.update(zip(new[there].tolist(), found[there].tolist(), strict=True))
-                new = new[~there]
-            if len(new):
-                asked.append((query, new))
-        for (query, handles), answer in zip(asked, self.inner.score_many(asked) if asked else [], strict=True):
-            self.calls += int(answer.paid.sum())
+        asked = [(query, new) for query, handles in requests if len(new := self._unknown(query, handles))]
+        spares = [Spare(sys.maxsize) for _ in asked]
+        answers = self.inner.sparing(spares).score_many(asked) if asked else []
+        self.calls += sum(spare.close() for spare in spares) + sum(int(answer.paid.sum()) for answer in answers)
+        for (query, handles), answer in zip(asked, answers, strict=True):
             good = np.isfinite(answer.scores)
             self.kept[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
             if self.cache is not None and good.any():
                 self.cache.put(query, handles[good], answer.scores[good])
+        for answer in answers:
             if answer.error is not None:
                 raise answer.error
         return [
             Answer.of(np.array([self.kept[query].get(handle, np.nan) for handle in handles.tolist()]))
             for query, handles in requests
         ]
+
+    def _unknown(self, query: Any, handles: Handles) -> Handles:
+        """Those of the items that neither memory nor cache knows."""
+        known = self.kept.setdefault(query, {})
+        new = np.array([handle for handle in handles.tolist() if handle not in known], dtype=np.int64)
+        if self.cache is None or not len(new):
+            return new
+        found = np.asarray(self.cache.get(query, new), np.float64)
+        there = ~np.isnan(found)
+        known.update(zip(new[there].tolist(), found[there].tolist(), strict=True))
+        return new[~there]

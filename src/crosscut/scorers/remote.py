@@ -4,8 +4,8 @@ A request of the meter, one query with many items, is cut into batches; the batc
 in flight together, as many as `concurrency` allows. What fails does so in its place: the scores that came back are
 kept, and batches that had not left when another failed are not sent.
 
-A retried pair is one call to the meter, whose budget is on pairs asked for: most retries follow a refusal, which nobody
-is paid for. `sent` counts what went over the wire, retries included.
+A pair that is sent again is another call: the budget of a search holds on the wire, and a request that cannot be sent
+again within it fails as it is (`ScorerError.spent`). `sent` counts what went over the wire.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import numpy as np
 from crosscut.datasets.records import Item, Items, items_of
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.answers import checked
-from crosscut.scorers.base import Answer, BoundScorer, Scorer
+from crosscut.scorers.base import Answer, BoundScorer, Scorer, Spare
 from crosscut.scorers.texts import BoundTexts, TextRequest
-from crosscut.scorers.transport import Sent, Transport
+from crosscut.scorers.transport import Limits, Sent, Transport
 from crosscut.threads import run_async
 from crosscut.types import Floats
 
@@ -60,35 +60,39 @@ class RemoteScorer(Scorer):
         """What the scores depend on, without any key."""
 
     @abstractmethod
-    async def ask(self, query: str, texts: Sequence[str], end: float | None) -> Floats:
-        """The scores of one batch; `end` is when they must be here (time.monotonic)."""
+    async def ask(self, query: str, texts: Sequence[str], limits: Limits) -> Floats:
+        """The scores of one batch."""
 
     def bind(self, items: Items | Sequence[Item | str]) -> BoundScorer:
         """This scorer over items, whose texts are title, newline, text."""
         return BoundRemoteScorer(self, items_of(items))
 
-    def answer(self, requests: Sequence[TextRequest], *, seconds: float | None = None) -> list[Answer]:
+    def answer(
+        self, requests: Sequence[TextRequest], *, seconds: float | None = None, spares: Sequence[Spare] | None = None
+    ) -> list[Answer]:
         """An answer to every request; batches that had not left when another failed are not paid for."""
         end = None if seconds is None else time.monotonic() + seconds
-        return run_async(self._gather(requests, end))
+        limits = [Limits(end, spares[place] if spares else None) for place in range(len(requests))]
+        return run_async(self._gather(requests, limits))
 
-    async def _gather(self, requests: Sequence[TextRequest], end: float | None) -> list[Answer]:
+    async def _gather(self, requests: Sequence[TextRequest], limits: Sequence[Limits]) -> list[Answer]:
         failed = False
 
-        async def batch(query: str, texts: list[str]) -> Answer:
+        async def batch(query: str, texts: list[str], limits: Limits) -> Answer:
             nonlocal failed
             async with room:  # as many at a time as the transport lets out: the rest can still be called off
                 if failed:
                     return Answer.nothing(len(texts))
                 try:
-                    return checked(await self.ask(query, texts, end), query, np.arange(len(texts)))
+                    return checked(await self.ask(query, texts, limits), query, np.arange(len(texts)))
                 except ScorerError as error:
-                    failed = True
+                    failed = failed or not error.spent  # the budget of one search is no fault of the others
                     return checked(error, query, np.arange(len(texts)))
 
-        async def whole(query: str, texts: list[str]) -> Answer:
-            starts = range(0, len(texts), self.batch_size)
-            parts = await asyncio.gather(*(batch(query, texts[start : start + self.batch_size]) for start in starts))
+        async def whole(query: str, texts: list[str], limits: Limits) -> Answer:
+            size = self.batch_size
+            cut = [texts[start : start + size] for start in range(0, len(texts), size)]
+            parts = await asyncio.gather(*(batch(query, some, limits) for some in cut))
             if not parts:
                 return Answer.nothing(0)
             error = next((part.error for part in parts if part.error is not None), None)
@@ -96,7 +100,7 @@ class RemoteScorer(Scorer):
             return Answer(np.concatenate(scores), np.concatenate(paid), error)
 
         room = asyncio.Semaphore(self.transport.concurrency)
-        return list(await asyncio.gather(*(whole(query, texts) for query, texts in requests)))
+        return list(await asyncio.gather(*(whole(*asked, own) for asked, own in zip(requests, limits, strict=True))))
 
     def close(self) -> None:
         """Close the connections."""
@@ -118,11 +122,21 @@ class RemoteScorer(Scorer):
 class BoundRemoteScorer(BoundTexts):
     """A remote scorer that knows its items."""
 
-    def __init__(self, model: RemoteScorer, items: Items, seconds: float | None = None) -> None:
-        super().__init__(items, partial(model.answer, seconds=seconds))
-        self.model = model
+    def __init__(
+        self,
+        model: RemoteScorer,
+        items: Items,
+        seconds: float | None = None,
+        spares: Sequence[Spare] | None = None,
+    ) -> None:
+        super().__init__(items, partial(model.answer, seconds=seconds, spares=spares))
+        self.model, self.seconds, self.spares = model, seconds, spares
         self.pairs_at_once = model.batch_size * model.transport.concurrency  # fewer would leave connections idle
 
     def within(self, seconds: float) -> BoundScorer:
         """The same, with requests that end, or are not retried, `seconds` after they begin."""
-        return BoundRemoteScorer(self.model, self.items, seconds)
+        return BoundRemoteScorer(self.model, self.items, seconds, self.spares)
+
+    def sparing(self, spares: Sequence[Spare]) -> BoundScorer:
+        """The same, whose requests are sent again as far as these go."""
+        return BoundRemoteScorer(self.model, self.items, self.seconds, spares)

@@ -34,6 +34,8 @@ from crosscut.errors import (
 if TYPE_CHECKING:
     import httpx
 
+    from crosscut.scorers.base import Spare
+
 LATER = {408, 425, 429, 500, 502, 503, 504, 529}
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 SECRET_WORDS = ("key", "token", "secret", "password", "signature")
@@ -63,6 +65,23 @@ class Sent:
     pairs: int = 0
     rate_limited: int = 0
     failures: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take: `end` is when its answer must be here (time.monotonic), `spare` what pays for more."""
+
+    end: float | None = None
+    spare: Spare | None = None
+
+    def again(self, pairs: int) -> bool:
+        """Whether so many pairs may be sent another time; then they are counted."""
+        return self.spare is None or self.spare.take(pairs)
+
+    def not_sent(self, pairs: int) -> None:
+        """They were not, after all."""
+        if self.spare is not None:
+            self.spare.take(-pairs)
 
 
 class Sending(TypedDict, total=False):
@@ -137,18 +156,26 @@ class Transport:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_line": None}  # connections stay where they are
 
-    async def post(self, body: dict[str, Any], *, pairs: int, end: float | None = None) -> Any:
-        """The JSON answer to `body`, which carries `pairs` pairs; `end` is when it must be here (time.monotonic)."""
+    async def post(self, body: dict[str, Any], pairs: int, limits: Limits) -> Any:
+        """The JSON answer to `body`, which carries `pairs` pairs; they are counted once already."""
         line = self._connected()
+        left = 0  # how often the pairs have gone out
         for attempt in range(self.retries + 1):
-            error, wait = await self._once(line, body, pairs, end)
+            error, wait = await self._once(line, body, pairs, limits.end)
             if error is None:
                 line.stock = min(line.stock + 0.1, STOCK)
                 return wait
-            error.paid = error.paid or attempt > 0
+            if error.paid:
+                left += 1
+            elif left:
+                limits.not_sent(pairs)
+            error.paid = left > 0
             name = type(error).__name__
             self.sent.failures[name] = self.sent.failures.get(name, 0) + 1
-            if attempt == self.retries or not self._may_retry(line, error, wait, end):
+            if attempt == self.retries or not self._may_retry(line, error, wait, limits.end):
+                raise error
+            if left and not limits.again(pairs):
+                error.spent = True
                 raise error
             self.sent.retries += 1
             await asyncio.sleep(self._pause(attempt, wait))
@@ -181,7 +208,9 @@ class Transport:
                 return ScorerTimeout(f"{self.url} did not answer {pairs} pairs within {left:.3g} s, {why}"), 0.0
             except httpx.TransportError as error:
                 reason = _without(key, str(error)) or type(error).__name__
-                return ScorerUnavailable(f"{self.url} cannot be reached: {reason}"), 0.0
+                there = not isinstance(error, httpx.ConnectError)
+                self.sent.pairs -= 0 if there else pairs  # nobody was there to take them
+                return ScorerUnavailable(f"{self.url} cannot be reached: {reason}", paid=there), 0.0
             except httpx.InvalidURL as error:
                 return ScorerRefused(f"{self.url} is not a usable address: {error}"), float("nan")
             except httpx.DecodingError:

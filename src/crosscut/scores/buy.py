@@ -57,7 +57,7 @@ class Terms(TypedDict, total=False):
     bound
         The scorer bound to these items, if it is already; for scoring in this process.
     limit
-        At most so many calls now.
+        At most so many calls now; no new block is begun past it, but one under way may send pairs again.
     block_pairs
         Pairs a commit; by default about five seconds' worth.
     probe
@@ -88,7 +88,8 @@ class Terms(TypedDict, total=False):
 class Purchase:
     """What was bought: `calls` pairs handed to the scorer, `known` that were free, `missing` left by a limit.
 
-    `lost` of the calls were with workers that died, which may or may not have made them; those pairs were scored again.
+    `lost` of the calls brought no score and were made again: an endpoint failed, or a worker died (which may or may not
+    have made them).
     """
 
     calls: int

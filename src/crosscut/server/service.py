@@ -179,7 +179,7 @@ class Service:
     async def rerank(self, route: str, request: reranking.Asked, client: Client) -> Any:
         """Documents of the request, ordered, in the shape that it came in."""
         index, texts = self.hosting[request.index], request.texts_of()
-        work = functools.partial(_rerank, index)
+        work = functools.partial(_rerank, index, self.settings.max_documents)
         outcome = await self.batcher.submit(
             ("rerank", uuid.uuid4()),
             (request.query, texts),
@@ -189,9 +189,12 @@ class Service:
             self.hosting.lane(index),
         )
         client.facts["queue_ms"] = round(1000 * outcome.waited, 2)
-        cost = None if index.price is None else index.price.of(request.query, texts, len(texts))
-        self._pay(route, client, len(texts), [] if cost is None else [cost])
-        return reranking.answered(request, texts, outcome.value, len(texts), index, cost)
+        account: Account = outcome.value
+        scores = np.empty(len(texts))
+        scores[account.positions] = account.scores
+        cost = None if index.price is None else index.price.of(request.query, texts, account.calls)
+        self._pay(route, client, account.calls, [] if cost is None else [cost])
+        return reranking.answered(request, texts, scores, account.calls, index, cost)
 
     async def add(self, request: schemas.AddRequest) -> schemas.Changed:
         count = await self.hosting.add(request.index, [item.model_dump() for item in request.items])
@@ -217,13 +220,13 @@ def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: flo
     )
 
 
-def _rerank(index: Index, jobs: Sequence[Job], seconds: float) -> list[Any]:
-    """Scores of the documents of one request, every call through the meter."""
+def _rerank(index: Index, budget: int, jobs: Sequence[Job], seconds: float) -> list[Any]:
+    """The account of one request, whose documents are bought through the meter: what is sent again, within `budget`."""
     if index.scorer is None:
         raise InputError("this index has no scorer: load it with scorer=…")
     (job,) = jobs
     query, documents = job.payload
-    account = Account(query, len(documents), halt=job.halt)
+    account = Account(query, budget, halt=job.halt)
     try:
         Meter(index.scorer.bind(ItemList(documents)), deadline=seconds).buy([account], [np.arange(len(documents))])
     except ScorerError as error:
@@ -232,6 +235,4 @@ def _rerank(index: Index, jobs: Sequence[Job], seconds: float) -> list[Any]:
     if len(account.scores) < len(documents):
         told = f"{len(account.scores)} of {len(documents)} documents were scored before the deadline; send fewer"
         return [TooLate(told, account.calls)]
-    scores = np.empty(len(documents))
-    scores[account.positions] = account.scores
-    return [scores]
+    return [account]

@@ -72,6 +72,7 @@ class Scored:
     scores: list[Floats]
     pairs: int
     seconds: float
+    again: int = 0  # calls beyond one a pair: what was sent again
     error: ScorerError | None = None
 
 

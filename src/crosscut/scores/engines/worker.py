@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ Loader: TypeAlias = Callable[[], Scorer]
 """Makes the scorer where it is needed: in another process, on another machine."""
 
 Report: TypeAlias = Callable[[int, int], None]
-"""Called after every commit: pairs that came, and pairs that were lost with a worker and are done again."""
+"""Called after every commit: pairs that came, and calls that brought none and were made again."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Order:
         """Write down what a task brought, if its worker has not; then raise what went wrong in it."""
         if scored.scores and scored.pairs:
             self.ledger.record(scored)
-        if scored.pairs:
-            report(scored.pairs, 0)
+        if scored.pairs or scored.again:
+            report(scored.pairs, scored.again)
         if scored.error is not None:
             raise scored.error
 
@@ -66,7 +67,7 @@ def load_named(name: str, threads: int | None = None) -> Scorer:
 def score_task(bound: BoundScorer, queries: Sequence[Any], task: Task) -> Scored:
     """Score a task; of a scorer that fails in the middle, what was paid for is kept beside the error."""
     picks = [task.positions(place) for place in range(len(task.rows))]
-    accounts = [Account(queries[row], len(pick)) for row, pick in zip(task.rows, picks, strict=True)]
+    accounts = [Account(queries[row], sys.maxsize) for row in task.rows]  # what is asked for, retries and all
     meter = Meter(bound)
     failed: ScorerError | None = None
     try:
@@ -74,7 +75,8 @@ def score_task(bound: BoundScorer, queries: Sequence[Any], task: Task) -> Scored
     except ScorerError as error:
         failed = error
     positions, scores = [one.positions for one in accounts], [one.scores for one in accounts]
-    return Scored(task, positions, scores, sum(map(len, scores)), meter.seconds, failed)
+    pairs = sum(map(len, scores))
+    return Scored(task, positions, scores, pairs, meter.seconds, meter.calls - pairs, failed)
 
 
 class Worker:
