@@ -38,7 +38,7 @@ export function row(hit, rank, words, count, { state = "", badge = "", pick = ()
 
 function side(hit, count) {
   const element = make("div", "side");
-  element.append(make("div", "score", hit.score.toFixed(2)));
+  element.append(make("div", "score", (Math.abs(hit.score) < 0.005 ? 0 : hit.score).toFixed(2)));
   if (count) {
     const when = make("span", "when", `round ${hit.round}`);
     const dot = make("i");
