@@ -168,6 +168,7 @@ function cost(rival) {
     [`${spent < 1 ? Math.round(1000 * spent) + " ms" : spent.toFixed(1) + " s"}`, `${Math.round((100 * seconds.scorer) / (spent || 1))} % in the scorer`],
     [REASONS[answer.stop_reason] ?? answer.stop_reason, "why it stopped"],
   ];
+  if (answer.cost != null) facts.push([answer.cost.toPrecision(2), "cost"]);
   if (rival) {
     facts.push([String(rival.missed.length), "hits that reranking misses", rival.missed.length ? "good" : ""]);
     if (rival.extra.length) facts.push([String(rival.extra.length), "hits that only reranking finds"]);
