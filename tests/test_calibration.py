@@ -27,8 +27,11 @@ from crosscut.scorers.calibration import (
     clues,
 )
 from crosscut.scorers.callable import TextScorer
+from crosscut.search.ranking import Fused
 from crosscut.types import Floats
 from tests.test_index import Planted, build
+
+ROOT = Path(__file__).parents[1]
 
 
 def planted(queries: int, seed: int = 0, scale: float = 1.0, shift: float = 0.0) -> list[Judged]:
@@ -226,17 +229,26 @@ def test_the_command_calibrates_and_the_search_respects_it(
     assert "probability" in plain.stdout
 
 
-def test_the_figures_of_the_docs_are_those_of_the_benchmark() -> None:
-    root = Path(__file__).parents[1]
-    spec = importlib.util.spec_from_file_location("benchmark", root / "benchmarks" / "calibration.py")
+def test_the_figures_of_the_docs_are_those_of_the_benchmarks() -> None:
+    script = module("scripts/relevance_page.py")
+    assert script.page() == script.PAGE.read_text("utf-8")
+
+
+def test_the_benchmarks_can_be_made_again() -> None:
+    evidence = np.load(ROOT / "benchmarks/matrices/evidence.npz")
+    calibration, fusion = module("benchmarks/calibration.py"), module("benchmarks/fusion.py")
+    told = json.loads((ROOT / "benchmarks/results/calibration.json").read_text("utf-8"))
+    again = calibration.measured(evidence, "rfc", "bm25", told["draws"])
+    assert again == next(r for r in told["records"] if (r["collection"], r["scorer"]) == ("rfc", "bm25"))
+    assert calibration.constants(evidence)["shape"] == pytest.approx([*SHAPE.weights, SHAPE.level], abs=0.002)
+    by_weight = fusion.constants(evidence)
+    assert max(by_weight, key=by_weight.__getitem__) == f"{Fused().scorer:g}"
+
+
+def module(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    told = json.loads((root / "benchmarks/results/calibration.json").read_text("utf-8"))
-    page = (root / "docs/relevance.md").read_text("utf-8")
-    assert benchmark.doc_table(told) in page
-    evidence = np.load(root / "benchmarks/matrices/evidence.npz")
-    again = benchmark.measured(evidence, "rfc", "bm25", told["draws"])
-    assert again == next(r for r in told["records"] if (r["collection"], r["scorer"]) == ("rfc", "bm25"))
-    assert benchmark.constants(evidence)["shape"] == pytest.approx([*SHAPE.weights, SHAPE.level], abs=0.002)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made

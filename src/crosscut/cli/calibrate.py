@@ -25,6 +25,9 @@ def calibrate(
     budget: Annotated[int | None, typer.Option(help="Calls of the scorer for each of them.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     pairs: Annotated[int, typer.Option(help="Random pairs, where nothing is judged.", min=20)] = 400,
+    rank: Annotated[
+        str | None, typer.Option(help="The order of hits that probabilities are for: scorer, fused.")
+    ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     trust_remote: TrustRemote = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
@@ -56,7 +59,7 @@ def calibrate(
     right = None if judged is None or not judged.by_text else judged.by_text
     texts = None if judged is None else list(judged.queries.values())
     with console(stderr=True).status("calibrating"):
-        made = loaded.calibrate(right, budget=budget, queries=texts, pairs=pairs)
+        made = loaded.calibrate(right, budget=budget, queries=texts, pairs=pairs, rank=rank)
     loaded.save()
     if as_json:
         typer.echo(json.dumps(made.json()))

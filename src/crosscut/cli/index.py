@@ -25,6 +25,7 @@ from crosscut.cli.common import (
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
+    from crosscut.index import Index
     from crosscut.index.tune import Tuning
 
 app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and keep it.")
@@ -188,6 +189,10 @@ def tune(
     ] = None,
     k: Annotated[int, typer.Option("-k", help="How many neighbours.")] = 10,
     budget: Annotated[int, typer.Option(help="Calls per query.")] = 100,
+    judgements: Annotated[
+        Path | None, typer.Option(help="Judgements of these queries: choose by what people want, not by recall.")
+    ] = None,
+    measure: Annotated[str, typer.Option(help="With --judgements: nDCG, MRR or accuracy.")] = "nDCG",
     max_calls: Annotated[int | None, typer.Option(help="Refuse to spend more than this.")] = None,
     scorer: ScorerName = None,
     engine: EngineName = "local",
@@ -199,19 +204,61 @@ def tune(
     Example:
 
         crosscut index tune my.index -k 10 --budget 200
+
+        crosscut index tune my.index --queries queries.tsv --judgements qrels.tsv --measure MRR
     """
     from crosscut.index import Index
 
     index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
+    if judgements is not None:
+        _by_relevance(index, queries, judgements, k, budget, measure, max_calls, as_json)
+        return
     asked = None if queries is None else read_texts(queries)
     say(f"the truth of the train queries takes {index.tuning_calls(asked):,} calls")
     with progress_bar() as progress:
-        report = index.tune(asked, k, budget, max_calls=max_calls, engine=engine, progress=progress)  # type: ignore[arg-type]
+        report = index.tune(asked, k, budget, max_calls=max_calls, engine=engine, progress=progress)  # type: ignore[call-overload]
         index.save()
     if as_json:
         typer.echo(json.dumps(report.json(), indent=1))
         return
     _tuning(report)
+
+
+def _by_relevance(
+    index: Index,
+    queries: Path | None,
+    judgements: Path,
+    k: int,
+    budget: int,
+    measure: Any,
+    max_calls: int | None,
+    as_json: bool,
+) -> None:
+    from crosscut.datasets.judged import read_judged
+
+    if queries is None:
+        raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give --queries, too")
+    judged = read_judged(queries, judgements=judgements, split="train")
+    say(judged.note)
+    with progress_bar() as progress:
+        report = index.tune(
+            None, k, budget, judgements=judged.by_text, measure=measure, max_calls=max_calls, progress=progress
+        )
+        index.save()
+    if as_json:
+        typer.echo(json.dumps(report.json(), indent=1))
+        return
+    rows = [
+        (trial.method, trial.rank, trial.stop or "–", f"{trial.calls:.0f}", f"{trial.value:.3f}")
+        for trial in sorted(report.trials, key=lambda trial: -trial.value)[:15]
+    ]
+    title = f"k = {report.k}, {report.queries} judged queries, the best of {len(report.trials)} trials"
+    table(title, ("method", "rank", "stop", "calls", report.measure), rows)
+    best = report.chosen
+    typer.echo(
+        f"chosen: {best.method}, {best.budget} calls, rank {best.rank}, stop {best.stop or 'none'}: "
+        f"{report.measure} {best.value:.3f} ({best.low:.3f} … {best.high:.3f}) on these queries"
+    )
 
 
 def _tuning(report: Tuning) -> None:

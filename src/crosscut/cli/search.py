@@ -52,6 +52,9 @@ def search(
     ] = None,
     target_recall: Annotated[float | None, typer.Option(help="Stop at this expected recall (after a tune).")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which no more calls are made.")] = None,
+    rank: Annotated[
+        str | None, typer.Option(help="The order of hits: scorer, or fused (scorer, vectors and words together).")
+    ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Only hits that are relevant with this probability (after a calibrate).")
     ] = None,
@@ -90,6 +93,7 @@ def search(
             target_recall=target_recall,
             deadline=deadline,
             threshold=threshold,
+            rank=rank,
         )
     for hits in found:
         if as_json:

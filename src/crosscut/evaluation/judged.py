@@ -6,7 +6,6 @@ a single call (`unscored`). Relevance is computed by ir-measures: queries that a
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,12 +15,12 @@ import numpy as np
 from crosscut.errors import InputError, MissingDependency
 from crosscut.index import Index
 from crosscut.index.over import StoreIndex
+from crosscut.index.relevance import remembering
 from crosscut.index.state import State
 from crosscut.linalg.top import ranked
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
 from crosscut.retrievers.first import FirstRequest
-from crosscut.scorers.remembering import Remembering
 from crosscut.scores.engines import EngineChoice
 from crosscut.search.hits import Hits
 from crosscut.types import Floats, Positions, Progress
@@ -85,15 +84,6 @@ def truth_of(
     there = np.flatnonzero(state.alive)
     truth[:, there], calls = index._seller(engine, progress).scores(state, queries, there)
     return truth, calls
-
-
-def remembering(index: Index) -> Index:
-    """The same index with a memory: a pair that several searches score is paid once, and no search is logged."""
-    view = copy.copy(index)
-    view.log = None
-    if not isinstance(index, StoreIndex) and index._state.scorer is not None:
-        view._state = index._state.changed(scorer=Remembering(index._state.scorer, index._state.cache), cache=None)
-    return view
 
 
 def evaluate(

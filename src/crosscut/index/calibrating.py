@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,38 @@ from crosscut.index.core import Core
 from crosscut.scorers.calibration import DEPTH, Calibration, Judged, against_random, calibrate
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
+from crosscut.search.ranking import Evidence, Rank, ordered, parse_rank
 from crosscut.types import Floats
 
 EACH = 8  # random items a query
 WORDS = 12  # of an item, in the place of a query
+
+
+@dataclass(frozen=True)
+class Answering:
+    """What becomes of the hits of a search."""
+
+    rank: Rank
+    calibration: Calibration | None = None
+    threshold: float | None = None
+
+    def answers(
+        self,
+        found: Sequence[Hits],
+        vectors: Any,
+        k: int,
+        evidence: Callable[[Hits, Any], Evidence],
+        told: Callable[[Hits], Hits],
+    ) -> list[Hits]:
+        """Hits in their order, with their items (`told`) and their probabilities.
+
+        `vectors` are those of the queries, or None; `evidence` tells what is known of all that a search has scored.
+        """
+        made = []
+        for hits, vector in zip(found, [None] * len(found) if vectors is None else vectors, strict=True):
+            best = told(ordered(hits, self.rank, evidence(hits, vector), k) if self.rank.needs else hits)
+            made.append(best if self.calibration is None else best.calibrated(self.calibration, self.threshold))
+        return made
 
 
 class Calibrating(Core):
@@ -28,6 +57,7 @@ class Calibrating(Core):
         budget: int | None = None,
         queries: Sequence[str] | None = None,
         pairs: int = 400,
+        rank: str | Rank | None = None,
         max_calls: int | None = None,
     ) -> Calibration:
         """Learn what scores mean; from then on `hit.probability` is there and `threshold=` works. Saved with the index.
@@ -43,6 +73,8 @@ class Calibrating(Core):
             Without judgements: texts for random pairs; by default the anchor queries, or items' own words.
         pairs
             How many random pairs.
+        rank
+            The order of hits that probabilities are for; the index's own by default.
         max_calls
             Refuse to spend more than this.
         """
@@ -53,12 +85,15 @@ class Calibrating(Core):
             raise InputError(f"calibrating would make up to {most} calls and may make {max_calls}: give fewer")
         if judgements is None:
             scores, calls = self._random_scores(queries, pairs)
-            self.calibration = against_random(scores, self.scorer.fingerprint, calls)
+            self.calibration = replace(
+                against_random(scores, self.scorer.fingerprint, calls), rank=str(self.rank if rank is None else rank)
+            )
         else:
-            found: list[Hits] = self.search_many(list(judgements), DEPTH, budget)  # type: ignore[attr-defined]
+            order = self.rank if rank is None else parse_rank(rank)
+            found: list[Hits] = self.search_many(list(judgements), DEPTH, budget, rank=order)  # type: ignore[attr-defined]
             judged = [_judged(hits, right) for hits, right in zip(found, judgements.values(), strict=True)]
             calls = sum(hits.calls for hits in found)
-            self.calibration = calibrate(judged, self.scorer.fingerprint, calls)
+            self.calibration = calibrate(judged, self.scorer.fingerprint, calls, str(order))
         return self.calibration
 
     def probabilities(self, scores: Sequence[float] | Floats) -> Floats:
@@ -74,18 +109,27 @@ class Calibrating(Core):
         self.calibration.check("none" if self.scorer is None else self.scorer.fingerprint)
         return self.calibration
 
-    def _meaning(self, threshold: float | None) -> Callable[[Hits], Hits]:
-        """What gives hits their probabilities, and drops those below a threshold."""
+    def _answering(self, threshold: float | None, rank: str | Rank | None) -> Answering:
+        """How hits are ordered, and what they mean."""
+        order = self.rank if rank is None else parse_rank(rank)
+        known = self.calibration
         if threshold is None:
-            known = self.calibration
-            if known is None or self.scorer is None or known.fingerprint != self.scorer.fingerprint:
-                return lambda hits: hits
-            return lambda hits: hits.calibrated(known)
+            fits = known is not None and self.scorer is not None and known.fingerprint == self.scorer.fingerprint
+            return Answering(order, known if fits and known is not None and known.rank == str(order) else None)
         number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
         if not (number and 0 <= threshold <= 1):
             raise InputError(f"a threshold is a probability, 0 … 1; got {threshold!r}")
         calibration = self._calibrated(f"threshold={threshold}")
-        return lambda hits: hits.calibrated(calibration, threshold)
+        if calibration.rank != str(order):
+            raise InputError(
+                f"threshold={threshold} needs a calibration for rank={str(order)!r}, and this index has one for "
+                f"{calibration.rank!r}: index.calibrate(…, rank={str(order)!r})"
+            )
+        return Answering(order, calibration, threshold)
+
+    def _usual(self, budget: int | None, method: Any) -> int | None:
+        """The calls of a search that names none: those that were chosen for the index's own method."""
+        return self.budget if budget is None and method is None else budget
 
     def _random_scores(self, queries: Sequence[str] | None, pairs: int) -> tuple[Floats, int]:
         """Scores of random pairs, and the calls they took; those of anchor queries are known."""
@@ -112,4 +156,4 @@ class Calibrating(Core):
 
 def _judged(hits: Hits, right: Mapping[Any, float]) -> Judged:
     relevant = np.array([float(right.get(hit.id, 0) > 0) for hit in hits])
-    return Judged(hits.scores, relevant)
+    return Judged(hits.values, relevant)

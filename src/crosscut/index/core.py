@@ -20,8 +20,9 @@ from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scores.engines import EngineChoice
 from crosscut.search.price import Price
+from crosscut.search.ranking import ByScorer, Rank
 from crosscut.search.recall import RecallModel
-from crosscut.search.stopping import Patience
+from crosscut.search.stopping import Stop
 from crosscut.storage import Folder, Lock
 from crosscut.types import Progress
 
@@ -46,9 +47,11 @@ class Core:
         self._names = {"scorer": scorer_name, "encoder": encoder_name}
         self.anchor_queries = list(queries)
         self.method = parse(method)
-        self.stop: Patience | None = None
+        self.stop: Stop | None = None
         self.tuned: dict[str, Any] | None = None  # the report of the last `tune`
         self.recall_model: RecallModel | None = None
+        self.rank: Rank = ByScorer()  # the order of hits
+        self.budget: int | None = None  # calls of a search that names none; None: 100
         self.calibration: Calibration | None = None  # of the scorer: what its scores mean
         self.passages: Passages | None = None  # how documents were cut into the items, if they were
         self.price: Price | None = None  # of a call, for `hits.cost`

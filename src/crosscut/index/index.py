@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from crosscut.index.items import Source, as_items
 from crosscut.index.keeping import Keeping
 from crosscut.index.knowing import bound, knowing, lexicon_of, under
 from crosscut.index.passages import Passages
+from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
 from crosscut.index.searching import Searching
 from crosscut.index.state import State
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
@@ -208,31 +209,90 @@ class Index(Searching, Growing, Keeping):
         )
         return len(asked[:MOST]) * len(self)
 
+    @overload
     def tune(
         self,
         queries: Sequence[str] | None = None,
         k: int = 10,
         budget: int = 100,
         *,
+        judgements: None = None,
         methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
         engine: EngineChoice = "local",
         progress: Progress | None = None,
-    ) -> Tuning:
-        """Choose method, rounds, first stage, ridge, λ and patience on train queries, and calibrate `target_recall`.
+    ) -> Tuning: ...
+    @overload
+    def tune(
+        self,
+        queries: None = None,
+        k: int = 10,
+        budget: int = 100,
+        *,
+        judgements: Judgements,
+        measure: Measure = "nDCG",
+        methods: Sequence[str | Method] | None = None,
+        max_calls: int | None = None,
+        progress: Progress | None = None,
+    ) -> RelevanceTuning: ...
+    def tune(
+        self,
+        queries: Sequence[str] | None = None,
+        k: int = 10,
+        budget: int = 100,
+        *,
+        judgements: Judgements | None = None,
+        measure: Measure = "nDCG",
+        methods: Sequence[str | Method] | None = None,
+        max_calls: int | None = None,
+        engine: EngineChoice = "local",
+        progress: Progress | None = None,
+    ) -> Tuning | RelevanceTuning:
+        """Choose how to search: by recall on train queries, or by what people judged.
+
+        By recall: method, rounds, first stage, ridge, λ and patience, and `target_recall` is calibrated. By judgements:
+        method, budget (the search's own from then on), the order of hits and the stopping rule.
 
         Parameters
         ----------
         queries
             Train queries; the first hundred are scored with every item, which `tuning_calls(queries)` tells
             beforehand (known scores in the cache are free). None takes the anchor queries, whose scores are known.
+        budget
+            Calls of a search; with judgements, the most that is tried.
+        judgements
+            Query → item id → relevance; then `measure` decides: "nDCG", "MRR" or "accuracy", of the best k.
         methods
-            What is tried; None: every method that can work on this index.
+            What is tried; None: every method that can work on this index (with judgements: the default, and those
+            that rerank).
         max_calls
             Refuse to spend more than this.
         engine
             Where they are scored: `"local"`, `"ray"`, or an engine.
         """
+        if judgements is None:
+            return self._tune(queries, k, budget, methods, max_calls, engine, progress)
+        if queries is not None:
+            raise InputError("judgements bring their own queries: give either of them")
+        found = tune_relevance(
+            self, judgements, k, budget, measure=measure, methods=methods, max_calls=max_calls, progress=progress
+        )
+        best = found.chosen
+        self.method, self.budget, self.rank, self.stop = best.method, best.budget, best.rank, best.stop
+        self.recall_model, self.tuned = None, found.json()
+        return found
+
+    def _tune(
+        self,
+        queries: Sequence[str] | None,
+        k: int,
+        budget: int,
+        methods: Sequence[str | Method] | None,
+        max_calls: int | None,
+        engine: EngineChoice,
+        progress: Progress | None,
+    ) -> Tuning:
+        """By recall."""
         state = self._state
         anchors = None if state.anchors is None else self.anchor_queries
         if queries is None and (anchors is None or len(anchors) < 8):

@@ -20,8 +20,9 @@ from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.store import ScoreStore
+from crosscut.search.ranking import parse_rank
 from crosscut.search.recall import RecallModel
-from crosscut.search.stopping import Patience
+from crosscut.search.stopping import Patience, parse_stop
 from crosscut.storage import Folder, Saved
 
 
@@ -57,7 +58,10 @@ class Keeping(Core):
             "scorer": told("scorer", self.scorer),
             "encoder": told("encoder", self.encoder),
             "method": str(self.method),
-            "patience": None if self.stop is None else self.stop.rounds,
+            "patience": self.stop.rounds if isinstance(self.stop, Patience) else None,
+            "stop": None if self.stop is None else str(self.stop),
+            "rank": str(self.rank),
+            "budget": self.budget,
             "tuned": self.tuned,
             "calibration": None if self.calibration is None else self.calibration.json(),
             "passages": None if self.passages is None else asdict(self.passages),
@@ -148,11 +152,15 @@ class Keeping(Core):
         )
         index.build_calls = manifest["build_calls"]
         index.stop = None if manifest["patience"] is None else Patience(manifest["patience"])
+        if manifest.get("stop") is not None:
+            index.stop = parse_stop(manifest["stop"])
         index.tuned = manifest["tuned"]
         cut = manifest.get("passages")
         index.passages = None if cut is None else Passages(**cut)
-        if index.tuned is not None and index.tuned["model"] is not None:
+        if index.tuned is not None and index.tuned.get("model") is not None:
             index.recall_model = RecallModel.from_json(index.tuned["model"])
+        index.rank = parse_rank(manifest.get("rank", "scorer"))
+        index.budget = manifest.get("budget")
         saved_calibration = manifest.get("calibration")
         if saved_calibration is not None:
             index.calibration = Calibration.from_json(saved_calibration)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from crosscut.index.items import Filter
 from crosscut.methods import Method
+from crosscut.search.ranking import Rank
 from crosscut.search.stopping import Stop
 
 
@@ -21,6 +22,7 @@ class Options(TypedDict, total=False):
     target_recall: float | None
     deadline: float | None
     threshold: float | None
+    rank: str | Rank | None
     trace: bool
 
 

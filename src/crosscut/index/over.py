@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn, Unpack
 
@@ -40,6 +41,7 @@ from crosscut.scorers.meter import Halt
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.remembering import Remembering
 from crosscut.search.hits import Hit, Hits
+from crosscut.search.ranking import Evidence, Rank, scored
 from crosscut.search.stopping import Patience, Stop
 from crosscut.searcher import Searcher, checked_deadline
 from crosscut.types import Progress
@@ -118,6 +120,7 @@ class StoreIndex(Index):
         target_recall: float | None = None,
         deadline: float | None = None,
         threshold: float | None = None,
+        rank: str | Rank | None = None,
         first_ids: Sequence[Sequence[Any] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
@@ -126,7 +129,8 @@ class StoreIndex(Index):
         """As `Index.search_many`; a filter is a mapping that the store applies in every round, ids are the store's."""
         started = time.perf_counter()
         checked_deadline(deadline)
-        meaning = self._meaning(threshold)
+        answering = self._answering(threshold, rank)
+        budget = self._usual(budget, method)
         queries = _texts(queries)
         chosen = self.method if method is None else parse(method)
         rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
@@ -135,13 +139,14 @@ class StoreIndex(Index):
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
         conditions(filter)  # a wrong one is an error before anything is paid for
         session, scorer = self.store.session(), self.scorer
+        vectors = self._vectors(queries) if query_vectors is None else query_vectors
         assert scorer is not None
         try:
             found = Searcher(scorer.bind(session), method=chosen, parts=self._parts(session)).search_many(
                 queries,
                 k,
                 budget,
-                query_vectors=self._vectors(queries) if query_vectors is None else query_vectors,
+                query_vectors=vectors,
                 first_ids=None if first_ids is None else [self._first(session, ids, filter) for ids in first_ids],
                 allow=None if filter is None else filter,
                 stop=rule,
@@ -150,12 +155,13 @@ class StoreIndex(Index):
                 halts=halts,
             )
         except (ScorerError, StoreUnavailable) as error:
-            error.hits = [meaning(self._priced(session, _told(session, hits, k))) for hits in error.hits]
+            error.hits = [self._priced(session, k, hits) for hits in error.hits]
             raise
-        return [meaning(self._priced(session, _told(session, hits, k))) for hits in found]
+        return answering.answers(found, vectors, k, partial(_evidence, session), partial(self._priced, session, k))
 
-    def _priced(self, session: Session, hits: Hits) -> Hits:
-        return hits if self.price is None else self.price.on(hits, session.get(hits.scored))
+    def _priced(self, session: Session, k: int, hits: Hits) -> Hits:
+        told = _told(session, hits, k)
+        return told if self.price is None else self.price.on(told, session.get(told.scored))
 
     def _first(self, session: Session, ids: Sequence[Any] | None, filter: Filter | None) -> Any:
         return None if ids is None else session.handles(ids, filter)
@@ -174,16 +180,15 @@ class StoreIndex(Index):
         """The calls that `tune` would make at most at this budget."""
         return len(list(dict.fromkeys(queries or ()))[:MOST]) * budget * (2 * DEEP + TRIALS)
 
-    def tune(
+    def _tune(
         self,
-        queries: Sequence[str] | None = None,
-        k: int = 10,
-        budget: int = 100,
-        *,
-        methods: Sequence[str | Method] | None = None,
-        max_calls: int | None = None,
-        engine: Any = "local",
-        progress: Progress | None = None,
+        queries: Sequence[str] | None,
+        k: int,
+        budget: int,
+        methods: Sequence[str | Method] | None,
+        max_calls: int | None,
+        engine: Any,
+        progress: Progress | None,
     ) -> Tuning:
         """As `Index.tune`, on another truth: the union of two deep searches, not the scores of every item.
 
@@ -345,14 +350,23 @@ class _DeepFold(Fold):
         return shares
 
 
+def _evidence(session: Session, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
+    """What vectors say of everything that was scored; words stay in the store."""
+    handles, _ = scored(hits)
+    if vector is None or not len(handles):
+        return {}
+    return {"dense": np.asarray(np.einsum("md,d->m", session.rows(handles), np.asarray(vector, np.float64)))}
+
+
 def _told(session: Session, hits: Hits, k: int) -> Hits:
     """Hits with the store's ids and whole items; ties go by id."""
     handles = [handle for made in hits.trace for handle in made.positions.tolist()]
     scores = [score for made in hits.trace for score in made.scores.tolist()]
     rounds = [number for number, made in enumerate(hits.trace, 1) for _ in made.positions]
     estimates = [value for made in hits.trace for value in made.estimates.tolist()]
+    values = scores if hits.ranking is None else hits.ranking.tolist()
     names = [session.name(handle) for handle in handles]
-    order = sorted(range(len(handles)), key=lambda j: (-scores[j], type(names[j]).__name__, names[j]))[:k]
+    order = sorted(range(len(handles)), key=lambda j: (-values[j], type(names[j]).__name__, names[j]))[:k]
     items = session.get(np.array([handles[j] for j in order], dtype=np.int64))
     return replace(
         hits,

@@ -19,12 +19,15 @@ from crosscut.index.items import Filter
 from crosscut.index.learning import Learning
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.passages import OF
+from crosscut.index.state import State
 from crosscut.methods import Method, methods, parse
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
+from crosscut.search.ranking import Evidence, Rank, scored
 from crosscut.search.recall import TargetRecall
 from crosscut.search.stopping import Stop
 from crosscut.searcher import checked_deadline
+from crosscut.types import Floats
 
 
 class Searching(Learning, Calibrating):
@@ -62,6 +65,7 @@ class Searching(Learning, Calibrating):
         target_recall: float | None = None,
         deadline: float | None = None,
         threshold: float | None = None,
+        rank: str | Rank | None = None,
         first_ids: Sequence[Sequence[str] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
@@ -86,6 +90,9 @@ class Searching(Learning, Calibrating):
             Seconds after which no further batch of calls is made.
         threshold
             Only hits whose probability of being relevant is at least this, 0 … 1; the index must be calibrated.
+        rank
+            `"scorer"` orders hits by score. `"fused"` orders them by scorer, dual encoder and words together, which
+            guards against a scorer that is wrong here; `"fused@scorer=2"` trusts it more.
         first_ids
             Items for round one, from elsewhere.
         trace
@@ -95,7 +102,8 @@ class Searching(Learning, Calibrating):
         """
         started = time.perf_counter()
         checked_deadline(deadline)
-        meaning = self._meaning(threshold)
+        answering = self._answering(threshold, rank)
+        budget = self._usual(budget, method)
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
@@ -119,10 +127,11 @@ class Searching(Learning, Calibrating):
                 halts=halts,
             )
         except ScorerError as error:
-            error.hits = [meaning(self._told(hits, state.items, k)) for hits in error.hits]
+            error.hits = [self._told(hits, state.items, k) for hits in error.hits]
             raise
         self._remember(state, queries, vectors, found)
-        return [meaning(self._told(hits, state.items, k)) for hits in found]
+        told = partial(self._told, items=state.items, k=k)
+        return answering.answers(found, vectors, k, partial(_evidence, state), told)
 
     def _told(self, hits: Hits, items: ItemList, k: int) -> Hits:
         """Hits with their items and their cost; of an index of passages, documents with their best passage."""
@@ -168,6 +177,18 @@ class Searching(Learning, Calibrating):
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
         if self._state.scorer is not None:
             self._state.scorer.preload(np.flatnonzero(self._state.alive))
+
+
+def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
+    """What vectors and words say of everything that was scored."""
+    handles, _ = scored(hits)
+    made: dict[str, Floats] = {}
+    if state.vectors is not None and vector is not None:
+        rows = np.asarray(state.vectors[handles], np.float64)
+        made["dense"] = np.asarray(np.einsum("md,d->m", rows, np.asarray(vector, np.float64)))
+    if state.bm25 is not None:
+        made["words"] = np.asarray(state.bm25.scores(str(hits.query)), np.float64)[handles]
+    return made
 
 
 def _texts(queries: Sequence[str]) -> list[str]:

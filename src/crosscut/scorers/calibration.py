@@ -93,6 +93,7 @@ class Calibration:
     calls: int = 0
     error: float | None = None
     skill: float | None = None
+    rank: str = "scorer"  # the order whose values it is for
     notes: tuple[str, ...] = field(default=())
 
     def probabilities(self, scores: Floats, among: Floats | None = None) -> Floats:
@@ -149,7 +150,7 @@ def against_random(scores: Floats, fingerprint: str, calls: int = 0) -> Calibrat
     )
 
 
-def calibrate(judged: Sequence[Judged], fingerprint: str, calls: int = 0) -> Calibration:
+def calibrate(judged: Sequence[Judged], fingerprint: str, calls: int = 0, rank: str = "scorer") -> Calibration:
     """A calibration from judged queries; refused where nothing can be learned from them."""
     judged = [query for query in judged if len(query.scores)]
     right = int(sum(query.relevant.sum() for query in judged))
@@ -170,6 +171,7 @@ def calibrate(judged: Sequence[Judged], fingerprint: str, calls: int = 0) -> Cal
         queries=len(judged),
         relevant=right,
         calls=calls,
+        rank=rank,
         error=calibration_error(chance, truth),
         skill=brier_skill(chance, truth),
     )

@@ -69,6 +69,7 @@ class Hits(Sequence[Hit]):
     stop_reason: str
     trace: tuple[Round, ...] = field(default=(), repr=False)
     cost: float | None = None  # in money, where the index has a price
+    ranking: Floats | None = field(default=None, repr=False)  # what all that was scored is ordered by, if not by score
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...
@@ -92,6 +93,14 @@ class Hits(Sequence[Hit]):
         return np.array([hit.score for hit in self.items])
 
     @property
+    def values(self) -> Floats:
+        """What the hits are ordered by: their scores, unless they were ranked otherwise."""
+        if self.ranking is None:
+            return self.scores
+        own = dict(zip(self.scored.tolist(), self.ranking.tolist(), strict=True))
+        return np.array([own[hit.position] for hit in self.items])
+
+    @property
     def rounds(self) -> int:
         """How many rounds were made."""
         return len(self.trace)
@@ -103,7 +112,7 @@ class Hits(Sequence[Hit]):
     def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
         """The same with probabilities; with a threshold, only the hits whose probability is at least that."""
         among = np.concatenate([NO_SCORES, *(round.scores for round in self.trace)])
-        chances = calibration.probabilities(self.scores, among).tolist()
+        chances = calibration.probabilities(self.values, among if self.ranking is None else self.ranking).tolist()
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
         return replace(self, items=tuple(hit for hit, chance in zip(hits, chances, strict=True) if chance >= least))
@@ -111,20 +120,27 @@ class Hits(Sequence[Hit]):
     def grouped(self, group: Callable[[int], Any], k: int, score: str = "best") -> Hits:
         """The k best groups of all that was scored (documents, of passages), each told by its best item.
 
-        A group scores as its `best` item, or as the `mean` of those of its items that were scored.
+        A group scores as its `best` item, or as the `mean` of those of its items that were scored. Where hits are
+        ranked otherwise than by score, so are groups.
         """
-        groups: dict[Any, list[Hit]] = {}
+        groups: dict[Any, list[tuple[float, Hit]]] = {}
+        scores = np.concatenate([NO_SCORES, *(made.scores for made in self.trace)])
+        values = iter(scores if self.ranking is None else self.ranking)
         for number, made in enumerate(self.trace, 1):
             for position, value, estimate in zip(
                 made.positions.tolist(), made.scores.tolist(), made.estimates.tolist(), strict=True
             ):
                 name = group(position)
-                groups.setdefault(name, []).append(Hit(name, value, number, estimate, position))
+                groups.setdefault(name, []).append((float(next(values)), Hit(name, value, number, estimate, position)))
         tops = []
         for hits in groups.values():
-            top = min(hits, key=lambda hit: (-hit.score, hit.position))
-            tops.append(top if score == "best" else replace(top, score=float(np.mean([hit.score for hit in hits]))))
-        return replace(self, items=tuple(sorted(tops, key=lambda hit: (-hit.score, hit.position))[:k]))
+            value, top = min(hits, key=lambda pair: (-pair[0], pair[1].position))
+            if score != "best":
+                value = float(np.mean([one for one, _ in hits]))
+                top = replace(top, score=float(np.mean([hit.score for _, hit in hits])))
+            tops.append((value, top))
+        best = sorted(tops, key=lambda pair: (-pair[0], pair[1].position))[:k]
+        return replace(self, items=tuple(hit for _, hit in best))
 
     @property
     def scored(self) -> Positions:

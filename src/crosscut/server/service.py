@@ -138,6 +138,7 @@ class Service:
             "budget": request.budget,
             "target_recall": request.target_recall if own else None,
             "threshold": request.threshold if own else None,
+            "rank": request.rank if own else "scorer",
             "filter": request.filter,
             "trace": own and request.trace and numbers <= self.settings.trace_numbers,
         }

@@ -1,0 +1,172 @@
+"""Tuning by what people judged, instead of by recall: method, budget, order of hits, stopping rule.
+
+The choice is made coordinate by coordinate on the mean of a measure over judged queries: method and budget first, each
+by scorer and fused, then the weights of the fusion, then the stopping rule. Of what is within `LOSS` of the best, the
+one with the fewest calls is taken; of those, the first. In memory a pair is paid once for all trials.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from crosscut.errors import InputError
+from crosscut.measures import interval
+from crosscut.methods import Crosscut, Method, parse
+from crosscut.scorers.remembering import Remembering
+from crosscut.search.hits import Hits
+from crosscut.search.ranking import ByScorer, Fused, Rank
+from crosscut.search.stopping import Confident, Patience, Stop
+from crosscut.types import Floats, Progress
+
+if TYPE_CHECKING:
+    from crosscut.index.index import Index
+
+Measure = Literal["nDCG", "MRR", "accuracy"]
+MEASURES: tuple[Measure, ...] = ("nDCG", "MRR", "accuracy")
+Judgements = Mapping[str, Mapping[Any, float]]
+LOSS = 0.005
+BUDGETS = (5, 10, 20, 50, 100, 200, 500, 1000)
+RIVALS = ("rnr", "hybrid")
+WEIGHTS = tuple(
+    Fused(scorer=scorer, dense=dense, words=words)
+    for scorer in (0.25, 0.5, 1.0, 2.0, 4.0)
+    for dense, words in ((1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
+)
+LEAST = 10
+"""Judged queries below which nothing is chosen by them."""
+
+
+@dataclass(frozen=True)
+class RelevanceTrial:
+    """One way to search, on the judged queries."""
+
+    method: Method
+    budget: int
+    rank: Rank
+    stop: Stop | None
+    value: float
+    low: float
+    high: float
+    calls: float  # mean per query
+
+    def json(self) -> dict[str, Any]:
+        told = {name: str(getattr(self, name)) for name in ("method", "rank")}
+        return {**vars(self), **told, "stop": None if self.stop is None else str(self.stop)}
+
+
+@dataclass(frozen=True)
+class RelevanceTuning:
+    """What was tried and chosen; values are those of the queries that it was chosen on."""
+
+    measure: Measure
+    k: int
+    queries: int
+    trials: tuple[RelevanceTrial, ...]
+    chosen: RelevanceTrial
+
+    def json(self) -> dict[str, Any]:
+        """For the manifest and for `--json`."""
+        told = {"trials": [trial.json() for trial in self.trials], "chosen": self.chosen.json()}
+        return {**vars(self), **told}
+
+
+def relevance_of(hits: Hits, right: Mapping[Any, float], k: int, measure: Measure) -> float:
+    """One measure of one query."""
+    gains = np.array([max(float(right.get(hit.id, 0)), 0.0) for hit in hits[:k]])
+    if measure == "accuracy":
+        return float(len(gains) > 0 and gains[0] > 0)
+    if measure == "MRR":
+        found = np.flatnonzero(gains > 0)
+        return 1 / (1 + int(found[0])) if len(found) else 0.0
+    ideal = np.sort([gain for gain in right.values() if gain > 0])[::-1][:k]
+    return float(gains @ _discounts(len(gains)) / (ideal @ _discounts(len(ideal)))) if len(ideal) else 0.0
+
+
+def _discounts(size: int) -> Floats:
+    return np.asarray(1 / np.log2(np.arange(2, size + 2)))
+
+
+def remembering(index: Index) -> Index:
+    """The same index with a memory: a pair that several searches score is paid once, and no search is logged."""
+    view = copy.copy(index)
+    view.log = None
+    state = None if hasattr(index, "store") else index._state
+    if state is not None and state.scorer is not None:
+        view._state = state.changed(scorer=Remembering(state.scorer, state.cache), cache=None)
+    return view
+
+
+def tune_relevance(
+    index: Index,
+    judgements: Judgements,
+    k: int,
+    budget: int,
+    *,
+    measure: Measure = "nDCG",
+    methods: Sequence[str | Method] | None = None,
+    max_calls: int | None = None,
+    progress: Progress | None = None,
+) -> RelevanceTuning:
+    """The best way to search by a measure; `budget` is the most that is tried."""
+    asked, tried, budgets = _checked(index, judgements, budget, measure, methods, max_calls)
+    view = remembering(index)
+    view.stop = view.calibration = None
+    trials: list[RelevanceTrial] = []
+
+    def attempt(method: Method, size: int, rank: Rank, stop: Stop | None = None) -> RelevanceTrial:
+        found = view.search_many(list(asked), k, size, method=method, rank=rank, stop=stop)
+        each = np.array([relevance_of(hits, asked[hits.query], k, measure) for hits in found])
+        calls = float(np.mean([hits.calls for hits in found]))
+        trials.append(RelevanceTrial(method, size, rank, stop, float(each.mean()), *interval(each), calls))
+        if progress is not None:
+            progress("trying", len(trials), 2 * len(tried) * len(budgets) + len(WEIGHTS) + 4)
+        return trials[-1]
+
+    ranks: tuple[Rank, ...] = (ByScorer(), Fused())
+    best = _best([attempt(method, size, rank) for method in tried for size in budgets for rank in ranks])
+    best = _best([best, *(attempt(best.method, best.budget, rank) for rank in WEIGHTS)])
+    rules: tuple[Stop, ...] = (Confident(), Patience(1), Patience(2), Patience(3))
+    best = _best([best, *(attempt(best.method, best.budget, best.rank, rule) for rule in rules)])
+    return RelevanceTuning(measure, k, len(asked), tuple(trials), best)
+
+
+def _checked(
+    index: Index,
+    judgements: Judgements,
+    budget: int,
+    measure: Measure,
+    methods: Sequence[str | Method] | None,
+    max_calls: int | None,
+) -> tuple[dict[str, Mapping[Any, float]], list[Method], list[int]]:
+    """Queries that have something to find, methods and budgets; refused where they make no sense, or too many calls."""
+    asked = {query: right for query, right in judgements.items() if any(gain > 0 for gain in right.values())}
+    if len(asked) < LEAST:
+        raise InputError(
+            f"{len(asked)} queries have a relevant item, and {LEAST} are needed to choose anything by them"
+        )
+    if measure not in MEASURES:
+        raise InputError(f"measure is one of {', '.join(MEASURES)}; got {measure!r}")
+    tried = [parse(method) for method in methods] if methods is not None else list(_able(index))
+    budgets = [*(size for size in BUDGETS if size < budget), budget]
+    most = len(asked) * len(tried) * sum(budgets)
+    if max_calls is not None and most > max_calls:
+        raise InputError(
+            f"tuning would make up to {most} calls and may make {max_calls}; give fewer queries or methods"
+        )
+    return asked, tried, budgets
+
+
+def _able(index: Index) -> Iterator[Method]:
+    """The default, and what reranks: methods that can work on this index."""
+    there = index.methods
+    yield from (parse(name) for name in (Crosscut.name, *RIVALS) if name in there)
+
+
+def _best(trials: Sequence[RelevanceTrial]) -> RelevanceTrial:
+    top = max(trial.value for trial in trials)
+    return min((trial for trial in trials if trial.value >= top - LOSS), key=lambda trial: trial.calls)

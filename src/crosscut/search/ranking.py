@@ -1,0 +1,119 @@
+"""In which order hits are returned: by the scorer alone, or by all the evidence there is.
+
+A search finds what the scorer likes. On ground that the scorer does not know, words and vectors may know better, and
+both are free of everything that was scored. `fused` orders by
+
+    F(i) = a · z(scorer) + b · z(dense) + c · z(words)
+
+z over what the search has scored for the query. F is a score like any other: calibrated (`scorers/calibration.py`) it
+is the posterior probability of relevance given all three. The usual weights were chosen on train queries of many
+collections for scorers good and bad alike (`benchmarks/fusion.py`); judgements give better ones (`index.tune`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from crosscut.errors import InputError
+from crosscut.names import Named, Registry
+from crosscut.search.hits import Hit, Hits
+from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
+
+Evidence: TypeAlias = Mapping[str, Floats]
+"""`dense` and `words` of everything that was scored, in the order of buying, where they are known."""
+
+_RANKS: Registry[Rank] = Registry("rank", "fused@scorer=2")
+
+
+@dataclass(frozen=True, repr=False)
+class Rank(Named):
+    """An order of what was scored."""
+
+    needs: ClassVar[bool] = False  # evidence beside the scores
+
+    def values(self, scores: Floats, evidence: Evidence) -> Floats:
+        """What hits are ordered by (m), highest first."""
+        raise NotImplementedError
+
+
+@_RANKS.register
+@dataclass(frozen=True, repr=False)
+class ByScorer(Rank):
+    """What the scorer says."""
+
+    name: ClassVar[str] = "scorer"
+
+    def values(self, scores: Floats, evidence: Evidence) -> Floats:
+        return scores
+
+
+@_RANKS.register
+@dataclass(frozen=True, repr=False)
+class Fused(Rank):
+    """Scorer, dual encoder and words together; a weight of 0 leaves one out."""
+
+    name: ClassVar[str] = "fused"
+    needs: ClassVar[bool] = True
+
+    scorer: float = 0.5
+    dense: float = 1.0
+    words: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.scorer, self.dense, self.words) < 0 or not self.scorer + self.dense + self.words > 0:
+            raise InputError(
+                f"weights of fused are 0 or more, and not all 0; got scorer={self.scorer}, dense={self.dense}, "
+                f"words={self.words}"
+            )
+
+    def values(self, scores: Floats, evidence: Evidence) -> Floats:
+        total = self.scorer * standard(scores)
+        for name, weight in (("dense", self.dense), ("words", self.words)):
+            if name in evidence:
+                total = total + weight * standard(evidence[name])
+        return total
+
+
+def parse_rank(rank: str | Rank) -> Rank:
+    """An order by name, `"fused@scorer=2"`; an order is itself."""
+    return _RANKS.parse(rank)
+
+
+def standard(values: Floats) -> Floats:
+    """z over all of them; 0 where they do not differ."""
+    if not len(values):
+        return values
+    return np.asarray((values - values.mean()) / max(float(values.std()), 1e-9))
+
+
+def scored(hits: Hits) -> tuple[Handles, Floats]:
+    """Everything that a search scored, in the order of buying: handles and scores."""
+    return (
+        np.concatenate([NO_HANDLES, *(round.positions for round in hits.trace)]),
+        np.concatenate([NO_SCORES, *(round.scores for round in hits.trace)]),
+    )
+
+
+def ordered(hits: Hits, rank: Rank, evidence: Evidence, k: int) -> Hits:
+    """The best k of everything that was scored, by another order; ties go to the lower position."""
+    handles, scores = scored(hits)
+    values = rank.values(scores, evidence)
+    best = np.lexsort((handles, -values))[:k]
+    rounds = np.repeat(np.arange(1, len(hits.trace) + 1), [len(round.positions) for round in hits.trace])
+    estimates = np.concatenate([NO_SCORES, *(round.estimates for round in hits.trace)])
+    items = tuple(
+        Hit(
+            id=int(handles[place]),
+            score=float(scores[place]),
+            round=int(rounds[place]),
+            estimate=float(estimates[place]),
+            position=int(handles[place]),
+        )
+        for place in best.tolist()
+    )
+    return replace(hits, items=items, ranking=values)
