@@ -4,8 +4,8 @@
 
 A share of the items, drawn by seed, has no anchor scores: their columns are estimated, as those of items added to an
 index. `crosscut` is compared with itself without any anchors and with all of them. `unmeasured` is the recall of those
-items of the exact top k that have none; `line` is the straight line between none and all. Differences are paired over
-test queries, of all seeds.
+items of the exact top k that have none; `line` is the straight line between none and all. A query's values are first
+averaged over the seeds, then differences are paired over test queries: the same query drawn again is no new evidence.
 """
 
 from __future__ import annotations
@@ -57,8 +57,18 @@ def partly(scores: np.ndarray, vectors: np.ndarray, hidden: np.ndarray) -> CUR:
     return CUR(known, errors=np.where(hidden, extension_error(known, vectors, ~hidden), 0.0))
 
 
+def averaged(values: list[Floats]) -> Floats:
+    """Over the seeds, of every query; NaN where none of them has a value."""
+    table = np.stack(values)  # (seeds × q)
+    told = np.isfinite(table)
+    sums, counts = np.where(told, table, 0.0).sum(axis=0), told.sum(axis=0)
+    return np.asarray(np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0))
+
+
 def compared(ours: list[Floats], theirs: list[Floats]) -> dict[str, float]:
-    gain, low, high = paired_interval(np.concatenate(ours), np.concatenate(theirs))
+    mine, other = averaged(ours), averaged(theirs)
+    told = np.isfinite(mine)
+    gain, low, high = paired_interval(mine[told], other[told])
     return {"gain": gain, "low": low, "high": high}
 
 
@@ -81,13 +91,13 @@ def study(data: dict[str, Any], seeds: int) -> list[dict[str, Any]]:
                 mine, before = mixed[k, budget], none[k, budget]
                 tops = np.stack([np.argsort(-row, kind="stable")[:k] for row in world.test])
                 own = hidden[tops]  # (q × k)
-                some = own.any(axis=1)
+                count = np.where(own.any(axis=1), own.sum(axis=1), np.nan)
                 cell["all"].append(mine.mean(axis=1))
                 cell["line"].append(share * before.mean(axis=1) + (1 - share) * whole[k, budget].mean(axis=1))
-                cell["own"].append((mine & own)[some].sum(axis=1) / own[some].sum(axis=1))
-                cell["before"].append((before & own)[some].sum(axis=1) / own[some].sum(axis=1))
+                cell["own"].append((mine & own).sum(axis=1) / count)
+                cell["before"].append((before & own).sum(axis=1) / count)
         for (k, budget), cell in cells.items():
-            means = {name: float(np.concatenate(values).mean()) for name, values in cell.items()}
+            means = {name: float(np.nanmean(averaged(values))) for name, values in cell.items()}
             records.append(
                 {
                     "share": share,
