@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "rivals.md"
 CELLS = ((10, 50), (10, 100), (10, 200), (10, 500), (100, 100), (100, 200), (100, 500))
 MARKS = "<!-- tables -->", "<!-- end of tables -->"
+LEARNED = "crosscut, learned"
+ORDER = ("crosscut", "rnr", "axn", "tour", "gar", "rgs", "gp", "qdrant-feedback", "anncur", "adacur")
 NEAR = -0.01  # a paired interval that reaches below this is not "ahead"
 
 
@@ -27,9 +30,11 @@ def table(world: dict[str, Any]) -> str:
     head = f"**{world['world']}**, {world['items']:,} items, {world['test_queries']} test queries"
     lines = [head, "", "| method | calls of the index | " + " | ".join(f"k={k}, B={b}" for k, b in CELLS) + " |"]
     lines.append("|---" * (2 + len(CELLS)) + "|")
-    for name, method in world["methods"].items():
+    for name in sorted(world["methods"], key=lambda name: (ORDER.index(name.split(",")[0]), name != LEARNED, name)):
+        method = world["methods"][name]
         cells = by_cell(method)
-        told = f"`{method['settings']}`" if "@" in method["settings"] else name
+        settings = re.sub(r"-?\d+\.\d{4,}", lambda number: f"{float(number[0]):.3g}", method["settings"])
+        told = f"`{settings}`" if "@" in settings else name
         values = " | ".join(f"{cells[key]['recall']:.3f}" for key in CELLS)
         lines.append(f"| {told} | {method['index_calls']:,} | {values} |")
     return "\n".join(lines)
