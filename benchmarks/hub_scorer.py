@@ -16,6 +16,7 @@ import argparse
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -154,7 +155,11 @@ def timed(runs: dict[str, Callable[[], Any]], other: Any, repeats: int) -> dict[
 def rival(folder: Path, pairs: list[tuple[str, str]], place: Path, options: Any) -> Any:
     """sentence-transformers' own ONNX backend, in a process that has optimum; None where it cannot load the model."""
     (place / "pairs.json").write_text(json.dumps(pairs))
-    code = RIVAL.format(threads=options.threads, folder=str(folder), pairs=str(place / "pairs.json"))
+    copy = place / "rival" / folder.parent.name / folder.name
+    shutil.copytree(folder, copy)
+    settings = json.loads((copy / "tokenizer_config.json").read_text())  # optimum's transformers is older than ours
+    (copy / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    code = RIVAL.format(threads=options.threads, folder=str(copy), pairs=str(place / "pairs.json"))
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     made = subprocess.Popen(
         [options.onnx_python, "-c", code],

@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli import bench, calibrate, demo, evaluate, index, mcp, replay, score, search, serve, train
+from crosscut.cli import (
+    bench,
+    calibrate,
+    demo,
+    encode,
+    evaluate,
+    index,
+    mcp,
+    replay,
+    reproduce,
+    score,
+    search,
+    serve,
+    train,
+)
 from crosscut.cli.common import say
 from crosscut.errors import CrosscutError
 
@@ -49,6 +63,9 @@ app.command()(replay.replay)
 app.command(context_settings={"auto_envvar_prefix": "CROSSCUT_SERVE"})(serve.serve)
 app.command()(mcp.mcp)
 app.command()(score.score)
+app.command()(encode.encode)
+app.command()(encode.export)
+app.command()(reproduce.reproduce)
 app.add_typer(train.app, name="train")
 app.add_typer(bench.app, name="bench")
 

@@ -53,6 +53,15 @@ Metadata = Annotated[
 ]
 Numbers = Annotated[list[str] | None, typer.Option("--number", help="A column of CSV or TSV that holds numbers.")]
 
+Device = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda, cuda:1, mps; several between commas, or cuda:*, one a worker.", show_default="cpu"),
+]
+DtypeName = Annotated[str | None, typer.Option(help="fp32; fp16, bf16 on a GPU; int8 on the CPU.", show_default="fp32")]
+BatchSize = Annotated[int | None, typer.Option(help="Pairs or texts at a time, on a GPU.", show_default="32")]
+MaxLength = Annotated[int | None, typer.Option(help="Most tokens of a pair or a text.", show_default="the model's")]
+"""How a hub model is run (`crosscut.encoders.running`)."""
+
 PriceOfCalls = Annotated[float, typer.Option("--price-calls", help="What a thousand calls cost; tells costs in money.")]
 PriceOfTokens = Annotated[
     float, typer.Option("--price-tokens", help="What a million tokens cost (four characters each).")
@@ -69,7 +78,6 @@ def price(calls: float, tokens: float) -> Price | None:
     from crosscut.search.price import Price
 
     return Price(calls, tokens) if calls or tokens else None
-
 
 console = partial(Console, highlight=False, markup=False, emoji=False)
 """A console that prints what it is given."""

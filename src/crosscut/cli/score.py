@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import EngineName, Id, TextColumn, Title, columns_of, progress_bar, say
+from crosscut.cli.common import (
+    BatchSize,
+    Device,
+    DtypeName,
+    EngineName,
+    Id,
+    MaxLength,
+    TextColumn,
+    Title,
+    columns_of,
+    progress_bar,
+    say,
+)
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +53,14 @@ def score(
         int | None, typer.Option(help="Threads for an API, processes for a model, actors for Ray.", show_default="1; 2")
     ] = None,
     address: Annotated[str | None, typer.Option(help="The Ray cluster; a local one if left out.")] = None,
+    world: Annotated[
+        str | None, typer.Option(help="The world of a ZESHEL folder; its mentions are the queries.")
+    ] = None,
+    gpus: Annotated[float, typer.Option(help="GPUs of each Ray worker.")] = 0.0,
+    device: Device = None,
+    dtype: DtypeName = None,
+    batch_size: BatchSize = None,
+    max_length: MaxLength = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Ray workers see the store's folder and write to it themselves.")
     ] = False,
@@ -68,7 +88,10 @@ def score(
 
         crosscut score scifact/ --store scores/ --engine ray --address auto --workers 16
     """  # noqa: E501
-    items, asked = _texts(corpus, queries, max_queries, columns_of(text, title, id))
+    from crosscut.encoders.running import with_settings
+
+    scorer = with_settings(scorer, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length)
+    items, asked = _texts(corpus, queries, max_queries, columns_of(text, title, id), world)
     if status:
         _status(store, scorer, items, asked, pairs, price_per_thousand, as_json)
         return
@@ -79,7 +102,9 @@ def score(
         raise InputError("--shared is about Ray workers; use it with --engine ray")
     chosen = make_engine(engine, workers=workers, address=address)
     if isinstance(chosen, RayEngine):
-        chosen = replace(chosen, shared=shared)
+        chosen = replace(chosen, shared=shared, gpus=gpus)
+    elif gpus:
+        raise InputError("--gpus are those of Ray workers; use it with --engine ray, or name a --device")
     texts = [query.text for query in asked], items
     with progress_bar(quiet=as_json) as progress:
         terms = Terms(
@@ -129,11 +154,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _texts(corpus: Path, queries: Path | None, most: int | None, columns: Named) -> tuple[list[Item], list[Query]]:
-    from crosscut.datasets import read_items, read_queries
+def _texts(
+    corpus: Path, queries: Path | None, most: int | None, columns: Named, world: str | None = None
+) -> tuple[list[Item], list[Query]]:
+    from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.datasets.files import find
 
-    if corpus.is_dir():
+    if world is not None:
+        collection = read_world(corpus, world, split="all")
+        items, asked = collection.items, collection.queries if queries is None else read_queries(queries)
+    elif corpus.is_dir():
         items = list(read_items(corpus, **columns))
         asked = read_queries(queries or find(corpus, "queries.jsonl"))
     else:

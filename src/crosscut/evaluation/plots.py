@@ -184,3 +184,22 @@ def rounds_of_one_query(world: World, method: Method, query: int, budget: int, p
 
 def _colours(methods: Sequence[str]) -> list[str]:
     return [COLOURS[j % len(COLOURS)] for j in range(len(methods))]
+
+
+def lines(records: Sequence[dict[str, Any]], title: str, path: str | Path) -> None:
+    """One panel per k: `recall` over `x`, a line a method, with its interval where a record has one."""
+    ks = sorted({record["k"] for record in records})
+    methods = list(dict.fromkeys(record["method"] for record in records))
+    figure, axes = _figure(4.6 * len(ks) + 1.2, 3.8, columns=len(ks))
+    for axis, k in zip(axes[0], ks, strict=True):
+        for method, colour in zip(methods, _colours(methods), strict=True):
+            points = sorted((r for r in records if (r["method"], r["k"]) == (method, k)), key=lambda r: r["x"])
+            xs = [r["x"] for r in points]
+            axis.plot(xs, [r["recall"] for r in points], marker="o", ms=3, color=colour, label=method)
+            if points and "low" in points[0]:
+                axis.fill_between(xs, [r["low"] for r in points], [r["high"] for r in points], color=colour, alpha=0.1)
+        axis.set(title=f"k = {k}" if k else title)
+        axis.grid(alpha=0.25)
+    figure.suptitle(title, fontsize=10)
+    axes[0][-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path, dpi=140)

@@ -8,6 +8,7 @@ memory, is replaced and its tasks are done again.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
+from crosscut.encoders.running import WORKER
 from crosscut.errors import InputError, ScorerError
 from crosscut.scores.engines.tasks import Scored, Task
 from crosscut.scores.engines.worker import Order, Report, Worker, score_task
@@ -100,7 +102,11 @@ def _in_processes(order: Order, tasks: Iterator[Task], report: Report, workers: 
         report(pairs, lost)
 
     while True:
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_process, start)
+        context = multiprocessing.get_context("spawn")
+        numbers = context.SimpleQueue()  # of the workers: each takes one, and with it a device of its own
+        for number in range(workers):
+            numbers.put(number)
+        pool = ProcessPoolExecutor(workers, context, _start_process, (numbers, *start))
         try:
             lost = _hand_out(pool, _work_in_process, tasks, order, finished, workers)
         finally:
@@ -166,8 +172,9 @@ _mine: list[Worker] = []
 """In a worker process: its worker."""
 
 
-def _start_process(*parts: Any) -> None:
+def _start_process(numbers: Any, *parts: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; a block that is begun is finished
+    os.environ[WORKER] = str(numbers.get())
     _mine.append(Worker(*parts))
 
 

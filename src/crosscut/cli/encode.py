@@ -1,0 +1,107 @@
+"""`crosscut encode`: texts to vectors; `crosscut export`: a score store to an archive for `crosscut replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crosscut.cli.common import BatchSize, Device, DtypeName, MaxLength, progress_bar, say
+from crosscut.errors import InputError
+
+
+def encode(
+    texts: Annotated[Path, typer.Argument(help="A BEIR folder, or a file of items or queries (.jsonl, .tsv, .txt …).")],
+    output: Annotated[Path, typer.Argument(help="Where the vectors go: .npy (texts × dimensions), float32.")],
+    encoder: Annotated[str, typer.Option(help="default, a model folder, a hub id.")] = "default",
+    as_queries: Annotated[bool, typer.Option("--queries", help="The texts are queries, not items.")] = False,
+    similarity: Annotated[
+        str | None, typer.Option(help="dot or cosine, if not what the model itself says.", show_default=False)
+    ] = None,
+    device: Device = None,
+    dtype: DtypeName = None,
+    batch_size: BatchSize = None,
+    max_length: MaxLength = None,
+) -> None:
+    """Encode items or queries with a dual encoder.
+
+    Examples:
+
+        crosscut encode corpus.jsonl items.npy
+
+        crosscut encode queries.txt queries.npy --queries
+    """
+    import numpy as np
+
+    from crosscut.datasets import read_items, read_queries
+    from crosscut.encoders.named import load_encoder
+    from crosscut.encoders.running import with_settings
+
+    if output.suffix != ".npy":
+        raise InputError(f"vectors are written as .npy; got {str(output)!r}")
+    settings = {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length}
+    model = load_encoder(with_settings(encoder, **settings, similarity=similarity))
+    if as_queries:
+        asked = [query.text for query in read_queries(texts)]
+        rows = model.encode_queries(asked)
+    else:
+        items = list(read_items(texts))
+        done = 0
+        with progress_bar() as progress:
+
+            def tell(count: int) -> None:
+                nonlocal done
+                done += count
+                progress("encoding", done, len(items))
+
+            rows = model.encode_items(items, progress=tell)
+    np.save(output, np.asarray(rows, np.float32))
+    say(f"wrote {output}: {rows.shape[0]:,} × {rows.shape[1]}, fingerprint {model.fingerprint}")
+
+
+def export(
+    store: Annotated[Path, typer.Argument(help="The folder of a score store (`crosscut score`).")],
+    output: Annotated[Path, typer.Argument(help="The archive: .npz with test, train and vectors.")],
+    corpus: Annotated[Path, typer.Option(help="The items that were scored: a BEIR folder or a file.")],
+    test: Annotated[Path, typer.Option(help="Test queries, a file.")],
+    train: Annotated[Path | None, typer.Option(help="Train (anchor) queries, a file.")] = None,
+    scorer: Annotated[str, typer.Option(help="The scorer whose scores they are.")] = "default",
+    encoder: Annotated[str | None, typer.Option(help="Add vectors of this dual encoder.")] = None,
+) -> None:
+    """Write the scores of a store as an archive that `crosscut replay --data` and `crosscut reproduce` take.
+
+    Not a single call is made: scores that are missing are named instead.
+
+    Example: crosscut export scores/ scores.npz --corpus corpus.jsonl --test queries.txt --train train.txt
+    """
+    import numpy as np
+
+    from crosscut.datasets import read_items, read_queries
+    from crosscut.encoders.named import load_encoder
+    from crosscut.scorers.named import load_scorer
+    from crosscut.scores import ScoreStore
+
+    items = list(read_items(corpus))
+    held = ScoreStore(store, scorer_fingerprint=load_scorer(scorer).fingerprint)
+    arrays = {}
+    asked = {"test": [query.text for query in read_queries(test)]}
+    if train is not None:
+        asked["train"] = [query.text for query in read_queries(train)]
+    for name, texts in asked.items():
+        matrix = np.asarray(held.matrix(texts, items, partial=True))
+        missing = int(np.isnan(matrix).sum())
+        if missing:
+            raise InputError(
+                f"{missing:,} of {matrix.size:,} scores of the {name} queries are not in {str(store)!r}; "
+                "buy them with `crosscut score`"
+            )
+        arrays[name] = matrix.astype(np.float16)
+    if encoder is not None:
+        model = load_encoder(encoder)
+        arrays["vectors"] = model.encode_items(items)
+        arrays["query_vectors"] = model.encode_queries(asked["test"])
+        if "train" in asked:
+            arrays["anchor_query_vectors"] = model.encode_queries(asked["train"])
+    np.savez_compressed(output, **arrays)
+    say(f"wrote {output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")

@@ -1,0 +1,232 @@
+"""From a folder of texts to the matrices and vectors that experiments are made on: planned, priced, resumable.
+
+    DIR with documents/ and mentions/     ZESHEL; one world, its mentions split at random into train and test
+    DIR with corpus.jsonl, queries.jsonl  BEIR; pseudo-queries (qgen-queries.jsonl) train, judged queries test
+    scores.npz                            matrices that exist already
+
+Everything lands in one folder: a score store, vectors, and `world.npz` with the arrays that `crosscut replay --data`
+takes. What is there is not made again; the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from crosscut.datasets.records import Collection, Item
+from crosscut.encoders.pairs import as_query
+from crosscut.errors import InputError
+from crosscut.storage import make_folder, write_json
+from crosscut.types import Array, Progress
+
+Size: TypeAlias = Literal["small", "full"]
+PARTS = ("test", "train", "vectors", "query_vectors", "anchor_query_vectors", "words", "item_scores", "item_anchors")
+SMALL = {"items": 1000, "train": 40, "test": 40, "item_anchors": 40}
+FULL = {"items": 1 << 60, "train": 500, "test": 3000, "item_anchors": 500}
+"""Most items, train queries, test queries and anchor items; the papers' at full size."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What is to be scored: items, train and test queries, and for test queries the positions of right items."""
+
+    name: str
+    items: list[Item]
+    train: list[str]
+    test: list[str]
+    gold: list[list[int]]
+    words: Literal["tfidf", "bm25"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a world costs."""
+
+    items: int
+    train: int
+    test: int
+    item_anchors: int
+
+    @property
+    def calls(self) -> int:
+        return (self.train + self.test + self.item_anchors) * self.items
+
+    def said(self, rate: float | None) -> str:
+        """The plan as a sentence."""
+        words = (
+            f"{self.train} train and {self.test} test queries × {self.items:,} items"
+            + (f", {self.item_anchors} anchor items × {self.items:,} items" if self.item_anchors else "")
+            + f": {self.calls:,} calls, {4 * self.calls / 1e6:,.0f} MB of scores"
+        )
+        return words if rate is None else f"{words}, about {self.calls / rate / 3600:,.2f} h at {rate:,.0f} pairs/s"
+
+
+def read_texts(data: Path, world: str | None, size: Size, *, train: int | None = None, seed: int = 0) -> Texts:
+    """The texts of a ZESHEL world or a BEIR folder, cut to size; drawn, never the first ones."""
+    limits = {**(SMALL if size == "small" else FULL), **({} if train is None else {"train": train})}
+    rng = np.random.default_rng(seed)
+    if (data / "documents").is_dir():
+        return _zeshel(data, world, limits, rng)
+    if world is not None:
+        raise InputError(f"--world is for ZESHEL, and {str(data)!r} has no folder documents")
+    from crosscut.datasets import read_beir
+    from crosscut.datasets.beir import read_queries
+    from crosscut.datasets.files import find
+
+    collection = read_beir(data)
+    judged = [query for query in collection.queries if collection.gold(query.id)]
+    pseudo = [name for name in ("qgen-queries.jsonl", "qgen-queries.jsonl.gz") if (data / name).is_file()]
+    if pseudo:
+        asked = [query.text for query in read_queries(find(data, "qgen-queries.jsonl"))]
+        learned = [asked[place] for place in rng.permutation(len(asked))[: limits["train"]]]
+        tested = [judged[place] for place in rng.permutation(len(judged))[: limits["test"]]]
+    else:  # no pseudo-queries: the judged queries are split
+        order = rng.permutation(len(judged))
+        count = min(limits["train"], len(judged) // 2)
+        learned = [judged[place].text for place in order[:count]]
+        tested = [judged[place] for place in order[count : count + limits["test"]]]
+    return _cut(collection, learned, tested, limits, rng, "bm25")
+
+
+def _zeshel(data: Path, world: str | None, limits: dict[str, int], rng: np.random.Generator) -> Texts:
+    from crosscut.datasets import read_world
+
+    worlds = sorted(path.name.split(".json")[0] for path in (data / "documents").glob("*.json*"))
+    if world not in worlds:
+        raise InputError(f"name the world of {str(data)!r} with --world: {', '.join(worlds)}")
+    collection = read_world(data, str(world), split="all")
+    order = rng.permutation(len(collection.queries))
+    count = min(limits["train"], len(order) // 2)
+    learned = [collection.queries[place].text for place in order[:count]]
+    tested = [collection.queries[place] for place in order[count : count + limits["test"]]]
+    return _cut(collection, learned, tested, limits, rng, "tfidf")
+
+
+def _cut(
+    collection: Collection,
+    train: list[str],
+    test: Sequence[Any],
+    limits: dict[str, int],
+    rng: np.random.Generator,
+    words: Literal["tfidf", "bm25"],
+) -> Texts:
+    """Items down to their limit, those that are right for a test query kept."""
+    if not train or not test:
+        raise InputError(
+            f"{collection.name!r} has {len(train)} train and {len(test)} test queries; an experiment needs some of both"
+        )
+    positions = collection.positions
+    right = [[positions[id] for id in collection.gold(query.id)] for query in test]
+    count = len(collection.items)
+    if count > limits["items"]:
+        kept = sorted({place for some in right for place in some})
+        others = np.setdiff1d(rng.permutation(count), kept, assume_unique=False)
+        rng.shuffle(others)
+        chosen = np.sort(np.concatenate([kept, others[: max(0, limits["items"] - len(kept))]]).astype(np.int64))
+    else:
+        chosen = np.arange(count)
+    place = {int(old): new for new, old in enumerate(chosen.tolist())}
+    return Texts(
+        collection.name,
+        [collection.items[old] for old in chosen.tolist()],
+        train,
+        [query.text for query in test],
+        [[place[one] for one in some if one in place] for some in right],
+        words,
+    )
+
+
+def plan(texts: Texts, *, item_anchors: int = 0) -> Plan:
+    return Plan(len(texts.items), len(texts.train), len(texts.test), min(item_anchors, len(texts.items) // 4))
+
+
+def make_arrays(
+    texts: Texts,
+    scorer: str,
+    encoder: str | None,
+    folder: Path,
+    *,
+    item_anchors: int = 0,
+    progress: Progress | None = None,
+    buy: Callable[..., Any] | None = None,
+    **terms: Any,
+) -> dict[str, Array]:
+    """The arrays of a world, made or read; `terms` go to the purchase of scores (store, engine, limit …)."""
+    from crosscut.scores.buy import buy_matrix
+
+    make_folder(folder)
+    target = folder / "world.npz"
+    if target.is_file():
+        found = load_arrays(target)
+        if "item_scores" in found or not item_anchors:
+            return found
+    bought = (buy or buy_matrix)(
+        scorer, [*texts.train, *texts.test], texts.items, store=folder / "scores", progress=progress, **terms
+    )
+    if bought.missing:
+        raise InputError(f"{bought.missing:,} scores are still missing; run the same command again")
+    scores = np.asarray(bought.scores, np.float32)
+    arrays: dict[str, Array] = {"train": scores[: len(texts.train)], "test": scores[len(texts.train) :]}
+    if item_anchors:
+        places = np.sort(np.random.default_rng(1).choice(len(texts.items), item_anchors, replace=False))
+        asked = [as_query(texts.items[place]) for place in places.tolist()]
+        between = (buy or buy_matrix)(scorer, asked, texts.items, store=folder / "scores", progress=progress, **terms)
+        arrays |= {"item_scores": np.asarray(between.scores, np.float32), "item_anchors": places}
+    if encoder is not None:
+        arrays |= _encoded(texts, encoder, progress)
+    arrays["words"] = _words(texts)
+    np.savez_compressed(target, **{name: _half(array) for name, array in arrays.items()})
+    write_json(folder / "gold.json", texts.gold)
+    return load_arrays(target)
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an archive that an experiment can use; whole numbers stay whole."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = {"anchors": "train"}
+            found = {names.get(name, name): archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(path)!r} is not a readable archive of scores ({error})") from error
+    if "test" not in found:
+        raise InputError(f"{str(path)!r} has no array called test: the scores of test queries with every item")
+    return {
+        name: array.astype(np.float32) if array.dtype == np.float16 else array
+        for name, array in found.items()
+        if name in PARTS
+    }
+
+
+def _half(array: Array) -> Array:
+    return array.astype(np.float16) if array.dtype == np.float32 else array
+
+
+def _encoded(texts: Texts, name: str, progress: Progress | None) -> dict[str, Array]:
+    from crosscut.encoders.named import load_encoder
+
+    encoder = load_encoder(name)
+    done = 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress("encoding", done, len(texts.items))
+
+    return {
+        "vectors": encoder.encode_items(texts.items, progress=tell),
+        "query_vectors": encoder.encode_queries(texts.test),
+        "anchor_query_vectors": encoder.encode_queries(texts.train),
+    }
+
+
+def _words(texts: Texts) -> Array:
+    from crosscut.retrievers.bm25 import BM25
+    from crosscut.retrievers.tfidf import TfIdf
+
+    retriever = TfIdf(texts.items) if texts.words == "tfidf" else BM25(texts.items)
+    return np.stack([np.asarray(retriever.scores(query), np.float32) for query in texts.test])

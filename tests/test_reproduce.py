@@ -1,0 +1,273 @@
+"""Every command of `crosscut reproduce` at toy size; the whole way from a ZESHEL folder and a hub cross-encoder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from crosscut.cli import app
+from crosscut.encoders.running import WORKER
+from crosscut.errors import InputError
+from crosscut.evaluation.papers.experiments import EXPERIMENTS, Setting
+from crosscut.evaluation.papers.inventory import INVENTORY, PAPERS, Entry, find
+from crosscut.evaluation.papers.making import load_arrays, plan, read_texts
+from crosscut.evaluation.world import make_world
+from tests.hub_models import write_model
+from tests.tiny_models import sentences
+from tests.worlds import planted
+
+pytestmark = pytest.mark.filterwarnings("default")
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small world with every part there is."""
+    world = planted(n=160, queries=8, anchors=24)
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("world") / "scores.npz"
+    lift = np.linalg.lstsq(world.vectors, world.anchors.T, rcond=None)[0].T
+    np.savez(
+        path,
+        test=world.test.astype(np.float32),
+        train=world.anchors.astype(np.float32),
+        vectors=world.vectors.astype(np.float32),
+        query_vectors=world.query_vectors.astype(np.float32),
+        anchor_query_vectors=lift.astype(np.float32),
+        words=(world.test + rng.normal(size=world.test.shape)).astype(np.float32),
+        item_scores=world.item_scores.astype(np.float32),
+        item_anchors=world.item_anchors,
+    )
+    return path
+
+
+def run(*arguments: str) -> Any:
+    told = CliRunner().invoke(app, list(arguments))
+    assert told.exit_code == 0, f"{arguments}\n{told.output}\n{told.exception!r}"
+    return told
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in INVENTORY if entry.experiment not in (None, "downstream")],
+    ids=lambda entry: f"{entry.paper}-{entry.names[0]}",
+)
+def test_every_figure_runs(entry: Entry, archive: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run("reproduce", entry.paper, entry.names[0], "--data", str(archive), "--output", str(output), "--seeds", "1")
+    made = json.loads((output / f"{entry.paper}-{entry.names[0]}.json").read_text())
+    assert made["records"]
+    assert all(np.isfinite(record["recall"]) for record in made["records"])
+    assert {"method", "k", "x", "recall"} <= set(made["records"][0])
+    assert (output / f"{entry.paper}-{entry.names[0]}.png").stat().st_size > 2000
+
+
+def test_every_table_and_figure_is_an_experiment_or_says_why_not() -> None:
+    for entry in INVENTORY:
+        assert entry.paper in PAPERS
+        assert entry.experiment in EXPERIMENTS if entry.experiment else entry.note
+        assert all(find(entry.paper, name) is entry for name in entry.names)
+    assert {entry.experiment for entry in INVENTORY} - {None} == set(EXPERIMENTS)
+    for wrong, said in (
+        (("nobody", "fig1"), "no paper"),
+        (("axn", "fig99"), "there are fig1"),
+    ):
+        with pytest.raises(InputError, match=said):
+            find(*wrong)
+
+
+def test_every_entry_has_its_line_on_the_papers_page() -> None:
+    for paper in PAPERS:
+        page = (ROOT / "docs" / "papers" / f"{paper}.md").read_text("utf-8")
+        for entry in INVENTORY:
+            if entry.paper == paper:
+                assert f"| {entry.names[0]}" in page, f"{paper} {entry.names[0]}"
+                assert entry.command in page
+
+
+def test_planted_answers() -> None:
+    """On a matrix of known rank, with enough anchors, CUR finds everything and the encoder does not."""
+    world = planted(n=200, queries=6, anchors=40, rank=6)
+    setting = Setting(make_world(world.test, world.anchors, world.vectors, world.query_vectors), ks=(10,), seeds=1)
+    grid = EXPERIMENTS["grid"](setting)
+    best = [r for r in grid if r["method"] == "pseudo-inverse, k_q = 40" and r["x"] == 25]
+    assert best[0]["recall"] > 0.95
+    assert best[0]["error"] < 0.05
+    assert [r["x"] for r in EXPERIMENTS["rank"](setting)] == list(range(1, 7))
+    equal = EXPERIMENTS["recall-of-retrieved"](replace(setting, budgets=(12,)))
+    found = {r["method"]: r["recall"] for r in equal}
+    assert found["anncur, k_i = 50"] > found["dual encoder"]
+    spread = EXPERIMENTS["histogram"](setting)
+    assert {r["method"] for r in spread} == {"scorer", "dual encoder"}
+    width = spread[1]["x"] - spread[0]["x"]
+    assert sum(r["recall"] for r in spread if r["method"] == "scorer") * width == pytest.approx(1, abs=1e-6)
+
+
+# ----------------------------------------------------------------- from texts
+
+WORLD = "yugioh"
+
+
+def write_zeshel(folder: Path, documents: int = 60, mentions: int = 24) -> Path:
+    """A ZESHEL folder of the exact format, with texts of our own."""
+    (folder / "documents").mkdir(parents=True)
+    (folder / "mentions").mkdir()
+    texts = sentences(documents, longest=30)
+    with (folder / "documents" / f"{WORLD}.json").open("w") as file:
+        for number, text in enumerate(texts):
+            title = f"card {number}"
+            record = {"document_id": f"d{number}", "title": title, "text": f"{title} {text}"}
+            file.write(json.dumps(record) + "\n")
+    rng = np.random.default_rng(0)
+    for name, places in (("train", range(mentions // 2)), ("test", range(mentions // 2, mentions))):
+        with (folder / "mentions" / f"{name}.json").open("w") as file:
+            for number in places:
+                context = int(rng.integers(documents))
+                record = {
+                    "mention_id": f"m{number}",
+                    "corpus": WORLD,
+                    "context_document_id": f"d{context}",
+                    "label_document_id": f"d{int(rng.integers(documents))}",
+                    "start_index": 0,
+                    "end_index": 1,
+                    "text": "card",
+                    "category": "LOW_OVERLAP",
+                }
+                file.write(json.dumps(record) + "\n")
+    return folder
+
+
+def write_beir(folder: Path) -> Path:
+    folder.mkdir()
+    items = [{"_id": f"i{n}", "title": "", "text": text} for n, text in enumerate(sentences(40, longest=20))]
+    queries = [{"_id": f"q{n}", "text": text} for n, text in enumerate(sentences(10, seed=4))]
+    pseudo = [{"_id": f"p{n}", "text": text} for n, text in enumerate(sentences(12, seed=9))]
+    for name, records in (("corpus", items), ("queries", queries), ("qgen-queries", pseudo)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "qrels").mkdir()
+    judged = "".join(f"q{n}\ti{n}\t1\n" for n in range(8))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("hub") / "ce", "bert", layers=2)
+
+
+def test_a_user_with_a_hub_cross_encoder_and_zeshel(
+    cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """score → index → replay → figures in five commands, without a GPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
+    write_zeshel(Path("zeshel"))
+    ce = str(cross_encoder)
+    told = run("reproduce", "adacur", "fig3", "--data", "zeshel", "--world", WORLD, "--scorer", ce, "--plan")
+    assert "12 train and 12 test queries × 60 items: 1,440 calls" in told.output + told.stderr
+    assert not Path("reproduced").exists()
+    arguments = ["--data", "zeshel", "--world", WORLD, "--scorer", ce, "--seeds", "1"]
+    run("reproduce", "adacur", "fig3", *arguments)  # scores, vectors, figure
+    home = Path("reproduced/zeshel-yugioh-small/12")
+    arrays = load_arrays(home / "world.npz")
+    assert arrays["test"].shape == (12, 60)
+    again = run("reproduce", "axn", "fig3", *arguments)  # the same scores: accuracy against budget
+    assert "made already" in again.output + again.stderr
+    shown = json.loads(Path("reproduced/axn-fig3.json").read_text())
+    assert {"exact", "rnr", "adacur", "axn"} <= {record["method"] for record in shown["records"]}
+    run("replay", "--data", str(home / "world.npz"), "--methods", "rnr,adacur", "--budgets", "20", "-k", "5")
+    run("index", "build", "zeshel/documents/yugioh.json", "my.index", "--scorer", ce, "--id", "document_id")
+    run("search", "my.index", "a card")
+
+
+def test_item_item_scores_are_bought_where_a_figure_needs_them(
+    cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
+    write_beir(Path("beir"))
+    run(
+        "reproduce",
+        "anncur",
+        "fig7",
+        "--data",
+        "beir",
+        "--scorer",
+        str(cross_encoder),
+        "--encoder",
+        "none",
+        "--seeds",
+        "1",
+    )
+    arrays = load_arrays(Path("reproduced/beir-small/12/world.npz"))
+    assert arrays["item_scores"].shape == (10, 40)
+    assert arrays["item_anchors"].shape == (10,)
+    made = json.loads(Path("reproduced/anncur-fig7.json").read_text())
+    assert {record["method"] for record in made["records"]} == {"fixed-item", "item-cur", "anncur"}
+
+
+def test_beir_takes_pseudo_queries_for_training(tmp_path: Path) -> None:
+    texts = read_texts(write_beir(tmp_path / "beir"), None, "small")
+    assert (len(texts.train), len(texts.test), texts.words) == (12, 8, "bm25")
+    assert plan(texts).calls == 20 * 40
+    with pytest.raises(InputError, match="--world is for ZESHEL"):
+        read_texts(tmp_path / "beir", "yugioh", "small")
+    with pytest.raises(InputError, match="name the world"):
+        read_texts(write_zeshel(tmp_path / "zeshel"), None, "small")
+
+
+def test_errors_are_sentences(archive: Path) -> None:
+    for arguments, said in (
+        (["axn", "table2", "--data", str(archive)], "is no experiment"),
+        (["axn", "fig8"], "name the data"),
+        (["axn", "fig8", "--data", str(archive), "--size", "huge"], "small or full"),
+        (["axn", "fig8", "--data", str(archive), "--gpus", "1"], "use it with --engine ray"),
+        (["axn", "fig3", "--data", str(archive)], "needs judgements"),
+    ):
+        told = CliRunner().invoke(app, ["reproduce", *arguments])
+        assert told.exit_code != 0
+        assert said in str(told.exception), told.exception
+    assert "recall against rounds" in run("reproduce", "list").output
+
+
+def test_encode_and_export(cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
+    Path("items.txt").write_text("\n".join(sentences(12)))
+    Path("test.txt").write_text("river\ncat\n")
+    run("encode", "items.txt", "items.npy")
+    run("encode", "test.txt", "test.npy", "--queries")
+    assert np.load("items.npy").shape[0] == 12
+    assert np.load("test.npy").shape == (2, np.load("items.npy").shape[1])
+    ce = str(cross_encoder)
+    run("score", "items.txt", "--queries", "test.txt", "--store", "scores", "--scorer", ce)
+    run("export", "scores", "out.npz", "--corpus", "items.txt", "--test", "test.txt", "--scorer", ce)
+    assert load_arrays(Path("out.npz"))["test"].shape == (2, 12)
+    Path("more.txt").write_text("dog\n")
+    told = CliRunner().invoke(
+        app, ["export", "scores", "out.npz", "--corpus", "items.txt", "--test", "more.txt", "--scorer", ce]
+    )
+    assert "12 of 12 scores of the test queries are not in" in str(told.exception)
+
+
+def test_worker_processes_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a number, and with it a device of its own."""
+    from queue import SimpleQueue
+
+    from crosscut.scores.engines import local
+
+    numbers: SimpleQueue[int] = SimpleQueue()
+    numbers.put(3)
+    monkeypatch.setattr(local, "_mine", [])
+    monkeypatch.setattr(local.signal, "signal", lambda *_: None)
+    monkeypatch.setenv(WORKER, "0")
+    local._start_process(numbers, lambda: None, None, [], [])
+    import os
+
+    assert os.environ[WORKER] == "3"
