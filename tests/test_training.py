@@ -251,3 +251,71 @@ def test_command_line(encoder: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     result = CliRunner().invoke(app, ["cross-encoder", str(tmp_path), *options])
     assert isinstance(result.exception, InputError)  # a sentence and exit code 2, by crosscut.cli.main
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_encoders_of_other_architectures(kind: str, tmp_path: Path) -> None:
+    """States of a text are those of transformers, whatever the encoder is saved as."""
+
+    import transformers
+
+    from crosscut.encoders.tokens import Tokenizer
+    from crosscut.training.models import DualModel, pack_texts
+    from tests.hub_models import write_model
+
+    library: Any = transformers
+    folder = write_model(tmp_path / kind, kind, head=False)
+    shape, weights = read_encoder(folder)
+    model = DualModel(shape, shape.num_hidden_layers - 1)
+    model.start_from(weights)
+    tokens = Tokenizer(folder / "tokenizer.json", query_tokens=32, item_tokens=32).items(["the river bank", "a cat"])
+    theirs = (
+        library.AutoModel.from_pretrained(folder, add_pooling_layer=False)
+        if kind != "distilbert"
+        else (library.AutoModel.from_pretrained(folder))
+    )
+    theirs.eval()
+    texts = pack_texts(tokens)
+    with torch.no_grad():
+        states = model.states(texts)
+        for layer in model.upper:
+            states = layer(states, texts.packing)
+        start = 0
+        for text in tokens:
+            expected = theirs(torch.from_numpy(text.ids)[None]).last_hidden_state[0]
+            torch.testing.assert_close(states[start : start + len(text.ids)], expected, atol=2e-4, rtol=1e-3)
+            start += len(text.ids)
+
+
+def test_a_modern_encoder_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    from tests.hub_models import write_model
+
+    with pytest.raises(InputError, match="is a modernbert; training starts from"):
+        read_encoder(write_model(tmp_path / "modern", "modernbert", head=False))
+
+
+def test_hard_negatives_of_a_trained_dual_encoder(encoder: Path, tmp_path: Path) -> None:
+    """ANNCUR A.1: the top 63 of a trained dual encoder; here its two best that are not right."""
+    from crosscut.training import jobs
+    from crosscut.training.examples import Examples
+
+    class Planted:
+        fingerprint, dimension = "planted", 3
+
+        def encode_items(self, items: object, *, progress: object = None) -> np.ndarray:
+            return np.asarray([[1, 0, 0], [0.9, 0, 0], [0.8, 0, 0], [0, 1, 0]], np.float32)
+
+        def encode_queries(self, texts: list[str]) -> np.ndarray:
+            return np.tile(np.asarray([[1, 0, 0]], np.float32), (len(texts), 1))
+
+    items = [Item(str(n), "", f"river {n}") for n in range(4)]
+    collection = Collection("small", items, [Query("a", "river"), Query("b", "bank")], {"a": {"0": 1}, "b": {"0": 1}})
+    job = Job(encoder, tmp_path, negatives="dual", miner=Planted(), hardest=True, settings=Settings(candidates=3))  # type: ignore[arg-type]
+    examples = Examples(pool=jobs.tokenizer_of(job).items(items))
+    rank = jobs._ranker(job, collection, jobs.tokenizer_of(job), examples.pool, None)
+    jobs._fill(examples, collection, job, jobs.tokenizer_of(job), rank, 0)
+    for example in (*examples.train, *examples.validation):
+        assert sorted(example.items) == [0, 1, 2]
+    with pytest.raises(InputError, match="needs negatives='dual'"):
+        Job(encoder, tmp_path, miner="somebody").check()
+    assert Job(encoder, tmp_path, settings=Settings(candidates=64)).mined == 74

@@ -23,7 +23,7 @@ app = typer.Typer(
 
 Data = Annotated[Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl, qrels; plain or gzipped")]
 Encoder = Annotated[
-    Path, typer.Option(help="BERT-like encoder to start from: config.json, model.safetensors, tokenizer.json")
+    Path, typer.Option(help="BERT, RoBERTa or DistilBERT to start from: config.json, model.safetensors, tokenizer.json")
 ]
 Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
 Part = Annotated[str, typer.Option(help="Split of the judgements: qrels/<split>.tsv")]
@@ -47,6 +47,10 @@ def cross_encoder(
     head: Annotated[str, typer.Option(help="emb (dot product of two special tokens) or cls (linear layer)")] = "emb",
     split: Part = "train",
     negatives: Negative = "tfidf",
+    miner: Annotated[
+        str | None, typer.Option(help="A trained dual encoder that mines the negatives; with --negatives dual.")
+    ] = None,
+    hardest: Annotated[bool, typer.Option(help="Take the very best negatives instead of drawing among them.")] = False,
     layers: Layers = None,
     independent: Independent = 0,
     frozen: Frozen = False,
@@ -60,6 +64,8 @@ def cross_encoder(
     """Train a cross-encoder: cross-entropy over one right item and hard negatives.
 
     Example: crosscut train cross-encoder scifact/ --encoder all-MiniLM-L6-v2/ --output my-model/ --layers 3
+
+    ANNCUR's recipe: --negatives dual --miner my-encoder/model --hardest --candidates 64 --epochs 4 --learning-rate 1e-5
     """
     values = locals()
 
@@ -197,6 +203,8 @@ def _job(values: dict[str, Any]) -> Job:
         encoder=values["encoder"],
         output=values["output"],
         negatives=values["negatives"],
+        miner=values.get("miner"),
+        hardest=values.get("hardest", False),
         layers=values["layers"],
         independent=values["independent"],
         frozen=values["frozen"],

@@ -40,6 +40,8 @@ MATCHED = 4
 MENTIONED = 6
 """Added to ITEM and TITLE where it stands in the query's mention: roles 8 and 9."""
 PAIR_ROLES = 10
+ENDS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
+"""What stands before and behind a text, in vocabularies like BERT's and like RoBERTa's."""
 LONGEST_TEXT = 20_000
 """Characters looked at: far more than any token limit keeps, far less than would cost time."""
 
@@ -76,10 +78,11 @@ class Tokenizer:
             ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        start, end = (self._tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+        pairs = [[self._tokenizer.token_to_id(token) for token in ends] for ends in ENDS]
+        start, end = next((pair for pair in pairs if None not in pair), (None, None))
         if start is None or end is None:
             raise InputError(
-                f"{str(self.path)!r} lacks [CLS] or [SEP]; crosscut's encoders need a BERT-like vocabulary"
+                f"{str(self.path)!r} lacks [CLS] or [SEP]; encoders need a vocabulary like BERT's or RoBERTa's"
             )
         self._start, self._end = int(start), int(end)
 

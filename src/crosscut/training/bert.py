@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from crosscut.encoders.checkpoints import read_arrays, read_body, read_config, weights_file
 from crosscut.errors import InputError
 
 
@@ -141,44 +142,35 @@ class Lower(nn.Module):
         return x  # type: ignore[no-any-return]
 
 
-_NAMES = {
-    "attention.self.query": "query",
-    "attention.self.key": "key",
-    "attention.self.value": "value",
-    "attention.output.dense": "output",
-    "attention.output.LayerNorm": "attention_norm",
-    "intermediate.dense": "up",
-    "output.dense": "down",
-    "output.LayerNorm": "norm",
-}
-
-
 def read_encoder(folder: str | Path) -> tuple[Shape, dict[str, Tensor]]:
-    """Shape and weights of a BERT-like encoder saved by transformers or sentence-transformers.
+    """Shape and weights of a BERT, MiniLM, RoBERTa or DistilBERT, saved by transformers or sentence-transformers.
 
-    The weights come named as in this module: `words`, `positions`, `norm`, and `layers.<i>.<part>`.
+    They are one architecture; what differs is folded into the positions: the embedding of the only segment in use, and
+    where RoBERTa's begin. The weights come named as in this module: `words`, `positions`, `norm`, and
+    `layers.<i>.<part>`.
     """
-    from safetensors.torch import load_file
-
-    folder = Path(folder)
-    shape = Shape.read(folder / "config.json")
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        raise InputError(f"{str(folder)!r} has no model.safetensors; save the encoder with save_pretrained")
-    saved = {name.removeprefix("bert."): tensor for name, tensor in load_file(path).items()}
+    config = read_config(folder)
+    path = weights_file(folder)
     try:
-        weights = {
-            "words.weight": saved["embeddings.word_embeddings.weight"],
-            # texts are read alone, always as segment 0: its embedding is part of every position
-            "positions.weight": saved["embeddings.position_embeddings.weight"]
-            + saved["embeddings.token_type_embeddings.weight"][0],
-            "norm.weight": saved["embeddings.LayerNorm.weight"],
-            "norm.bias": saved["embeddings.LayerNorm.bias"],
-        }
-        for i in range(shape.num_hidden_layers):
-            for theirs, ours in _NAMES.items():
-                for part in ("weight", "bias"):
-                    weights[f"layers.{i}.{ours}.{part}"] = saved[f"encoder.layer.{i}.{theirs}.{part}"]
-    except KeyError as error:
-        raise InputError(f"{str(path)!r} lacks the tensor {error}; only BERT-like encoders can be read") from error
+        body = read_body(config, read_arrays(path), repr(str(folder)))
+    except InputError as error:
+        raise InputError(f"{str(path)!r} does not describe a BERT-like encoder: {error}") from error
+    if body.modern or "project.weight" in body.weights:
+        raise InputError(
+            f"{str(folder)!r} is a {body.kind}; training starts from BERT-like encoders: bert, roberta, distilbert"
+        )
+    saved = {name: torch.from_numpy(np.array(array)) for name, array in body.weights.items()}
+    places = saved.pop("positions")
+    if "types" in saved:
+        places = places + saved.pop("types")[0]
+    weights = {"words.weight": saved.pop("words"), "positions.weight": places, **saved}
+    shape = Shape(
+        vocab_size=len(weights["words.weight"]),
+        hidden_size=body.width,
+        num_attention_heads=body.heads,
+        intermediate_size=len(weights["layers.0.up.weight"]),
+        num_hidden_layers=body.layers,
+        max_position_embeddings=len(places),
+        layer_norm_eps=body.epsilon,
+    )
     return shape, weights

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from crosscut.datasets.records import Collection, Query
+from crosscut.encoders.named import load_encoder
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
 from crosscut.retrievers.tfidf import TfIdf
@@ -38,12 +39,16 @@ class Job:
     """What to train from, and how; shared by both kinds of model.
 
     `layers` cuts the encoder to its first layers; `independent` of them read texts alone, and `frozen`
-    keeps those as they are.
+    keeps those as they are. `miner` is a trained dual encoder that mines a cross-encoder's negatives (a folder, a hub
+    id, a checkpoint of two towers); `hardest` takes its very best, as ANNCUR does with 63 of them (app. A.1), in place
+    of a draw among the best 50.
     """
 
     encoder: Path
     output: Path
     negatives: Negatives = "tfidf"
+    miner: str | None = None
+    hardest: bool = False
     layers: int | None = None
     independent: int = 0
     frozen: bool = False
@@ -57,6 +62,15 @@ class Job:
             raise InputError(f"negatives are 'random', 'tfidf' or 'dual', not {self.negatives!r}")
         if not 0 < self.validation_share < 1:
             raise InputError(f"the validation share {self.validation_share} must lie between 0 and 1")
+        if self.miner is not None and self.negatives != "dual":
+            raise InputError(
+                f"the miner {self.miner!r} is a dual encoder: it needs negatives='dual', not {self.negatives!r}"
+            )
+
+    @property
+    def mined(self) -> int:
+        """How many items a miner ranks for a query: enough for the negatives, right items among them."""
+        return max(MINED, self.settings.candidates + 10)
 
 
 def train_cross_encoder(
@@ -67,7 +81,7 @@ def train_cross_encoder(
     model = start_model(CrossModel, job, head)
     tokenizer = tokenizer_of(job)
     miner = None
-    if job.negatives == "dual":
+    if job.negatives == "dual" and job.miner is None:
         miner = start_model(DualModel, job)
         miner.requires_grad_(False)
     examples = Examples(pool=tokenizer.items(collection.items))
@@ -139,12 +153,18 @@ def _ranker(
     """Ranks items for queries by the miner that the job names."""
     if job.negatives == "tfidf":
         index = TfIdf(collection.items)
-        return lambda queries: index.rank([query.text for query in queries], MINED)
+        return lambda queries: index.rank([query.text for query in queries], job.mined)
+    if job.miner is not None:
+        trained = load_encoder(job.miner)
+        vectors = trained.encode_items(collection.items)
+        return lambda queries: rank_dense(vectors, trained.encode_queries([q.text for q in queries]), job.mined)
     if job.negatives == "dual" and dual is not None:
         items = embed(dual, list(pool[: len(collection.items)]))
-        return lambda queries: rank_dense(items, embed(dual, [tokenizer.query(query.text) for query in queries]), MINED)
+        return lambda queries: rank_dense(
+            items, embed(dual, [tokenizer.query(query.text) for query in queries]), job.mined
+        )
     rng = np.random.default_rng(job.settings.seed)
-    count = min(MINED, len(collection.items))
+    count = min(job.mined, len(collection.items))
     return lambda queries: np.stack([rng.permutation(len(collection.items))[:count] for _ in queries])
 
 
@@ -164,7 +184,8 @@ def _fill(examples: Examples, collection: Collection, job: Job, tokenizer: Token
     for number, query in enumerate(judged):
         gold = [positions[id] for id in collection.gold(query.id)]
         for right in gold:
-            wrong = draw(ranked[number], set(gold), job.settings.candidates - 1, rng)
+            count = job.settings.candidates - 1
+            wrong = draw(ranked[number], set(gold), count, rng, among=count if job.hardest else max(50, count))
             items = (right, *wrong)
             example = Example(
                 "validation" if number < held else "train",

@@ -1,0 +1,132 @@
+"""The papers' experiments on one committed matrix, as `crosscut reproduce` makes them: benchmarks/results/papers.json.
+
+    python benchmarks/papers.py --data benchmarks/matrices/wordnet-time.npz
+
+and the pages docs/papers/*.md from it: `python benchmarks/papers.py --pages`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from crosscut.evaluation.papers.experiments import EXPERIMENTS, Setting
+from crosscut.evaluation.papers.inventory import INVENTORY, PAPERS, Entry
+from crosscut.evaluation.papers.making import load_arrays
+from crosscut.evaluation.report import machine
+from crosscut.evaluation.world import make_world
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks/results/papers.json"
+TEXTS = ROOT / "benchmarks/papers.toml"
+KEPT = ("method", "k", "x", "recall", "low", "high", "error", "rank", "directions", "deviation", "skew", "split")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=ROOT / "benchmarks/matrices/wordnet-time.npz")
+    parser.add_argument("--queries", type=int, default=40)
+    parser.add_argument("--only", default=",".join(EXPERIMENTS), help="experiments to make anew")
+    parser.add_argument("--pages", action="store_true")
+    options = parser.parse_args()
+    if options.pages:
+        for paper in PAPERS:
+            (ROOT / "docs/papers" / f"{paper}.md").write_text(page(paper), encoding="utf-8")
+        return
+    arrays = load_arrays(options.data)
+    count = options.queries
+    world = make_world(
+        arrays["test"][:count],
+        arrays["train"],
+        arrays["vectors"].astype("float32"),
+        arrays["query_vectors"][:count].astype("float32"),
+        arrays["anchor_query_vectors"].astype("float32"),
+    )
+    setting = Setting(world, budgets=(50, 100, 200), seeds=1)
+    report: dict[str, Any] = {
+        "command": f"python benchmarks/papers.py --data benchmarks/matrices/{options.data.name}",
+        "data": options.data.stem,
+        "items": setting.n,
+        "train": len(arrays["train"]),
+        "queries": len(world.test),
+        "machine": machine(),
+        "experiments": results()["experiments"] if RESULTS.is_file() else {},
+    }
+    for name, experiment in EXPERIMENTS.items():
+        if name in ("downstream", "item-baselines"):  # the matrix has no judgements and no item–item scores
+            continue
+        if name not in options.only.split(","):
+            continue
+        started = time.process_time()
+        records = [{key: one[key] for key in KEPT if key in one} for one in experiment(setting)]
+        if name == "rank":  # the curve is the spectrum: its head says enough
+            records = records[:20]
+        report["experiments"][name] = {"seconds": time.process_time() - started, "records": records}
+        print(name, round(time.process_time() - started), flush=True)
+        RESULTS.write_text(json.dumps(report) + "\n", "utf-8")
+
+
+def results() -> dict[str, Any]:
+    return dict(json.loads(RESULTS.read_text("utf-8")))
+
+
+def value(report: dict[str, Any], experiment: str, method: str, k: Any, x: Any, key: str = "recall") -> float:
+    """One figure of an experiment; k may be "own", whatever the experiment took, and x "first"."""
+    for record in report["experiments"][experiment]["records"]:
+        if record["method"] == method and k in ("own", record["k"]) and (x == "first" or abs(record["x"] - x) < 1e-9):
+            return float(record[key])
+    raise KeyError(f"{experiment}: no record of {method}, k = {k}, x = {x}")
+
+
+def page(paper: str) -> str:
+    """The page of one paper, from the inventory, the texts and the results."""
+    import tomllib
+
+    report = results()
+    texts = tomllib.loads(TEXTS.read_text("utf-8"))
+    lines = [
+        f"# {PAPERS[paper].partition(', ')[2]}",
+        "",
+        f"{PAPERS[paper].partition(', ')[0]}. Every table and figure, the command that makes it, what came out here, on "
+        f"{report['data']}: {report['items']:,} items, {report['train']} train and {report['queries']} test queries, one "
+        "seed, the cross-encoder in the box before its fourth training stage. It is not the paper's data: orderings are "
+        "compared.",
+        "",
+        *texts["needs"][paper].strip().splitlines(),
+        "",
+        "| figure | what it shows | command | the paper | here | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for entry in INVENTORY:
+        if entry.paper == paper:
+            lines.append(row(entry, texts["figures"].get(paper, {}).get(entry.names[0].replace("-", "_"), {}), report))
+    lines += [
+        "",
+        "Add `--data DIR --scorer …` to a command (`--world …` for ZESHEL); `--plan` says what it costs, `--size full` takes "
+        "the paper's sizes. Nothing was run on a GPU here.",
+        "",
+        f"Made by `{report['command']}`, then `python benchmarks/papers.py --pages`; raw results in "
+        "`benchmarks/results/papers.json`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def row(entry: Entry, told: dict[str, Any], report: dict[str, Any]) -> str:
+    """One line of the table; figures are looked up, never written by hand."""
+    here = told.get("here", "–")
+    for number, wanted in enumerate(told.get("values", [])):
+        found = value(report, str(entry.experiment), *wanted)
+        here = here.replace("{" + str(number) + "}", f"{found:.3f}".removeprefix("0"))
+    command = f"`{entry.command}`" if entry.command else entry.note
+    title = entry.title if not entry.note or not entry.command else f"{entry.title} ({entry.note})"
+    verdict = told.get("verdict", "not run here")
+    cells = [entry.figure.replace(",", ", "), title, command, told.get("paper", "–"), here, verdict]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    main()
