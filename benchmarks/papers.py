@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The papers' experiments on one committed matrix, as `crosscut reproduce` makes them: benchmarks/results/papers.json.
 
     python benchmarks/papers.py --data benchmarks/matrices/wordnet-time.npz
@@ -125,7 +126,7 @@ def row(entry: Entry, told: dict[str, Any], report: dict[str, Any]) -> str:
     title = entry.title if not entry.note or not entry.command else f"{entry.title} ({entry.note})"
     verdict = told.get("verdict", "not run here")
     cells = [entry.figure.replace(",", ", "), title, command, told.get("paper", "–"), here, verdict]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"  # a bar would end the cell
 
 
 if __name__ == "__main__":

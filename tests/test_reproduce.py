@@ -91,6 +91,19 @@ def test_every_entry_has_its_line_on_the_papers_page() -> None:
                 assert entry.command in page
 
 
+def test_the_pages_are_made_of_the_results() -> None:
+    """Every figure of docs/papers is looked up in benchmarks/results/papers.json: python benchmarks/papers.py --pages"""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("papers_pages", ROOT / "benchmarks" / "papers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for paper in PAPERS:
+        assert (ROOT / "docs" / "papers" / f"{paper}.md").read_text("utf-8") == module.page(paper)
+
+
 def test_planted_answers() -> None:
     """On a matrix of known rank, with enough anchors, CUR finds everything and the encoder does not."""
     world = planted(n=200, queries=6, anchors=40, rank=6)
@@ -129,7 +142,7 @@ def write_zeshel(folder: Path, documents: int = 60, mentions: int = 24) -> Path:
         with (folder / "mentions" / f"{name}.json").open("w") as file:
             for number in places:
                 context = int(rng.integers(documents))
-                record = {
+                mention: dict[str, Any] = {
                     "mention_id": f"m{number}",
                     "corpus": WORLD,
                     "context_document_id": f"d{context}",
@@ -139,7 +152,7 @@ def write_zeshel(folder: Path, documents: int = 60, mentions: int = 24) -> Path:
                     "text": "card",
                     "category": "LOW_OVERLAP",
                 }
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(mention) + "\n")
     return folder
 
 
@@ -265,7 +278,7 @@ def test_worker_processes_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: SimpleQueue[int] = SimpleQueue()
     numbers.put(3)
     monkeypatch.setattr(local, "_mine", [])
-    monkeypatch.setattr(local.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv(WORKER, "0")
     local._start_process(numbers, lambda: None, None, [], [])
     import os

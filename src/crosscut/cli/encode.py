@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -84,7 +84,7 @@ def export(
 
     items = list(read_items(corpus))
     held = ScoreStore(store, scorer_fingerprint=load_scorer(scorer).fingerprint)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     asked = {"test": [query.text for query in read_queries(test)]}
     if train is not None:
         asked["train"] = [query.text for query in read_queries(train)]

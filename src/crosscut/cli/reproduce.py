@@ -152,9 +152,10 @@ def _rate(scorer: str, texts: Texts, count: int = 24) -> float | None:
     """Pairs a second, from a few of them; they are not kept. None for an address: nobody pays for an estimate."""
     if "://" in scorer:
         return None
+    from crosscut.datasets.records import items_of
     from crosscut.scorers.named import load_scorer
 
-    bound = load_scorer(scorer).bind(texts.items[:count])
+    bound = load_scorer(scorer).bind(items_of(texts.items[:count]))
     import numpy as np
 
     bound.score(texts.train[0], np.arange(min(4, len(texts.items))))

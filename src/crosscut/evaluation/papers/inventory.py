@@ -33,14 +33,12 @@ PAPERS = {
     "axn": "Yadav et al. 2024, Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders",
     "early-exit": "Busolin et al. 2024, Early Exit Strategies for Approximate k-NN Search in Dense Retrieval",
 }
-_TRAIN = (
-    "training: `crosscut train cross-encoder --negatives random|tfidf|dual --head emb|cls`, then this on each model"
-)
+_TRAIN = "training: `crosscut train cross-encoder` with --negatives random, tfidf, dual and --head emb, cls, then this on each model"
 INVENTORY = (
     Entry("anncur", "fig1b", "distribution of scores, scorer and dual encoder", "histogram"),
     Entry("anncur", "fig3a,fig10a,fig11a,fig12a", "Top-k-Recall@k_r, equal numbers retrieved", "recall-of-retrieved"),
     Entry("anncur", "fig3b,fig10b,fig11b,fig12b", "Top-k-Recall at equal calls", "recall-against-cost"),
-    Entry("anncur", "fig4", "recall against |Q_train|", "train-sizes"),
+    Entry("anncur", "fig4", "recall against the number of train queries", "train-sizes"),
     Entry("anncur", "fig5", "recall against domain size", "recall-against-cost", "once a world; compare B = 500"),
     Entry("anncur", "fig6", "recall by k_q and k_i", "grid"),
     Entry("anncur", "fig7", "FIXEDITEM, ITEMCUR, ANNCUR", "item-baselines"),

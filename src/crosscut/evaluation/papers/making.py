@@ -179,7 +179,8 @@ def make_arrays(
     if encoder is not None:
         arrays |= _encoded(texts, encoder, progress)
     arrays["words"] = _words(texts)
-    np.savez_compressed(target, **{name: _half(array) for name, array in arrays.items()})
+    kept: dict[str, Any] = {name: _half(array) for name, array in arrays.items()}
+    np.savez_compressed(target, **kept)
     write_json(folder / "gold.json", texts.gold)
     return load_arrays(target)
 
