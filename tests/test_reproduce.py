@@ -92,7 +92,7 @@ def test_every_entry_has_its_line_on_the_papers_page() -> None:
 
 
 def test_the_pages_are_made_of_the_results() -> None:
-    """Every figure of docs/papers is looked up in benchmarks/results/papers.json: python benchmarks/papers.py --pages"""
+    """Every figure there is looked up in benchmarks/results/papers.json: python benchmarks/papers.py --pages"""
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("papers_pages", ROOT / "benchmarks" / "papers.py")
