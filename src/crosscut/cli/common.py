@@ -79,6 +79,7 @@ def price(calls: float, tokens: float) -> Price | None:
 
     return Price(calls, tokens) if calls or tokens else None
 
+
 console = partial(Console, highlight=False, markup=False, emoji=False)
 """A console that prints what it is given."""
 
