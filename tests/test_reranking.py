@@ -133,3 +133,17 @@ def test_prices_by_tokens_and_by_calls() -> None:
     for wrong in (-1.0, float("nan")):
         with pytest.raises(InputError, match="price of 0 or more"):
             crosscut.Price(per_thousand_calls=wrong)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/rerank", rb'{"query": "a", "documents": ["b", "\ud800"], "return_documents": true}'),
+        ("/v1/rerank", rb'{"query": "a", "documents": [{"text": "b", "c": "\udfff"}], "return_documents": true}'),
+        ("/rerank", rb'{"query": "a", "texts": ["\ud83d"], "return_text": true}'),
+    ],
+)
+def test_half_a_character_is_no_fault_of_the_server(url: str, path: str, body: bytes) -> None:
+    answer = httpx.post(url + path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert "half a character" in answer.json()["message"]

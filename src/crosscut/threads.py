@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crosscut.errors import InputError
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -67,6 +69,8 @@ def _loop() -> asyncio.AbstractEventLoop:
 
     Clients, sessions and semaphores belong to the loop that first ran them; so every round runs on the same.
     """
+    import asyncio
+
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="crosscut-async", daemon=True).start()
     return loop
@@ -77,4 +81,6 @@ after_fork(_loop.cache_clear)
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, also when this thread runs an event loop of its own (a notebook, a server)."""
+    import asyncio
+
     return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from crosscut.cli.common import progress_bar
+from crosscut.cli.common import loaded_array, progress_bar
 from crosscut.errors import InputError
 
 app = typer.Typer(help="Measure on your own data.", no_args_is_help=True)
@@ -62,14 +62,14 @@ def ivf(
 
     if metric not in ("ip", "l2"):
         raise InputError(f"--metric takes ip or l2; got {metric!r}")
-    items, train = _array(vectors), _array(queries)
+    items, train = _vectors(vectors), _vectors(queries)
     if test_queries is None:
         order = np.random.default_rng(seed).permutation(len(train))
         test, train = train[np.sort(order[: len(train) // 3])], train[np.sort(order[len(train) // 3 :])]
         if judgements is not None:
             raise InputError("judgements belong to test queries: pass them with --test-queries")
     else:
-        test = _array(test_queries)
+        test = _vectors(test_queries)
     gold: Any = None
     if judgements is not None:
         gold = json.loads(judgements.read_text(encoding="utf-8"))
@@ -110,13 +110,8 @@ def ivf(
         errors.print(f"wrote {json_path}")
 
 
-def _array(path: Path) -> Any:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path} is not a readable numpy file: {error}") from None
+def _vectors(path: Path) -> Any:
+    array = loaded_array(path, mapped=True)
     if not isinstance(array, np.ndarray) or array.ndim != 2 or not np.issubdtype(array.dtype, np.floating):
         raise InputError(f"{path} must hold one two-dimensional array of floats")
     return np.asarray(array)

@@ -173,6 +173,20 @@ def _parts(widths: Sequence[int], width: int, keys: int) -> list[list[int]]:
     return parts or [list(range(len(widths)))]
 
 
+def loaded_array(path: Path, *, mapped: bool = False) -> Any:
+    """The content of a .npy or .npz file."""
+    import zipfile
+
+    import numpy as np
+
+    try:
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is not a readable numpy file: {error}") from None
+
+
 def numbers(option: str, text: str) -> list[int]:
     """`50,100` as whole numbers of at least 1."""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from crosscut.cli.common import numbers, progress_bar, say
+from crosscut.cli.common import loaded_array, numbers, progress_bar, say
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -210,7 +209,7 @@ def _archive(path: Path | None) -> dict[str, Any]:
         "item_anchors",
         "words",
     )
-    archive = _load(path)
+    archive = loaded_array(path)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise InputError(
             f"{path} holds one array: --data takes an .npz of several, one array goes with --test or --anchors"
@@ -220,19 +219,10 @@ def _archive(path: Path | None) -> dict[str, Any]:
 
 
 def _array(path: Path) -> Any:
-    array = _load(path, memory_map=True)
+    array = loaded_array(path, mapped=True)
     if isinstance(array, np.lib.npyio.NpzFile):
         raise InputError(f"{path} holds several arrays: pass it with --data")
     return array
-
-
-def _load(path: Path, memory_map: bool = False) -> Any:
-    try:
-        return np.load(path, mmap_mode="r" if memory_map else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is not a readable numpy file: {error}") from None
 
 
 def _fraction(option: str, text: str) -> float:

@@ -104,9 +104,7 @@ def widen(bits: npt.NDArray[np.uint16], out: npt.NDArray[np.float32]) -> None:
 
 
 @cache
-def warm() -> None:
-    """Compile, or load from the cache, the loops of flat search."""
+def warm(dtype: np.dtype[Any]) -> None:
+    """Compile, or load from the cache, the loop of flat search over vectors of this type; each takes time."""
     out = np.zeros(1, dtype=np.float32)
-    dot(np.zeros((1, 1), dtype=np.float32), out, out)
-    dot(np.zeros((1, 1), dtype=np.uint16), out, out)
-    widen(np.zeros(1, dtype=np.uint16), out)
+    dot(np.zeros((1, 1), dtype=np.uint16 if dtype == np.float16 else np.float32), out, out)

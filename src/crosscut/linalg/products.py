@@ -114,7 +114,7 @@ def prepare(array: npt.NDArray[Any]) -> None:
     if array.dtype == np.float16 or (array.size >= COMPILED and array.dtype == np.float32):
         from crosscut.linalg import kernels
 
-        kernels.warm()
+        kernels.warm(array.dtype)
 
 
 def widen(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:

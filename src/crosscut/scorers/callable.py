@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
@@ -127,6 +126,8 @@ def as_bound(scorer: AnyBound) -> BoundScorer:
 
 
 async def _gather(given: Sequence[Any]) -> list[Any]:
+    import asyncio
+
     async def value(one: Any) -> Any:
         return await one if inspect.isawaitable(one) else one
 

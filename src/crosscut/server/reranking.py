@@ -45,6 +45,15 @@ class Asked(BaseModel):
         """How many results; None: all."""
         return None
 
+    @model_validator(mode="after")
+    def whole_characters(self) -> Self:
+        """Half a character (a lone surrogate) can be written in JSON and cannot be sent back."""
+        try:
+            self.model_dump_json()
+        except ValueError:
+            raise ValueError("a document holds half a character, a lone surrogate: send whole ones") from None
+        return self
+
 
 class RerankRequest(Asked):
     """Documents to be ordered by the scorer, in the shape of Cohere's v2/rerank."""
