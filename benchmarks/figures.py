@@ -75,13 +75,13 @@ def loop_table() -> str:
 
 def accuracy(model: str) -> str:
     """Accuracy@1 over the queries of all held-out worlds."""
-    worlds = json.loads(MODELS.read_text())["worlds"]
+    worlds = json.loads(MODELS.read_text())["collections"]
     right = sum(world["accuracy@1"][model][0] * world["queries"] for world in worlds)
     return f"{100 * right / sum(world['queries'] for world in worlds):.0f} %"
 
 
 def mentions() -> str:
-    return str(sum(world["queries"] for world in json.loads(MODELS.read_text())["worlds"]))
+    return str(sum(world["queries"] for world in json.loads(MODELS.read_text())["collections"]))
 
 
 def found(method: str, budget: int) -> float:
@@ -91,7 +91,7 @@ def found(method: str, budget: int) -> float:
 
 TABLES: dict[str, Callable[[], str]] = {"recall": recall_table, "loop": loop_table}
 FIGURES: dict[str, Callable[[], str]] = {
-    "accuracy of the cross-encoder": lambda: accuracy("cross"),
+    "accuracy of the scorer": lambda: accuracy("scorer"),
     "accuracy of the dual encoder": lambda: accuracy("dual"),
     "accuracy of BM25": lambda: accuracy("bm25"),
     "mentions": mentions,

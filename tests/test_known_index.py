@@ -20,6 +20,7 @@ from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores.engines import LocalEngine
+from crosscut.search.stopping import Confident
 from crosscut.storage import Folder, Kind, generations
 from tests.test_known import make
 from tests.tiny_models import sentences
@@ -334,3 +335,17 @@ def test_small_parts_are_joined_and_large_ones_are_not() -> None:
     np.testing.assert_array_equal(grown.best(query), expected)
     np.testing.assert_array_equal(large.best(query)[1:], expected)
     np.testing.assert_array_equal(large.taken(np.asarray([4, 1])).best(query), expected[[3, 0]])
+
+
+def test_a_search_stops_by_itself_unless_it_is_told_not_to(folder: str) -> None:
+    items = [Item(str(j), "", text) for j, text in enumerate(sentences(150, seed=8))]
+    index = Index.build(items, scorer=folder, encoder=folder)
+    assert isinstance(index.default_stop(), Confident)
+    assert index.default_stop("rnr") is None
+    found = index.search_many(QUERIES, k=3, budget=100)
+    assert {hits.stop_reason for hits in found} <= {"confident", "budget"}
+    assert any(hits.stop_reason == "confident" and hits.calls < 100 for hits in found)
+    assert all(hits.calls == 100 for hits in index.search_many(QUERIES, k=3, budget=100, stop="never"))
+    assert all(hits.calls == 100 for hits in index.search_many(QUERIES, k=3, budget=100, method="rnr"))
+    alone = Index.build(items, scorer=OnnxCrossEncoder.load(folder, alone=True), encoder=folder)
+    assert alone.default_stop() is None

@@ -75,7 +75,9 @@ def test_a_rule_by_name_stops_a_search(world: Planted) -> None:
     assert hits.stop_reason == "above the level"
     assert hits.calls < 150
     assert hits.scores.min() >= level
-    with pytest.raises(crosscut.InputError, match="unknown stop 'below': choose one of above, confident, patience"):
+    with pytest.raises(
+        crosscut.InputError, match="unknown stop 'below': choose one of above, confident, never, patience"
+    ):
         searcher.search(0, 3, 150, stop="below")
 
 

@@ -15,7 +15,7 @@ def demo(
     ] = None,
     k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
     budget: Annotated[int, typer.Option(help="Calls of the cross-encoder per query in the live search.")] = 100,
-    queries: Annotated[int, typer.Option(help="Test queries that are scored with every item, as truth.")] = 6,
+    queries: Annotated[int, typer.Option(help="Test queries that are scored with every item, as truth.")] = 4,
     report: Annotated[Path | None, typer.Option(help="Where the HTML report goes.")] = Path("crosscut-demo.html"),
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
 ) -> None:

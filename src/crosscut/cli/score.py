@@ -95,6 +95,9 @@ def score(
     if status:
         _status(store, scorer, items, asked, pairs, price_per_thousand, as_json)
         return
+    from crosscut.index.building import loader
+    from crosscut.index.knowing import of_its_own
+    from crosscut.scorers.named import load_scorer
     from crosscut.scores.buy import Terms, buy_matrix, buy_pairs
     from crosscut.scores.engines import RayEngine, make_engine
 
@@ -106,9 +109,11 @@ def score(
     elif gpus:
         raise InputError("--gpus are those of Ray workers; use it with --engine ray, or name a --device")
     texts = [query.text for query in asked], items
+    model = of_its_own(load_scorer(scorer), items)  # as an index of these items will have it
     with progress_bar(quiet=as_json) as progress:
         terms = Terms(
             store=store,
+            load=loader(scorer, model),
             engine=chosen,
             limit=limit,
             price_per_thousand=price_per_thousand,
@@ -117,9 +122,9 @@ def score(
         )
         try:
             if pairs is None:
-                bought = buy_matrix(scorer, *texts, **terms)
+                bought = buy_matrix(model, *texts, **terms)
             else:
-                bought = buy_pairs(scorer, *texts, *_pairs(pairs, asked, items), **terms)
+                bought = buy_pairs(model, *texts, *_pairs(pairs, asked, items), **terms)
         except KeyboardInterrupt:
             say("stopped; every block that was finished is in the store, and the same command goes on")
             raise typer.Exit(INTERRUPTED) from None
@@ -218,10 +223,11 @@ def _status(
 ) -> None:
     import numpy as np
 
+    from crosscut.index.knowing import of_its_own
     from crosscut.scorers.named import load_scorer
     from crosscut.scores import Keys, ScoreStore
 
-    held = ScoreStore(path, scorer_fingerprint=load_scorer(name).fingerprint)
+    held = ScoreStore(path, scorer_fingerprint=of_its_own(load_scorer(name), items).fingerprint)
     query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of(items)
     if pairs is None:
         coverage = held.coverage(query_keys, item_keys)

@@ -11,7 +11,7 @@ is frozen (`words.Lexicon`).
 
 All of it is known for every item at once, except that late interaction reads every token of an item. So over a large
 corpus it is computed for the best `deep` items by the other features; the rest get its mean given the cosine, a line
-learned with the weights. `at` is always exact.
+whose slope was learned with the weights. `at` is always exact.
 """
 
 from __future__ import annotations
@@ -188,14 +188,18 @@ class Known:
         asked = self.ask(query)
         words = self.words.match(query).relative  # (n,)
         cosine = product(self.vectors, asked.vector[None].astype(np.float64))[0]  # (n,)
+        if len(self) <= self.deep:
+            return self._sum(asked, words, cosine, self._late(asked, None))
         given = self.constants.late_given_cosine  # (2 × 2)
         late = np.outer(cosine, given[:, 0]) + given[:, 1]  # (n × 2)
-        if len(self) > self.deep:
-            known = self._sum(asked, words, cosine, late)
-            best = np.sort(np.argpartition(-known, self.deep)[: self.deep])
-            late[best] = self._late(asked, best)
-        else:
-            late = self._late(asked, None)
+        late[:, 1] *= asked.mention.any()
+        known = self._sum(asked, words, cosine, late)
+        best = np.sort(np.argpartition(-known, self.deep)[: self.deep])
+        exact = self._late(asked, best)
+        # the level of the line is this query's: that of the items that are nearest to those which are not computed
+        last = np.argsort(-known[best], kind="stable")[-self.deep // 4 :]
+        late += (exact[last] - late[best[last]]).mean(0)
+        late[best] = exact
         return self._sum(asked, words, cosine, late)
 
     def at(self, query: str, positions: Positions) -> Floats:

@@ -131,7 +131,8 @@ def points(
     texts = list(queries.values())
     for method in map(parse, methods):
         for budget in (None,) if isinstance(method, Exact) else budgets:
-            found = view.search_many(texts, max(DEPTH, *k), budget, method=method)
+            stop = None if view.stop is not None else "never"  # unless it is tuned: what a budget is worth is asked
+            found = view.search_many(texts, max(DEPTH, *k), budget, method=method, stop=stop)
             calls = float(np.mean([hits.calls for hits in found]))
             values: dict[str, Floats] = {}
             if truth is not None:

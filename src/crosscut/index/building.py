@@ -50,24 +50,23 @@ class Seller:
         return self.scorer, Terms(
             cache=state.cache,
             engine=self.engine,
-            load=self._load(),
+            load=None if self.name is None else loader(self.name, self.scorer),
             bound=state.scorer,
             progress=self.progress,
             what=what,
         )
-
-    def _load(self) -> str | Callable[[], Scorer] | None:
-        """What makes the scorer elsewhere: its name, and the lexicon that is frozen here."""
-        model = knowing(self.scorer)
-        if self.name is None or model is None:
-            return self.name
-        return partial(_loaded, self.name, model.lexicon)
 
     def scores(self, state: State, queries: Sequence[str], positions: Positions) -> tuple[npt.NDArray[np.float32], int]:
         """Scores (q × m) of queries with items, and the calls they took."""
         scorer, terms = self.terms(state, "scoring train queries with every item")
         bought = buy_matrix(scorer, queries, state.items, positions=positions, **terms)
         return bought.scores, bought.calls
+
+
+def loader(name: str, scorer: Scorer) -> str | Callable[[], Scorer]:
+    """What makes a scorer of this name elsewhere, with the lexicon that is frozen here."""
+    model = knowing(scorer)
+    return name if model is None or model.lexicon is None else partial(_loaded, name, model.lexicon)
 
 
 def _loaded(name: str, lexicon: Lexicon | None) -> Scorer:

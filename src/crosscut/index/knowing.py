@@ -32,6 +32,12 @@ def under(scorer: Scorer, lexicon: Lexicon | None) -> Scorer:
     return scorer if model is None or model.lexicon is not None else model.under(lexicon)
 
 
+def of_the_box(scorer: Scorer) -> Scorer:
+    """A scorer that weighs words by the lexicon of its model, for texts that are not of an index."""
+    model = knowing(scorer)
+    return scorer if model is None else model.under(None)
+
+
 def lexicon_of(scorer: Scorer | None) -> Lexicon | None:
     """What is frozen with an index of this scorer."""
     model = knowing(scorer)

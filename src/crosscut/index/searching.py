@@ -25,7 +25,7 @@ from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, scored
 from crosscut.search.recall import TargetRecall
-from crosscut.search.stopping import Stop
+from crosscut.search.stopping import Confident, Stop
 from crosscut.searcher import checked_deadline
 from crosscut.types import Floats
 
@@ -83,7 +83,8 @@ class Searching(Learning, Calibrating):
             Conditions on metadata, or a predicate on items; respected in every round.
         stop
             `Patience(rounds)` ends a search once its top k has stopped changing. A tuned index has a patience of its
-            own; `Patience(budget)` never stops.
+            own; with the scorer in the box a search ends once the next items would not change its top k
+            (`confident`). `"never"` spends the whole budget.
         target_recall
             Stop once this share of the top k is expected to be found; calibrated by `tune`, for its k and method.
         deadline
@@ -107,7 +108,7 @@ class Searching(Learning, Calibrating):
         queries = _texts(queries)
         state = self._state
         chosen = self.method if method is None else parse(method)
-        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
+        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None) or self.default_stop(chosen)
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
@@ -143,6 +144,15 @@ class Searching(Learning, Calibrating):
         found = [(hit, items[hit.position]) for hit in hits]
         named = [replace(hit, id=item.id if cut is None else hit.id, text=item.text, item=item) for hit, item in found]
         return replace(hits, items=tuple(named))
+
+    def default_stop(self, method: str | Method | None = None) -> Stop | None:
+        """What ends a search that is told nothing: where the scorer knows part of every score without a call and the
+        method takes that as its base (as both in the box do), that the next items would not change the top k."""
+        state = self._state
+        if state.scorer is None or not state.scorer.knows:
+            return None
+        corrects = state.searcher(self.method if method is None else parse(method)).plan.corrects
+        return Confident() if corrects else None
 
     def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
         if stop is not None:

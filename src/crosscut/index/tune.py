@@ -21,7 +21,7 @@ from crosscut.index.state import State
 from crosscut.measures import interval, recall
 from crosscut.methods import Crosscut, Method, methods
 from crosscut.methods.rounds import InRounds
-from crosscut.scorers.base import Request
+from crosscut.scorers.base import BoundScorer, Request
 from crosscut.search.hits import Hits
 from crosscut.search.recall import TARGETS, Path, RecallModel, calibrate, path_of
 from crosscut.search.stopping import Patience, Stop
@@ -90,12 +90,17 @@ class Tuning:
 
 
 class Known:
-    """A bound scorer of texts whose scores with every item are known."""
+    """A bound scorer of texts whose scores with every item are known; `scorer` tells what takes no call of them."""
 
-    def __init__(self, queries: Sequence[str], scores: npt.NDArray[Any]) -> None:
+    def __init__(self, queries: Sequence[str], scores: npt.NDArray[Any], scorer: BoundScorer | None = None) -> None:
+        self.scorer, self.knows = scorer, scorer is not None and scorer.knows
         self.rows = {query: row for row, query in enumerate(queries)}
         self.scores = scores  # (q × n)
         self.n_items = scores.shape[1]
+
+    def known(self, query: Any, positions: Positions | None = None) -> Floats:
+        assert self.scorer is not None
+        return self.scorer.known(query, positions)
 
     def score(self, query: Any, positions: Positions) -> Floats:
         return np.asarray(self.scores[self.rows[query], positions], np.float64)
@@ -142,7 +147,7 @@ def folds_of(
 
     def fold(rows: npt.NDArray[np.int64], rest: npt.NDArray[np.int64] | None) -> Fold:
         asked = [queries[row] for row in rows]
-        parts: dict[str, Any] = {"scorer": Known(asked, truth[rows]), "cache": None}
+        parts: dict[str, Any] = {"scorer": Known(asked, truth[rows], state.scorer), "cache": None}
         if rest is not None:
             parts["anchors"] = np.asarray(truth[rest])
         return Fold(state.changed(**parts), asked, None if vectors is None else vectors[rows], truth[rows])

@@ -127,6 +127,11 @@ class BoundOnnxCrossEncoder(BoundScorer):
             if not self.items.states.full:
                 self.items.read(handles[start : start + 1024])
 
+    def preknow(self) -> None:
+        """Read every item now, from the states that are kept."""
+        if self.knows:
+            self.keep(self._read(np.arange(self._count() or 0)))
+
     def keep(self, known: Known | None) -> None:
         """What is known of the items was read before, or is none of every item: of candidates only, when scored."""
         with self._lock:

@@ -31,7 +31,7 @@ from crosscut.types import Floats, Handles
 if TYPE_CHECKING:
     from crosscut.search.hits import Round
 
-__all__ = ["Confident", "Patience", "Schedule", "SoFar", "Stop", "Watch", "parse_stop", "register", "stops"]
+__all__ = ["Confident", "Never", "Patience", "Schedule", "SoFar", "Stop", "Watch", "parse_stop", "register", "stops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,21 @@ class Confident(Named):
         spread = float(errors.std() if len(so_far.rounds) == 1 else np.sqrt(np.mean(errors**2)))  # round one: no level
         entering = ndtr((so_far.estimates - so_far.scores[-1]) / max(spread, 1e-12)).sum()
         return bool(entering <= self.misses * so_far.k)
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class Never(Named):
+    """The whole budget, where a search would stop by itself."""
+
+    name: ClassVar[str] = "never"
+    reason: ClassVar[str] = "never"
+
+    def watch(self, k: int) -> Never:
+        return self
+
+    def enough(self, so_far: SoFar) -> bool:
+        return False
 
 
 def parse_stop(stop: str | Stop) -> Stop:

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import Index
+from crosscut.index.knowing import of_the_box
 from crosscut.methods import Method, parse
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
@@ -229,7 +230,9 @@ def _rerank(index: Index, budget: int, jobs: Sequence[Job], seconds: float) -> l
     query, documents = job.payload
     account = Account(query, budget, halt=job.halt)
     try:
-        Meter(index.scorer.bind(ItemList(documents)), deadline=seconds).buy([account], [np.arange(len(documents))])
+        Meter(of_the_box(index.scorer).bind(ItemList(documents)), deadline=seconds).buy(
+            [account], [np.arange(len(documents))]
+        )
     except ScorerError as error:
         error.calls = account.calls
         raise
