@@ -21,6 +21,7 @@ RESULTS = ROOT / "benchmarks/results"
 RECALL = RESULTS / "reproduction-wordnet-cognition.json"
 LOOP = RESULTS / "loop.json"
 MODELS = RESULTS / "models_wordnet.json"
+SEARCH = RESULTS / "relevance-search.json"
 PICTURE = ROOT / "docs/images/misses.svg"
 COLUMNS = ((1, 50), (1, 100), (10, 50), (10, 100), (10, 200), (100, 200), (100, 500))
 NAMES = {
@@ -73,6 +74,21 @@ def loop_table() -> str:
     return table(["", "a call takes", "axn", "crosscut", "plain numpy"], rows)
 
 
+def search_table() -> str:
+    """What searches with the scorer in the box cost and find, collection by collection."""
+    rows = []
+    for one in json.loads(SEARCH.read_text())["collections"]:
+        runs, gap = one["runs"], one["ndcg differences"]
+        cells = [one["collection"], f"{one['items']:,}", str(one["queries"]), f"{runs['default']['calls'][0]:.1f}"]
+        cells += [f"{runs[run]['recall'][0]:.3f}" for run in ("default", "20", "30")]
+        cells += [f"{runs[run]['ndcg'][0]:.3f}" for run in ("known", "default", "20", "200", "rnr")]
+        cells += ["{:+.3f} [{:+.3f}, {:+.3f}]".format(*gap[pair]) for pair in ("200 - 20", "default - rnr")]
+        rows.append(cells)
+    header = ["", "items", "queries", "calls, default", "recall, default", "20 calls", "30 calls"]
+    header += ["nDCG@10, no call", "default", "20 calls", "200 calls", "rnr, 100 calls", "200 − 20", "default − rnr"]
+    return table(header, rows)
+
+
 def accuracy(model: str) -> str:
     """Accuracy@1 over the queries of all held-out worlds."""
     worlds = json.loads(MODELS.read_text())["collections"]
@@ -89,7 +105,7 @@ def found(method: str, budget: int) -> float:
     return 10 * mean(_records(RESULTS / f"reproduction-{world}.json")[method, 10, budget] for world in WORLDS)
 
 
-TABLES: dict[str, Callable[[], str]] = {"recall": recall_table, "loop": loop_table}
+TABLES: dict[str, Callable[[], str]] = {"recall": recall_table, "loop": loop_table, "search": search_table}
 FIGURES: dict[str, Callable[[], str]] = {
     "accuracy of the scorer": lambda: accuracy("scorer"),
     "accuracy of the dual encoder": lambda: accuracy("dual"),
