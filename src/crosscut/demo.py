@@ -44,9 +44,9 @@ class Truth(MatrixScorer):
 
     knows = True
 
-    def __init__(self, scores: npt.NDArray[np.float64], known: npt.NDArray[np.float64]) -> None:
+    def __init__(self, scores: npt.NDArray[np.float64], scorer: BoundScorer, asked: list[str]) -> None:
         super().__init__(scores)
-        self._known = known
+        self._known = np.stack([scorer.known(text) for text in asked])  # (asked × n)
 
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
         row: Floats = self._known[int(query)]
@@ -140,8 +140,7 @@ def run(
         truth = _exhaustive(stage, asked, progress)  # (asked × n)
         seconds["exhaustive truth"] = time.monotonic() - since
         vectors = stage.encoder.encode_queries(asked)  # (asked × D)
-        known = np.stack([stage.scorer.known(text) for text in asked])  # (asked × n)
-        recalls = _compare(stage, Truth(truth, known), vectors, k, progress)
+        recalls = _compare(stage, Truth(truth, stage.scorer, asked), vectors, k, progress)
         live = list(range(len(asked)))[-1:] if query is not None else list(range(min(2, len(asked))))
         found = []
         since = time.monotonic()
