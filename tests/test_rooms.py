@@ -23,6 +23,7 @@ ROOMS = (
     ("search",),
     ("methods",),
     ("searcher",),
+    ("cascade",),
     ("index",),
     ("evaluation", "training"),
     ("integrations", "demo", "demo_report", "demo_states"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from crosscut.ann.base import TopK
     from crosscut.ann.ivf.index import IVF
     from crosscut.ann.ivf.rules import Fixed, Patience
+    from crosscut.cascade import Cascade
     from crosscut.errors import (
         BudgetError,
         CrosscutError,
@@ -44,6 +45,7 @@ __all__ = [
     "IVF",
     "BudgetError",
     "Calibration",
+    "Cascade",
     "CrosscutError",
     "DivergedError",
     "Factors",
@@ -95,6 +97,7 @@ _HOME = {
     "index.passages": ("Passages",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "scorers.calibration": ("Calibration",),
+    "cascade": ("Cascade",),
     "search.hits": ("Hit", "Hits"),
     "search.price": ("Price",),
     "methods": ("Method", "Parts", "register"),
