@@ -141,7 +141,9 @@ def test_searches_and_indexes_are_told_in_words(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["search", str(folder), "ice", "--budget", "2"]).output
     assert "2 calls in 1 round, " in told
     assert "; everything was scored" in told or "; the budget is spent" in told
-    priced = CliRunner().invoke(app, ["search", str(folder), "ice", "--budget", "2", "--price-calls", "2"]).output
+    priced = (
+        CliRunner().invoke(app, ["search", str(folder), "ice", "--budget", "2", "--price-per-thousand", "2"]).output
+    )
     assert "; 0.004 in money" in priced
     shown = CliRunner().invoke(app, ["index", "show", str(folder)]).output
     assert "{" not in shown

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import csv
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -99,3 +102,40 @@ def test_nothing_is_missing() -> None:
         *("ask_langchain", "ask_llama_index", "ask_haystack", "ask_pyterrier", "ask_mcp"),
         *("ask_cohere_v1", "ask_cohere_v2", "ask_curl"),
     }
+
+
+def test_a_newcomer_serves_a_folder_of_markdown_with_the_commands_of_the_readme(folder: Path, tmp_path: Path) -> None:
+    """The readme's own commands after the installation, on a folder of Markdown."""
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    commands = [
+        line.partition("   #")[0].split()
+        for line in readme.splitlines()
+        if line.startswith(("crosscut index build", "crosscut serve"))
+    ]
+    assert [command[1] for command in commands[:2]] == ["index", "serve"]
+    built, served = commands[:2]
+    assert built[3:5] == ["notes/", "my.index"]
+    assert served[2] == "my.index"
+    target = str(tmp_path / "my.index")
+    program = [sys.executable, "-m", "crosscut"]
+    done = subprocess.run([*program, *built[1:4], target], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    process = subprocess.Popen([*program, "serve", target, "--port", url.rpartition(":")[2]], stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 120
+        while time.monotonic() < end and process.poll() is None:
+            try:
+                if httpx.get(f"{url}/ready").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        found = httpx.post(
+            f"{url}/search", json={"query": "why does ice float", "k": 1, "budget": 4}, timeout=60
+        ).json()
+        assert found["hits"][0]["id"] == "ice.md"
+    finally:
+        process.terminate()
+        process.wait(timeout=60)

@@ -62,9 +62,11 @@ BatchSize = Annotated[int | None, typer.Option(help="Pairs or texts at a time, o
 MaxLength = Annotated[int | None, typer.Option(help="Most tokens of a pair or a text.", show_default="the model's")]
 """How a hub model is run (`crosscut.encoders.running`)."""
 
-PriceOfCalls = Annotated[float, typer.Option("--price-calls", help="What a thousand calls cost; tells costs in money.")]
+PriceOfCalls = Annotated[
+    float, typer.Option("--price-per-thousand", help="What a thousand calls cost; tells costs in money.")
+]
 PriceOfTokens = Annotated[
-    float, typer.Option("--price-tokens", help="What a million tokens cost (four characters each).")
+    float, typer.Option("--price-per-million-tokens", help="What a million tokens cost (four characters each).")
 ]
 
 
