@@ -343,6 +343,7 @@ def hang_ups(client: Client, endpoint: Endpoint, count: int) -> dict[str, Any]:
     while metric(client, "crosscut_queue_length") > 0:
         time.sleep(0.05)
     client.ask("hang-ups", "POST", "/search", b'{"query": "after", "budget": 20, "method": "hybrid"}')
+    time.sleep(1.0)  # the requests of those who left are written down when their searches end
     seen = sum(len(body["documents"]) for body in endpoint.bodies[before:])
     return {
         "clients": count,
