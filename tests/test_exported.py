@@ -14,7 +14,7 @@ from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, TorchDualEncoder, load_encoder
 from crosscut.encoders.pairs import Marked, Plain, as_query, longest_first, open_tokenizer
 from crosscut.encoders.running import WORKER, Running, split_name, with_settings
-from crosscut.errors import InputError
+from crosscut.errors import InputError, MissingDependency
 from crosscut.scorers.exported import ExportedCrossEncoder
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.torch import TorchCrossEncoder, TorchPairs
@@ -161,6 +161,16 @@ def test_a_device_is_passed_on(models: dict[str, Path], monkeypatch: pytest.Monk
     assert str(parameter.dtype) == "torch.bfloat16"
     assert scorer.batch_size == 4
     assert isinstance(load_scorer(f"{models['bert']}#dtype=fp32"), ExportedCrossEncoder)
+
+
+def test_without_onnx_torch_runs_it(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: Any, **__: Any) -> None:
+        raise ImportError("no onnx")
+
+    monkeypatch.setattr(ExportedCrossEncoder, "load", absent)
+    assert isinstance(load_scorer(str(models["bert"])), TorchCrossEncoder)
+    with pytest.raises(MissingDependency, match="exported with onnx"):
+        load_scorer(f"{models['bert']}#dtype=int8")
 
 
 def test_a_hub_cross_encoder_in_an_index(models: dict[str, Path], tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crosscut.encoders.running import Running, split_name
-from crosscut.errors import InputError
+from crosscut.errors import InputError, MissingDependency
 from crosscut.scorers.base import Scorer
 
 
@@ -32,6 +32,10 @@ def _exported(model: str, how: Running) -> Scorer | None:
         return ExportedCrossEncoder.load(
             model, precision="int8" if how.dtype == "int8" else "float32", max_length=how.max_length
         )
+    except ImportError as error:  # onnx and safetensors write the graph; once it is kept they are not needed
+        if how.dtype == "int8" or not _torch():
+            raise MissingDependency("hub models are exported with onnx and safetensors", "torch") from error
+        return None
     except InputError:
         if how.dtype == "int8" or not _torch():
             raise
