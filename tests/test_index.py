@@ -25,7 +25,8 @@ from crosscut.datasets import Item, ItemList
 from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError, LockedError, ScorerError, WriteError
 from crosscut.index import Index
-from crosscut.index.items import as_items, passing
+from crosscut.index.items import as_items
+from crosscut.index.metadata import passing
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.named import load_scorer
 

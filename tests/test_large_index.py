@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from crosscut.ann import clustered
 from crosscut.ann.clusters import assign
 from crosscut.ann.ivf import IVF
 from crosscut.ann.linear import Projected
+from crosscut.ann.segments import Segments
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.methods import parse
@@ -23,9 +25,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustered, "SMALL", 100)
 
 
-def clusters_of(index: Index) -> IVF:
+def clusters_of(index: Index) -> Any:
     space = index._state.encoder_space
-    assert isinstance(space, IVF)
+    assert isinstance(space, IVF | Segments)
     searcher = index._state.searcher(parse("crosscut@first=dense"))
     assert isinstance(searcher.plan.topk, Projected)
     return space
@@ -67,10 +69,12 @@ def test_it_grows_and_shrinks() -> None:
     index.add(planted_items(200, 300))
     assert clusters_of(index).n == 300
     assert old.n == 200  # a search that began before goes on as it was
-    state = index._state
-    assert state.home is not None
-    assert state.vectors is not None
-    assert (state.home == assign(state.vectors, old.centroids)).all()  # new items lie in the nearest list, too
+    assert [item.id for item in index.items] == [f"i{j}" for j in range(300)]  # in the order they came
+    settled = index._state.settled()
+    home = settled._home()
+    assert home is not None
+    assert home.tolist() == assign(np.asarray(settled.vectors), old.centroids).tolist()  # each in the nearest list
+    assert [settled.items[j].id for j in settled.order.tolist()] == [f"i{j}" for j in range(300)]
     assert recall(index, world, range(300)) > 0.9
     index.remove([f"i{j}" for j in range(100)])
     assert recall(index, world, range(100, 300)) > 0.9

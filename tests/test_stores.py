@@ -20,7 +20,7 @@ from crosscut.ann.base import Ask, TopK
 from crosscut.ann.stores.base import Session, Store
 from crosscut.datasets.records import Item, Items
 from crosscut.errors import InputError, MissingDependency, StoreUnavailable
-from crosscut.index.items import passing
+from crosscut.index.metadata import passing
 from tests import real_stores
 from tests.real_stores import Corpus, corpus
 from tests.worlds import Planted

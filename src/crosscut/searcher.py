@@ -22,7 +22,7 @@ from crosscut.search.loop import Plan, run
 from crosscut.search.query import QueryState, generator
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
-from crosscut.types import NO_HANDLES, Floats, Positions
+from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any] | Mapping[str, Any]
 """Items a search may score: ids, a mask over all items, a predicate on ids; over a store, conditions on metadata."""
@@ -169,14 +169,15 @@ class Searcher:
         deadline: float | None = None,
         trace: bool = False,
         halts: Sequence[Halt] | None = None,
+        within: Handles | None = None,
     ) -> list[Hits]:
         """What `search` returns, for every query; each round of all queries is one batch of calls.
 
         A query that stands twice in the list is searched, and paid for, twice; a `cache` makes the second free.
         `halts` has one function a query, asked before every batch of its calls: a reason ends that search, and is its
-        `stop_reason`.
+        `stop_reason`. `within` is what `allow` comes to, for callers that know it: sorted positions.
         """
-        within = None if allow is None else self._allowed(allow)
+        within = within if allow is None else self._allowed(allow)
         budget = self._budget(budget, k, self.parts.pool.count(within))
         vectors = _one_each("query vectors", query_vectors, queries)
         given = _one_each("lists of first ids", first_ids, queries)

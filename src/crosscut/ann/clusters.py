@@ -17,6 +17,8 @@ Single = npt.NDArray[np.float32]
 
 PER_LIST = 64  # vectors a centroid is learned from
 ITERATIONS = 10
+MANY = 2048  # lists beyond which they are found in two steps
+NEAR = 3  # clusters in whose lists a vector's list is looked for
 BLOCK = 1 << 24  # similarities held at a time: 64 MiB
 
 
@@ -45,8 +47,56 @@ def partition(
     For inner products (`inner`) of vectors that have all one length, the centroids have one length too.
     """
     count = min(lists or usual_lists(len(vectors)), len(vectors))
+    if count > MANY and inner:
+        return _in_two_steps(vectors, count, seed, spherical=unit_length(vectors, seed))
     centres = centroids(vectors, count, seed, spherical=inner and unit_length(vectors, seed))
     return centres, assign(vectors, centres)
+
+
+def _in_two_steps(vectors: Array, lists: int, seed: int, *, spherical: bool) -> tuple[Single, npt.NDArray[np.int64]]:
+    """Many lists: clusters of clusters. A vector is compared with the lists of its `NEAR` closest clusters, not with
+    all, which costs a fraction and misses the nearest list now and then."""
+    rng = np.random.default_rng(seed)
+    picked = np.sort(rng.choice(len(vectors), min(len(vectors), PER_LIST // 2 * lists), replace=False))
+    sample = single(vectors[picked])
+    coarse = centroids(sample, round(math.sqrt(lists)), seed, spherical=spherical)
+    of = assign(sample, coarse)
+    sizes = np.bincount(of, minlength=len(coarse))
+    share = np.maximum(1, np.floor(lists * sizes / len(sample)).astype(np.int64))
+    fine = [
+        centroids(sample[of == cell], int(min(share[cell], sizes[cell])), seed, spherical=spherical)
+        for cell in np.flatnonzero(sizes)
+    ]
+    centres = np.concatenate(fine)
+    cells = np.repeat(np.flatnonzero(sizes), [len(part) for part in fine])
+    return centres, _assign_near(vectors, coarse, centres, cells)
+
+
+def _assign_near(
+    vectors: Array, coarse: Single, centres: Single, cells: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """(n) the nearest centroid among those of the closest cells."""
+    out = np.empty(len(vectors), dtype=np.int64)
+    norms, halves = (coarse * coarse).sum(axis=1) / 2, (centres * centres).sum(axis=1) / 2
+    starts = np.searchsorted(cells, np.arange(len(coarse) + 1))
+    near = min(NEAR, len(coarse))
+    for rows, block in blocks(vectors, 1 << 16):
+        close = np.argpartition(norms - block @ coarse.T, near - 1, axis=1)[:, :near]  # (b × near)
+        best = np.full(len(block), -np.inf, np.float32)
+        found = np.zeros(len(block), np.int64)
+        for cell in range(len(coarse)):
+            here = np.flatnonzero((close == cell).any(axis=1))
+            low, high = starts[cell], starts[cell + 1]
+            if not len(here) or low == high:
+                continue
+            values = block[here] @ centres[low:high].T  # (m × lists of the cell)
+            values -= halves[low:high]
+            top = values.argmax(axis=1)
+            value = values[np.arange(len(here)), top]
+            better = value > best[here]
+            best[here[better]], found[here[better]] = value[better], low + top[better]
+        out[rows] = found
+    return out
 
 
 def centroids(vectors: Array, lists: int, seed: int = 0, *, spherical: bool = False) -> Single:

@@ -1,12 +1,14 @@
 """An index on disk: the files of one generation of its folder (`crosscut.storage.folders`).
 
-    items.jsonl         one object a line: id, title, text, metadata
+    items.npy, items-*.npy, ids.npy, ids-places.npy     the items, and where an id is (`crosscut.datasets.columnar`)
+    metadata.json, metadata-*                           their metadata by key (`crosscut.index.metadata`)
     vectors.npy         (n × d) float16 or float32, memory-mapped when loaded
-    centroids.npy, home.npy     of a large index: (lists × d) centroids of its vectors, (n) the list of each
+    centroids.npy, starts.npy, arrival.npy      of a large index, whose items lie list by list: (lists × d) centroids of
+                        its vectors, (lists + 1) where each list begins, (n) the order in which the items came
     anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
     measured.npy        (n) bool: False where a column of anchors is an estimate
     queries.jsonl       the anchor queries, one JSON string a line
-    bm25.json, bm25-*.npy       counts of words
+    bm25.json, bm25-*.npy       counts of words: by item, or by word (`crosscut.retrievers.postings`)
     lexicon.json, lexicon-*.npy     how common words were when the index was built: hashes of stems, and shares
     known.json          which encoder has read what the scorer knows of every item:
     tokens.npy, token-lengths.npy   (tokens × 128) int8 token vectors, memory-mapped; (n) how many each item has
@@ -14,7 +16,12 @@
     factors.json, factors-*.npy     of a sparse score matrix
     prior.json, prior-*.npy     of query vectors, learned from past searches
 
-Of items that were removed nothing is written.
+Of items that were removed nothing is written. A large index that came from a folder is the exception, because saving it
+should cost what changed: its files stay as they are (in the new generation they are second names of the same files),
+and beside them stand
+
+    more.jsonl, more-vectors.npy        items that were added since, and their vectors
+    alive.npy           (n) bool: False for those that were removed since, until `compact` or `forget`
 """
 
 from __future__ import annotations
@@ -25,37 +32,52 @@ from typing import Any
 
 import numpy as np
 
+from crosscut.datasets.columnar import FiledItems, Packed
 from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.known import KnownItems
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.knowing import bound
+from crosscut.index.metadata import write_columns
 from crosscut.index.state import State
 from crosscut.retrievers.bm25 import BM25
+from crosscut.retrievers.filed import FiledBM25
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import check_saved
 from crosscut.search.prior import Prior
 from crosscut.spaces.factorization.factors import Factors
+from crosscut.spaces.rows import Rows
 from crosscut.storage import Files, Folder, Kind, Saved
 
-KIND = Kind("index", "index.json", 2)
-ARRAYS = ("vectors", "centroids", "home", "anchors", "measured")
+KIND = Kind("index", "index.json", 3, older=(2,))
+ARRAYS = ("vectors", "centroids", "starts", "arrival", "anchors", "measured")
 FLOATS = "<f2 <f4 <f8"
+CHANGING = frozenset(
+    ("more", "alive", "anchors", "measured", "queries", "factors", "prior", "known", "tokens", "token", "lexicon")
+)
+"""Names of files that are written anew each time; the others of a large index stay."""
 
 
 def write_state(state: State, queries: Sequence[str], files: Files) -> None:
-    """Every part of a state, and the anchor queries; nothing of items that were removed."""
+    """Every part of a state, and the anchor queries; nothing of items that were removed, unless its files stay."""
     state.unread.check()  # damage must not be copied under new checksums
-    state = state.compacted(None)
-    files.lines("items", (item._asdict() for item in state.items))
+    if state.saved is not None and state.starts is not None and not state.purge:
+        _stay(state, state.saved, files)
+    elif state.saved is not None and state.starts is not None:
+        _purged(state, files)
+        there = np.flatnonzero(state.alive)
+        state = state.changed(
+            known=None if state.known is None else state.known.taken(there),
+            prior=None if state.prior is None else state.prior.taken(there),
+        )
+    else:
+        state = state.compacted(None).settled()
+        _anew(state, files)
     files.lines("queries", queries)
-    for name in ARRAYS:
-        array = getattr(state, name)
-        if array is not None:
-            files.array(name, array)
-    if state.bm25 is not None:
-        state.bm25.write(files)
+    for name in ("anchors", "measured"):
+        if getattr(state, name) is not None:
+            files.array(name, getattr(state, name))
     for part in (state.lexicon, state.known):
         if part is not None:
             part.write(files)
@@ -65,30 +87,77 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
         state.prior.write(files)
 
 
+def _anew(state: State, files: Files) -> None:
+    """Items, vectors and words of a state in memory, or of a small one."""
+    items = Packed.of([*state.items])
+    items.write(files)
+    write_columns(files, items)
+    if isinstance(state.vectors, Rows):
+        n = len(state.items)
+        files.rows("vectors", state.vectors.dtype, state.vectors.shape, state.vectors.blocks(np.arange(n)))
+    elif state.vectors is not None:
+        files.array("vectors", state.vectors)
+    for name in ("centroids", "starts", "arrival"):
+        if getattr(state, name) is not None:
+            files.array(name, getattr(state, name))
+    if state.bm25 is not None:
+        state.bm25.write(files)
+
+
+def _stay(state: State, saved: Saved, files: Files) -> None:
+    """A large index whose files stay as they are."""
+    assert isinstance(state.items, FiledItems)
+    for name in saved.names:
+        if name.split(".")[0].split("-")[0] not in CHANGING:
+            files.keep(name, saved)
+    if state.items.more:
+        files.lines("more", (item._asdict() for item in state.items.more))
+        if isinstance(state.vectors, Rows):
+            files.array("more-vectors", state.vectors.more)
+    if not state.alive.all():
+        files.array("alive", state.alive)
+
+
+def _purged(state: State, files: Files) -> None:
+    """A large index without what was removed, streamed from file to file."""
+    assert isinstance(state.items, FiledItems)
+    assert isinstance(state.vectors, Rows)
+    assert state.starts is not None
+    n = len(state.items.first)
+    there = np.flatnonzero(state.alive[:n])
+    state.items.first.write(files, there)
+    write_columns(files, state.items.first, there)
+    files.rows("vectors", state.vectors.dtype, (len(there), state.vectors.shape[1]), state.vectors.blocks(there))
+    assert state.centroids is not None
+    files.array("centroids", state.centroids)
+    files.array("starts", np.searchsorted(there, state.starts).astype(np.int64))
+    if state.arrival is not None:
+        files.array("arrival", np.argsort(np.argsort(state.arrival[there], kind="stable"), kind="stable"))
+    if isinstance(state.bm25, FiledBM25):
+        FiledBM25.holding(state.bm25.first.taken(there), k1=state.bm25.k1, b=state.bm25.b).write(files)
+    elif state.bm25 is not None:
+        state.bm25.taken(there).write(files)
+    behind = np.flatnonzero(state.alive[n:])
+    if len(behind):
+        files.lines("more", (state.items.more[place]._asdict() for place in behind.tolist()))
+        files.array("more-vectors", state.vectors.more[behind])
+
+
 def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) -> tuple[State, list[str]]:
     """What `write_state` wrote; large arrays are memory-mapped."""
-    try:
-        items = ItemList(Item(**line) for line in saved.lines("items"))
-    except TypeError as error:
-        raise saved.damaged("items.jsonl", f"holds something else than items ({error})") from error
     queries = saved.lines("queries")
+    items = _items(saved)
     n = len(items)
-    arrays: dict[str, Any] = {}
-    if "vectors.npy" in saved:
-        arrays["vectors"] = saved.array("vectors", FLOATS, (n, None), mapped="r")
-    if "home.npy" in saved:
-        arrays["centroids"] = saved.array("centroids", "<f4", (None, arrays["vectors"].shape[1]))
-        arrays["home"] = home = saved.array("home", "<i8", (n,))
-        if n and not (home.min() >= 0 and home.max() < len(arrays["centroids"])):
-            raise saved.damaged("home.npy", f"names lists outside the {len(arrays['centroids'])} there are")
+    arrays: dict[str, Any] = {"alive": np.ones(n, np.bool_)}
+    if "alive.npy" in saved:
+        arrays["alive"] = saved.array("alive", "|b1", (n,))
+    arrays |= _vectors(saved, items)
     if "anchors.npy" in saved:
         arrays["anchors"] = saved.array("anchors", FLOATS, (len(queries), n), mapped="r")
         arrays["measured"] = saved.array("measured", "|b1", (n,))
-    bm25 = BM25.read(saved, n) if "bm25.json" in saved else None
-    known = _known(saved, n)
+    bm25, known = _words(saved, items, arrays["alive"]), _known(saved, n)
     state = State(
         items,
-        np.ones(n, np.bool_),
         scorer=bound(scorer, items, known, arrays.get("vectors"), bm25),
         bm25=bm25,
         lexicon=Lexicon.read(saved) if "lexicon.json" in saved else None,
@@ -98,9 +167,48 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         cache=cache,
         seed=saved.facts["seed"],
         unread=saved.unread,
+        saved=saved,
         **arrays,
     )
+    if "home.npy" in saved:  # version 2
+        centroids = saved.array("centroids", "<f4", (None, arrays["vectors"].shape[1]))
+        home = saved.array("home", "<i8", (n,))
+        if n and not (home.min() >= 0 and home.max() < len(centroids)):
+            raise saved.damaged("home.npy", f"names lists outside the {len(centroids)} there are")
+        state = state.listed(centroids, home, scorer)
     return state, queries
+
+
+def _items(saved: Saved) -> ItemList | FiledItems:
+    try:
+        if "items.jsonl" in saved:  # version 2
+            return ItemList(Item(**line) for line in saved.lines("items"))
+        n = int(saved.facts["first"])
+        return FiledItems(
+            Packed.read(saved, n), [Item(**line) for line in saved.lines("more")] if "more.jsonl" in saved else []
+        )
+    except TypeError as error:
+        raise saved.damaged("items.jsonl", f"holds something else than items ({error})") from error
+
+
+def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
+    """Vectors, and how they lie."""
+    n = len(items) if isinstance(items, ItemList) else len(items.first)
+    if "vectors.npy" not in saved:
+        return {}
+    if "starts.npy" not in saved:
+        return {"vectors": saved.array("vectors", FLOATS, (n, None), mapped="r")}
+    vectors = saved.touched("vectors", FLOATS, (n, None))
+    d = vectors.array.shape[1]
+    centroids = saved.array("centroids", "<f4", (None, d))
+    starts = saved.array("starts", "<i8", (len(centroids) + 1,))
+    if starts[0] != 0 or starts[-1] != n or (np.diff(starts) < 0).any():
+        raise saved.damaged("starts.npy", f"does not divide {n} vectors among {len(centroids)} lists")
+    more = saved.array("more-vectors", FLOATS, (len(items) - n, d)) if "more-vectors.npy" in saved else None
+    arrays: dict[str, Any] = {"vectors": Rows(vectors, more), "centroids": centroids, "starts": starts}
+    if "arrival.npy" in saved:
+        arrays["arrival"] = saved.touched("arrival", "<i8", (n,)).array
+    return arrays
 
 
 def _known(saved: Saved, n: int) -> KnownItems | None:
@@ -111,6 +219,20 @@ def _known(saved: Saved, n: int) -> KnownItems | None:
     if known.vectors is None and "vectors.npy" not in saved:
         raise saved.damaged("vectors.npy", "is missing, by which its scorer knows the items")
     return known
+
+
+def _words(saved: Saved, items: ItemList | FiledItems, alive: Any) -> BM25 | FiledBM25 | None:
+    if "bm25.json" not in saved:
+        return None
+    if "bm25-terms.npy" not in saved or isinstance(items, ItemList):
+        words_by_item = BM25.read(saved, len(items) if isinstance(items, ItemList) else len(items.first))
+        if isinstance(items, FiledItems) and items.more:
+            words_by_item = words_by_item.extended(items.more)
+        return words_by_item if alive.all() else words_by_item.among(alive)
+    words = FiledBM25.read(saved, len(items.first))
+    if items.more:
+        words = words.extended(items.more)
+    return words if alive.all() else words.among(alive, items.get(np.flatnonzero(~alive)))
 
 
 def verify(path: str | Path) -> list[str]:

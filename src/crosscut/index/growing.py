@@ -25,7 +25,7 @@ class Growing(Learning):
     """The role of holding items."""
 
     def __len__(self) -> int:
-        return int(self._state.alive.sum())
+        return self._state.size
 
     def __contains__(self, id: object) -> bool:
         return id in self._state.places or id in self._state.documents
@@ -40,7 +40,7 @@ class Growing(Learning):
     def items(self) -> list[Item]:
         """The items that are there, in the order they came."""
         state = self._state
-        return [item for item, alive in zip(state.items, state.alive, strict=True) if alive]
+        return [state.items[place] for place in state.order.tolist() if state.alive[place]]
 
     def add(
         self,
@@ -67,7 +67,9 @@ class Growing(Learning):
                 )
             made = items if self.passages is None else list(self.passages.cut(items))
             if made:
-                self._state = state.extended(made, *self._reading(state, made, vectors, progress))
+                state = state.extended(made, *self._reading(state, made, vectors, progress))
+                lists = state.anchors is None and state.factors is None and state.movable
+                self._state = state.clustered(self.scorer) if lists else state
             return len(items)
 
     def _reading(self, state: State, items: list[Item], vectors: Brought | None, progress: Progress | None) -> Reading:
@@ -95,7 +97,7 @@ class Growing(Learning):
             chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
             gone = [place for id in chosen for place in self._state.all_of(id)]
             self._state = self._state.removed(gone)
-            if 2 * len(self) < len(self._state.items) and self._state.movable:
+            if 2 * len(self) < len(self._state.items) and self._state.movable and self._state.starts is None:
                 self.compact()
             return len(chosen)
 

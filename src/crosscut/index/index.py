@@ -15,7 +15,7 @@ from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import load_encoder
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, distinct, factorized, read
+from crosscut.index.building import Brought, Seller, distinct, factorized, read
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
@@ -25,6 +25,7 @@ from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
 from crosscut.index.searching import Searching
 from crosscut.index.state import State
+from crosscut.index.streaming import StreamedBuild
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
 from crosscut.methods import Method, parse
@@ -81,9 +82,10 @@ class Index(Searching, Growing, Keeping):
         engine: EngineChoice = "local",
         price: Price | None = None,
         progress: Progress | None = None,
+        path: str | Path | None = None,
         **columns: Unpack[Named],
     ) -> Index:
-        """An index over items.
+        """An index over items. One function, because it is the list of what an index is made of, in order.
 
         Parameters
         ----------
@@ -127,26 +129,43 @@ class Index(Searching, Growing, Keeping):
             Of the scorer: `crosscut.Price(per_thousand_calls=2.0)`. Every `Hits` then has a `cost`.
         progress
             Called as `progress(what, done, total)`.
+        path
+            Build it in this folder, item after item, instead of in memory: for corpora of millions. It is then saved,
+            and a build that was stopped goes on where it was when the same is asked for again. What the scorer in the
+            box knows without a call it then knows of candidates only.
         columns
             Which columns of the source are what: `text="body", title="headline", id="pk"`, and `metadata`, `numbers`;
             see `crosscut.datasets.read_items`.
         """
+        model = load_scorer(scorer)
+        if isinstance(encoder, str) and encoder == "auto":
+            encoder = "default" if vectors is None else None
+        dual = None if encoder is None else load_encoder(encoder)
+        space, asked = _train(space, list(queries or ()), anchors)
+        named: dict[str, Any] = {
+            "scorer": model,
+            "scorer_name": name_of(scorer),
+            "encoder": dual,
+            "encoder_name": None if encoder is None else name_of(encoder),
+            "method": method,
+        }
+        if path is not None:
+            if cache is not None or store is not None or asked or passages is not None:
+                raise InputError("with path= an index is built without train queries, passages and a store of scores")
+            made = StreamedBuild(path, source, columns, dual, vectors, dtype, bm25, seed, progress)
+            return cls._streamed(made, named)
         cut = Passages.of(passages)
         given = as_items(source, progress=progress, **columns)
         if not given:
             raise InputError("there is no item to build an index of: the source is empty")
         distinct(given)
         items = ItemList(given if cut is None else cut.cut(given))
-        model = load_scorer(scorer)
         words = BM25(items) if bm25 or knowing(model) else None
         if words is not None:
             model = under(model, Lexicon.counted(*words.words))
-        if encoder == "auto":
-            encoder = "default" if vectors is None else None
-        dual = None if encoder is None else load_encoder(encoder)
         reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors)
         known = reading.kept(model)
-        space, asked = _train(space, list(queries or ()), anchors)
+        named["scorer"] = model
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
@@ -160,30 +179,35 @@ class Index(Searching, Growing, Keeping):
             cache=cache,
             seed=seed,
         )
-        index = cls(
-            state,
-            scorer=model,
-            scorer_name=name_of(scorer),
-            encoder=dual,
-            encoder_name=None if encoder is None else name_of(encoder),
-            queries=asked,
-            method=method,
-        )
+        index = cls(state, queries=asked, **named)
         index.passages, index.price = cut, price
-        seller = index._seller(engine, progress)
-        if not asked:
-            index._state = state.clustered()
-        elif space == "cur":
-            scores, index.build_calls = seller.scores(state, asked, np.arange(len(items)))
-            index._state = state.changed(anchors=scores, measured=np.ones(len(items), np.bool_))
-        else:
-            factors = factorized(state, dual, asked, per_query, space, seller)
-            index.build_calls = factors.fitting.calls
-            index._state = state.changed(factors=factors)
+        index._train(asked, space, per_query, index._seller(engine, progress))
         if isinstance(cache, StoreCache):
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    def _train(self, asked: list[str], space: SpaceName, per_query: int, seller: Seller) -> None:
+        """Scores of train queries, if there are any; lists of the vectors, where there are many."""
+        state = self._state
+        n = len(state.items)
+        if not asked or not n:
+            self._state = state.clustered(self.scorer)
+        elif space == "cur":
+            scores, self.build_calls = seller.scores(state, asked, np.arange(n))
+            self._state = state.changed(anchors=scores, measured=np.ones(n, np.bool_))
+        else:
+            factors = factorized(state, self.encoder, asked, per_query, space, seller)
+            self.build_calls = factors.fitting.calls
+            self._state = state.changed(factors=factors)
+
+    @classmethod
+    def _streamed(cls, build: StreamedBuild, named: dict[str, Any]) -> Index:
+        """Built in its folder, and loaded from there."""
+        build.run(cls(State(ItemList(), np.ones(0, np.bool_), None, seed=build.seed), **named)._facts())
+        made = cls.load(build.path, scorer=named["scorer"], encoder=named["encoder"])
+        made._names = {"scorer": named["scorer_name"], "encoder": named["encoder_name"]}
+        return made
 
     @staticmethod
     def over(

@@ -14,6 +14,7 @@ from crosscut.index.core import Core, name_of
 from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
 from crosscut.index.knowing import under
 from crosscut.index.passages import Passages
+from crosscut.index.state import State
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.meter import ScoreCache
@@ -42,6 +43,7 @@ class Keeping(Core):
                 if same:
                     folder.unchanged()
                 folder.write(self._facts(), partial(write_state, self._state, self.anchor_queries))
+                self._state = self._filed(folder)
             finally:
                 if lock is not self._lock:
                     lock.release()
@@ -49,12 +51,23 @@ class Keeping(Core):
             self._folder = folder
             return target
 
+    def _filed(self, folder: Folder) -> State:
+        """After it was saved: a large index goes on from its files in the new generation."""
+        state = self._state
+        if state.saved is None or state.starts is None:
+            return state
+        if state.purge:
+            cache = state.cache
+            return folder.load(lambda saved: read_state(saved, self.scorer, cache))[0]
+        return state.changed(saved=folder.load(lambda saved: saved))
+
     def _facts(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
             return None if model is None else {"name": self._names[name], "fingerprint": model.fingerprint}
 
         return {
-            "items": int(self._state.alive.sum()),
+            "items": self._state.size,
+            "first": self._state.first,
             "scorer": told("scorer", self.scorer),
             "encoder": told("encoder", self.encoder),
             "method": str(self.method),

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList, plain_text
 from crosscut.encoders.known import Known, KnownItems
 from crosscut.encoders.named import DualEncoder
 from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import InputError
 from crosscut.retrievers.bm25 import BM25
+from crosscut.retrievers.filed import FiledBM25
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
+from crosscut.spaces.rows import Rows
 from crosscut.types import Array
 
 
@@ -72,7 +77,11 @@ def reader(scorer: Scorer | None, known: KnownItems | None) -> Scorer | None:
 
 
 def bound(
-    scorer: Scorer | None, items: ItemList, known: KnownItems | None, vectors: Array | None, bm25: BM25 | None
+    scorer: Scorer | None,
+    items: ItemList | FiledItems,
+    known: KnownItems | None,
+    vectors: Array | Rows | None,
+    bm25: BM25 | FiledBM25 | None,
 ) -> BoundScorer | None:
     """A scorer over the items of an index, with what is known of them."""
     if scorer is None:
@@ -82,13 +91,18 @@ def bound(
     return made
 
 
-def tell(scorer: BoundScorer | None, known: KnownItems | None, vectors: Array | None, bm25: BM25 | None) -> None:
+def tell(
+    scorer: BoundScorer | None,
+    known: KnownItems | None,
+    vectors: Array | Rows | None,
+    bm25: BM25 | FiledBM25 | None,
+) -> None:
     """Let a scorer know what an index keeps of its items; nothing: it knows of candidates only."""
     if not isinstance(scorer, BoundOnnxCrossEncoder) or not scorer.model.corrects:
         return
     rows = None if known is None else vectors if known.vectors is None else known.vectors
-    if known is None or rows is None or bm25 is None or known.encoder != scorer.model.encoder.fingerprint:
+    if known is None or rows is None or not isinstance(bm25, BM25) or known.encoder != scorer.model.encoder.fingerprint:
         scorer.keep(None)
     else:
         words = Words(*bm25.words, scorer.model.weighing)
-        scorer.keep(Known(scorer.model.encoder, words, rows, known.tokens))
+        scorer.keep(Known(scorer.model.encoder, words, np.asarray(rows), known.tokens))

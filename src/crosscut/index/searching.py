@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError
 from crosscut.index.calibrating import Calibrating
@@ -112,7 +113,7 @@ class Searching(Learning, Calibrating):
         if target_recall is not None:
             rule = self._expecting(target_recall, chosen, stop)
             chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
-        allow = state.alive if filter is None else state.alive & state.columns.passing(filter)
+        within = state.within(filter)
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
         try:
             found = state.searcher(chosen).search_many(
@@ -121,7 +122,7 @@ class Searching(Learning, Calibrating):
                 budget,
                 query_vectors=vectors,
                 first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
-                allow=None if allow.all() else allow,
+                within=within,
                 stop=rule,
                 deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 trace=trace,
@@ -134,7 +135,7 @@ class Searching(Learning, Calibrating):
         told = partial(self._told, items=state.items, k=k)
         return answering.answers(found, vectors, k, partial(_evidence, state), told)
 
-    def _told(self, hits: Hits, items: ItemList, k: int) -> Hits:
+    def _told(self, hits: Hits, items: ItemList | FiledItems, k: int) -> Hits:
         """Hits with their items and their cost; of an index of passages, documents with their best passage."""
         if self.price is not None:
             hits = self.price.on(hits, items.get(hits.scored))

@@ -16,17 +16,22 @@ import numpy.typing as npt
 
 from crosscut.ann import clustered, clusters
 from crosscut.ann.ivf import IVF
+from crosscut.ann.segments import Segments
+from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.known import KnownItems
 from crosscut.encoders.late import TokenVectors
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.items import Metadata
+from crosscut.index.items import Filter
 from crosscut.index.knowing import bound, tell
+from crosscut.index.metadata import Metadata
 from crosscut.index.passages import OF
+from crosscut.index.places import Places
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
+from crosscut.retrievers.filed import FiledBM25
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scores.cache import StoreCache
@@ -36,9 +41,11 @@ from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores, extension_error
 from crosscut.spaces.factorization.factors import Factors
-from crosscut.storage import Unread
-from crosscut.types import Array
+from crosscut.spaces.rows import Rows, part
+from crosscut.storage import Saved, Touched, Unread
+from crosscut.types import Array, Handles, Positions
 
+FILTERS = 8  # whose answers are kept
 SEARCHERS = 16  # of different methods or settings, kept
 WAYS = {
     "encoder": "build the index with an encoder",
@@ -55,13 +62,14 @@ WAYS = {
 class State:
     """Items and everything that is kept about them, position by position."""
 
-    items: ItemList
+    items: ItemList | FiledItems
     alive: npt.NDArray[np.bool_]  # (n) False: removed
     scorer: BoundScorer | None  # bound to items.growing; None: nothing can be scored yet
-    vectors: npt.NDArray[Any] | None = None  # (n × d)
+    vectors: Array | Rows | None = None  # (n × d)
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
-    home: npt.NDArray[np.int64] | None = None  # (n) the list of each
-    bm25: BM25 | None = None
+    starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later
+    arrival: npt.NDArray[np.int64] | None = None  # (m) the order in which they came, where that is another
+    bm25: BM25 | FiledBM25 | None = None
     lexicon: Lexicon | None = None  # how common words were when the index was built, for a scorer that weighs them
     known: KnownItems | None = None  # what the scorer knows of every item without a call
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
@@ -70,28 +78,39 @@ class State:
     prior: Prior | None = None  # of query vectors, learned from past searches
     cache: ScoreCache | None = None
     seed: int = 0
+    saved: Saved | None = field(default=None, repr=False)  # the files that its first items lie in
+    purge: bool = False  # what was removed must not be in any file after the next `save`
     unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
+    _within: dict[str, Handles] = field(default_factory=dict, repr=False)
     _searchers: dict[Method, Searcher] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def places(self) -> Places:
         """Id → position, of items that are there."""
-        return {item.id: j for j, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)) if alive}
+        return Places(self.items, self.alive)
 
     def place(self, id: str) -> int:
         """The position of an item."""
-        if id not in self.places:
-            raise InputError(f"item id {id!r} is not among the {len(self.places)} items of the index")
-        return self.places[id]
+        place = self.places.get(id)
+        if place is None:
+            raise InputError(f"item id {id!r} is not among the {self.size} items of the index")
+        return place
+
+    @cached_property
+    def size(self) -> int:
+        """How many items are there."""
+        return int(np.count_nonzero(self.alive))
 
     @cached_property
     def documents(self) -> dict[str, list[int]]:
         """Document → positions of its passages, of those that are there."""
         made: dict[str, list[int]] = {}
-        for position, (item, alive) in enumerate(zip(self.items, self.alive, strict=True)):
-            if alive and OF in item.metadata:
-                made.setdefault(str(item.metadata[OF]), []).append(position)
+        start = 0 if self.columns.has(OF) else len(self.items)
+        for position in range(start, len(self.items)):
+            metadata = self.items[position].metadata if self.alive[position] else {}
+            if OF in metadata:
+                made.setdefault(str(metadata[OF]), []).append(position)
         return made
 
     def all_of(self, id: str) -> list[int]:
@@ -102,19 +121,47 @@ class State:
         """Positions of items that a caller names for round one."""
         return None if ids is None else [place for id in ids for place in self.all_of(id)]
 
+    @property
+    def order(self) -> Positions:
+        """Positions in the order in which the items came."""
+        if self.arrival is None:
+            return np.arange(len(self.items))
+        first = np.argsort(self.arrival, kind="stable")
+        return np.append(first, np.arange(len(first), len(self.items)))
+
     @cached_property
     def columns(self) -> Metadata:
         """The items' metadata, for filters."""
-        return Metadata(self.items)
+        return Metadata(self.items, self.saved)
+
+    def within(self, filter: Filter | None) -> Handles | None:
+        """The items that may be found, sorted; None for all. The last few answers are kept."""
+        if filter is None and self.size == len(self.items):
+            return None
+        key = None if callable(filter) else repr(filter)
+        with self._lock:
+            known = self._within.get(key) if key is not None else None
+        if known is None:
+            mask = self.alive if filter is None else self.alive & self.columns.passing(filter)
+            known = np.flatnonzero(mask)
+            if key is not None:
+                with self._lock:
+                    self._within[key] = known
+                    for old in list(self._within)[:-FILTERS]:
+                        self._within.pop(old, None)
+        return known
 
     @cached_property
-    def encoder_space(self) -> Vectors | IVF | None:
+    def encoder_space(self) -> Vectors | IVF | Segments | None:
         """The encoder's vectors; by lists where there are many of them and nothing else is searched with them."""
         if self.vectors is None:
             return None
-        if self.centroids is None or self.home is None or self.anchors is not None or self.factors is not None:
-            return Vectors(self.vectors)
-        return IVF.from_assignment(self.vectors, self.centroids, self.home)
+        if self.centroids is None or self.starts is None or self.anchors is not None or self.factors is not None:
+            return Vectors(np.asarray(self.vectors))
+        rows = self.vectors if isinstance(self.vectors, Rows) else Rows(Touched(self.vectors))
+        first = self.__dict__.get("_lists") or IVF.laid_out(rows.first, self.centroids, self.starts)
+        self.__dict__["_lists"] = first  # of the items that lie list by list: it outlives what is added behind them
+        return Segments(first, rows.more) if len(rows.more) else first
 
     @cached_property
     def anchor_space(self) -> CUR | None:
@@ -122,23 +169,51 @@ class State:
             return None
         if self.measured is None or self.measured.all():
             return CUR(self.anchors)
-        error = extension_error(self.anchors, self.vectors, self.measured)
+        vectors = None if self.vectors is None else np.asarray(self.vectors)
+        error = extension_error(self.anchors, vectors, self.measured)
         return CUR(self.anchors, errors=np.where(self.measured, 0.0, error))
 
     def changed(self, **parts: Any) -> State:
-        """Another state with these parts replaced; of what was derived, only the encoder's space may be kept."""
-        new = replace(self, **parts, _searchers={}, _lock=threading.Lock())
-        if "encoder_space" in self.__dict__ and not {"vectors", "centroids", "home", "anchors", "factors"} & {*parts}:
-            new.__dict__["encoder_space"] = self.encoder_space
+        """Another state with these parts replaced; of what was derived, what does not depend on them is kept."""
+        new = replace(self, **parts, _searchers={}, _within={}, _lock=threading.Lock())
+        kept = {
+            "encoder_space": {"vectors", "centroids", "starts", "anchors", "factors"},
+            "columns": {"items", "saved"},
+        }
+        for name, needs in kept.items():
+            if name in self.__dict__ and not needs & {*parts}:
+                new.__dict__[name] = self.__dict__[name]
+        if "_lists" in self.__dict__ and not {"centroids", "starts"} & {*parts}:
+            new.__dict__["_lists"] = self.__dict__["_lists"]
         return new
 
-    def clustered(self) -> State:
-        """With lists of its vectors, if there are enough of them that rounds should not read them all."""
-        if self.vectors is None or len(self.items) < clustered.SMALL:
+    def clustered(self, scorer: Scorer | None) -> State:
+        """With items list by list, if there are so many vectors that rounds should not read them all."""
+        if self.vectors is None or len(self.items) < clustered.SMALL or self.starts is not None:
             return self
-        finite(self.vectors, "vectors")
-        centroids, home = clusters.partition(self.vectors, seed=self.seed)
-        return self.changed(centroids=centroids, home=home)
+        vectors = np.asarray(self.vectors)
+        finite(vectors, "vectors")
+        centroids, home = clusters.partition(vectors, seed=self.seed)
+        return self.listed(centroids, home, scorer)
+
+    def settled(self) -> State:
+        """With the items that were added since in the lists they belong to."""
+        home = self._home()
+        if home is None or not isinstance(self.vectors, Rows) or not len(self.vectors.more):
+            return self
+        assert self.centroids is not None
+        home[len(self.vectors.first) :] = clusters.assign(self.vectors.more, self.centroids)
+        return self.listed(self.centroids, home, None)
+
+    def listed(self, centroids: npt.NDArray[np.float32], home: npt.NDArray[np.int64], scorer: Scorer | None) -> State:
+        """With items list by list; `home` (n) is the list of each."""
+        came = np.empty(len(home), np.int64)
+        came[self.order] = np.arange(len(home))
+        order = np.argsort(home, kind="stable")
+        starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
+        state = self.changed(starts=None, arrival=None)._taken(order, scorer)
+        vectors = None if state.vectors is None else Rows(Touched(np.asarray(state.vectors)))
+        return state.changed(vectors=vectors, centroids=centroids, starts=starts, arrival=came[order])
 
     def extended(
         self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None
@@ -147,12 +222,14 @@ class State:
         self.unread.check()
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
-            parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
-            if self.centroids is not None and self.home is not None:
+            if isinstance(self.vectors, Rows):
                 finite(vectors, "new vectors")
-                parts["home"] = np.append(self.home, clusters.assign(vectors, self.centroids))
+                parts["vectors"] = self.vectors.grown(vectors)
+            else:
+                parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
         if self.anchors is not None and self.measured is not None:
-            more = extended_scores(self.anchors, self.vectors, vectors, self.measured, len(items))
+            old = None if self.vectors is None else np.asarray(self.vectors)
+            more = extended_scores(self.anchors, old, vectors, self.measured, len(items))
             parts["anchors"] = np.concatenate([self.anchors, more.astype(self.anchors.dtype)], axis=1)
             parts["measured"] = np.append(self.measured, np.zeros(len(items), np.bool_))
         if self.factors is not None and vectors is not None:
@@ -189,6 +266,8 @@ class State:
         """Without some items, at once: positions stay as they are, so that searches and caches go on."""
         alive = self.alive.copy()
         alive[list(positions)] = False
+        if isinstance(self.bm25, FiledBM25):
+            return self.changed(alive=alive, bm25=self.bm25.among(alive, self.items.get(np.array(positions, np.int64))))
         return self.changed(alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
 
     @property
@@ -197,25 +276,32 @@ class State:
         return self.cache is None or isinstance(self.cache, StoreCache)
 
     def compacted(self, scorer: Scorer | None) -> State:
-        """Of the items that are there, with positions of their own: nothing is left of those that were removed."""
+        """Of the items that are there, with positions of their own: nothing is left of those that were removed.
+
+        Of a large index that lies in files nothing is in memory: what was removed is left out when it is saved.
+        """
         if self.alive.all():
             return self
+        if self.saved is not None and self.starts is not None:
+            return self.changed(purge=True)
+        return self._taken(np.flatnonzero(self.alive), scorer)
+
+    def _taken(self, there: Positions, scorer: Scorer | None = None) -> State:
+        """Of some items, in this order, in memory."""
         self.unread.check()
-        there = np.flatnonzero(self.alive)
         items = ItemList(self.items[position] for position in there.tolist())
         cache = self.cache
         if isinstance(cache, StoreCache):
             cache.flush()
             cache = cache.store.cache(items)
-        vectors = None if self.vectors is None else self.vectors[there]
+        taken = None if self.vectors is None else part(self.vectors, there)
         bm25 = None if self.bm25 is None else self.bm25.taken(there)
         known = None if self.known is None else self.known.taken(there)
         return self.changed(
             items=items,
-            alive=np.ones(len(items), np.bool_),
-            scorer=bound(scorer, items, known, vectors, bm25),
-            vectors=vectors,
-            home=None if self.home is None else self.home[there],
+            alive=self.alive[there],
+            scorer=bound(scorer, items, known, taken, bm25),
+            **self._lying(there, taken),
             anchors=None if self.anchors is None else self.anchors[:, there],
             measured=None if self.measured is None else self.measured[there],
             bm25=bm25,
@@ -223,7 +309,35 @@ class State:
             factors=None if self.factors is None else self.factors.taken(there),
             prior=None if self.prior is None else self.prior.taken(there),
             cache=cache,
+            saved=None,
         )
+
+    def _lying(self, there: Positions, taken: Array | None) -> dict[str, Any]:
+        """Vectors of some items, and how they lie in lists; the items keep their order."""
+        home = self._home()
+        if home is None or self.starts is None or taken is None:
+            return {"vectors": taken}
+        starts = np.searchsorted(home[there], np.arange(len(self.starts))).astype(np.int64)
+        first = there[: starts[-1]]
+        came = None if self.arrival is None else np.argsort(np.argsort(self.arrival[first], kind="stable"))
+        vectors = Rows(Touched(taken[: len(first)]), taken[len(first) :])
+        return {"vectors": vectors, "starts": starts, "arrival": came}
+
+    def _home(self) -> Positions | None:
+        """(n) the list of each item; those behind the lists have one number more."""
+        if self.starts is None:
+            return None
+        home = np.full(len(self.items), len(self.starts) - 1, np.int64)
+        home[: self.starts[-1]] = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        return home
+
+    @property
+    def first(self) -> int:
+        """How many items its files hold after `save`; those that came later stand beside them."""
+        if self.saved is None or self.starts is None or not isinstance(self.items, FiledItems):
+            return self.size
+        n = len(self.items.first)
+        return int(np.count_nonzero(self.alive[:n])) if self.purge else n
 
     def searcher(self, method: Method) -> Searcher:
         """The searcher of a method, made once; the last few are kept."""

@@ -106,6 +106,15 @@ class Retriever(Protocol):
         ...
 
 
+@runtime_checkable
+class Ranking(Protocol):
+    """A retriever that finds its best items without a score for every one."""
+
+    def top(self, query: str, count: int, exclude: Handles = NO_HANDLES, within: Handles | None = None) -> Handles:
+        """At most `count` items, best first."""
+        ...
+
+
 @dataclass(frozen=True)
 class Lexical(FirstStage):
     """The items that a retriever of texts ranks first. Items it knows nothing of are not picked."""
@@ -116,6 +125,8 @@ class Lexical(FirstStage):
         return [self._best(request) if request.count else NO_HANDLES for request in requests]
 
     def _best(self, request: FirstRequest) -> Handles:
+        if isinstance(self.retriever, Ranking):
+            return self.retriever.top(str(request.query), request.count, request.exclude, request.within)
         values = masked(self.retriever.scores(str(request.query)), request.exclude, request.within)
         places = ranked(values, request.count)
         return places[values[places] > 0]

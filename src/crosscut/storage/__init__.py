@@ -3,6 +3,7 @@
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_file, write_json, writing
 from crosscut.storage.folders import Folder, Kind
 from crosscut.storage.generations import Files, Saved, Unread, npy_header
+from crosscut.storage.touched import Touched
 
 __all__ = [
     "TEMPORARY",
@@ -11,6 +12,7 @@ __all__ = [
     "Kind",
     "Lock",
     "Saved",
+    "Touched",
     "Unread",
     "make_folder",
     "npy_header",

@@ -25,8 +25,9 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from crosscut.errors import CrosscutError, InputError
+from crosscut.storage import generations
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_synced, writing
-from crosscut.storage.generations import BLOCK, Files, Saved, digest
+from crosscut.storage.generations import Files, Saved, digest
 
 T = TypeVar("T")
 MARK = ".crosscut"
@@ -41,6 +42,8 @@ class Kind:
     record: str
     version: int
     remedy: str = "build it again"
+    older: tuple[int, ...] = ()
+    """Versions that are read, and written anew as the present one."""
 
     @property
     def format(self) -> str:
@@ -75,7 +78,7 @@ class Folder:
         if not isinstance(record, dict) or (record.get("format") != self.kind.format and not old):
             raise InputError(f"{str(self.path)!r} is no crosscut {noun}: its {path.name} belongs to something else")
         version = record["format"] if old else record.get("version")
-        if version != self.kind.version:
+        if version != self.kind.version and version not in self.kind.older:
             raise InputError(
                 f"the {noun} at {str(self.path)!r} has version {version}, this crosscut reads {self.kind.version}; "
                 f"update crosscut or {self.kind.remedy}"
@@ -144,7 +147,7 @@ class Folder:
                 files = Files(home)
                 fill(files)
                 told = {"format": self.kind.format, "version": self.kind.version, "generation": number}
-                record = {**told, "folder": home.name, **facts, "block": BLOCK, "files": files.told}
+                record = {**told, "folder": home.name, **facts, "block": generations.BLOCK, "files": files.told}
                 record = json.loads(json.dumps(record))  # as a reader will see it
                 text = json.dumps({**record, "checksum": _checksum(record)}, indent=1)
                 write_synced(home / (self.kind.record + TEMPORARY), [text.encode(), b"\n"])

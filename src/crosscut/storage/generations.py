@@ -1,6 +1,6 @@
 """The files of one generation of a folder (`folders.py`): written with checksums on the way, and read with checks.
 
-Every 4 MiB of a file have a BLAKE2b checksum of their own. Sizes, headers and checksums are compared before a byte is
+Every MiB of a file has a BLAKE2b checksum of its own. Sizes, headers and checksums are compared before a byte is
 used, except in large memory maps, which are compared when they are first used: opening gigabytes stays quick.
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.storage.files import write_synced
+from crosscut.storage.files import sync, write_synced
+from crosscut.storage.touched import Touched
 from crosscut.threads import cores
 from crosscut.types import Array
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
-BLOCK = 1 << 22
+BLOCK = 1 << 20
 LATER = 1 << 26
 """Memory maps of more bytes than this are compared with their checksums when they are first used, not when opened."""
 
@@ -57,6 +60,25 @@ class Files:
 
         write_synced(self.home / name, counted())
         self.told[name] = {"bytes": size, "blake2b": [digest.hexdigest() for digest in digests]}
+
+    def keep(self, name: str, saved: Saved) -> None:
+        """A file of an older generation, as it is: a second name for it, where the file system has such, or a copy.
+
+        Its checksums are those it had: damage is not covered up.
+        """
+        source = saved.home / name
+        try:
+            os.link(source, self.home / name)
+        except OSError:
+            shutil.copyfile(source, self.home / name)
+            sync(self.home / name)
+        self.told[name] = {"block": saved.block, **saved.files[name]}
+
+    def rows(self, name: str, kind: npt.DTypeLike, shape: tuple[int, ...], chunks: Iterable[Array]) -> None:
+        """`<name>.npy` from some rows after others."""
+        dtype = np.dtype(kind).newbyteorder("<")
+        parts = (np.ascontiguousarray(chunk, dtype).reshape(-1).view(np.uint8).data for chunk in chunks)
+        self.write(f"{name}.npy", itertools.chain([npy_header(dtype, shape)], parts))
 
     def array(self, name: str, array: Array) -> None:
         """`<name>.npy`: C order, little-endian."""
@@ -114,16 +136,17 @@ class Saved:
         self.facts = record
         self.unread = Unread()
         self._told = f"the {noun} at {str(path)!r} is damaged", remedy
-        self._home = path / str(record["folder"])
-        self._files: dict[str, dict[str, Any]] = record["files"]
+        self.home = path / str(record["folder"])
+        self.files: dict[str, dict[str, Any]] = record["files"]
+        self.block = int(record["block"])
         self._verify = verify
 
     def __contains__(self, name: str) -> bool:
-        return name in self._files
+        return name in self.files
 
     @property
     def names(self) -> list[str]:
-        return list(self._files)
+        return list(self.files)
 
     def damaged(self, name: str, what: str) -> InputError:
         """The sentence for a file that cannot be used."""
@@ -132,9 +155,9 @@ class Saved:
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[BinaryIO]:
         """A file of the right size."""
-        wanted = self._files[name]["bytes"] if name in self._files else None
+        wanted = self.files[name]["bytes"] if name in self.files else None
         try:
-            with (self._home / name).open("rb") as file:
+            with (self.home / name).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if wanted is None or size != wanted:
                     raise self.damaged(name, f"has {size} bytes instead of {wanted}" if wanted else "is not listed")
@@ -146,13 +169,13 @@ class Saved:
 
     def _compare(self, name: str, data: Bytes, first: int = 0, last: int | None = None) -> None:
         """Compare blocks of a file with their checksums, in several threads if there are many."""
-        told = self._files[name]["blake2b"]
+        told, block = self.files[name]["blake2b"], self._block_of(name)
         numbers = range(first, len(told) if last is None else last)
 
         def right(number: int) -> bool:
-            return bool(digest(data[number * BLOCK : (number + 1) * BLOCK].data).hexdigest() == told[number])
+            return bool(digest(data[number * block : (number + 1) * block].data).hexdigest() == told[number])
 
-        if len(told) != max(1, -(-len(data) // BLOCK)):
+        if len(told) != max(1, -(-len(data) // block)):
             raise self.damaged(name, f"has {len(told)} checksums for {len(data)} bytes")
         if len(numbers) < 4:
             fine = all(map(right, numbers))
@@ -161,6 +184,10 @@ class Saved:
                 fine = all(pool.map(right, numbers))
         if not fine:
             raise self.damaged(name, "does not match its checksum")
+
+    def _block_of(self, name: str) -> int:
+        """Bytes of a block; a file that was kept from an older generation has its own."""
+        return int(self.files[name].get("block", self.block))
 
     def bytes(self, name: str, *, verify: bool = True) -> Bytes:
         """A whole file."""
@@ -195,6 +222,27 @@ class Saved:
         `mapped` is the mode of a memory map: read-only, or copy-on-write where compiled code wants a writable array.
         """
         name = f"{name}.npy"
+        data, _, array = self._array(name, kinds, shape, mapped)
+        if self._verify and mapped and len(data) > LATER:
+            self.unread.add(lambda: self._compare(name, data, first=1))
+        elif self._verify:
+            self._compare(name, data, first=1)
+        return array
+
+    def touched(self, name: str, kinds: str, shape: tuple[int | None, ...]) -> Touched:
+        """The same as a map whose blocks are compared when they are first read; a small one is compared now."""
+        name = f"{name}.npy"
+        data, offset, array = self._array(name, kinds, shape, "c")
+        if self._verify and len(data) <= LATER:
+            self._compare(name, data, first=1)
+        if not self._verify or len(data) <= LATER:
+            return Touched(array)
+        return Touched(array, lambda first, last: self._compare(name, data, first, last), offset, self._block_of(name))
+
+    def _array(
+        self, name: str, kinds: str, shape: tuple[int | None, ...], mapped: Literal["r", "c"] | None
+    ) -> tuple[Bytes, int, Array]:
+        """The bytes of a file, and the array in them, of which only the header was compared."""
         with self._opened(name) as file:
             data: Bytes = np.memmap(file, np.uint8, mode=mapped) if mapped else np.fromfile(file, np.uint8)
             if self._verify:
@@ -206,11 +254,7 @@ class Saved:
             raise self.damaged(name, f"has shape {found} instead of {shape}")
         if offset % 16 or offset + dtype.itemsize * int(np.prod(found, dtype=object)) != len(data):
             raise self.damaged(name, f"has {len(data)} bytes, and {dtype} of shape {found} needs another number")
-        if self._verify and mapped and len(data) > LATER:
-            self.unread.add(lambda: self._compare(name, data, first=1))
-        elif self._verify:
-            self._compare(name, data, first=1)
-        return data[offset:].view(dtype).reshape(found)
+        return data, offset, data[offset:].view(dtype).reshape(found)
 
 
 def _header(file: BinaryIO) -> tuple[int, np.dtype[Any], tuple[int, ...]]:

@@ -28,7 +28,7 @@ from crosscut.errors import InputError
 from crosscut.linalg.arrays import Ids, checked_vectors, named, storage
 from crosscut.linalg.products import product
 from crosscut.spaces.base import Slot, Space
-from crosscut.storage import Unread
+from crosscut.storage import Touched, Unread
 from crosscut.types import Array, Floats, Positions
 
 if TYPE_CHECKING:
@@ -124,8 +124,16 @@ class IVF(Space):
         return cls._holding(Layout.of(vectors, centroids, list_of, np.arange(len(vectors)), "ip", kind), rule)
 
     @classmethod
+    def laid_out(cls, vectors: Touched, centroids: Single, starts: Ids, rule: Rule | int | None = None) -> IVF:
+        """An index of vectors that lie list by list already; the id of each is its place. By inner product."""
+        ids = np.arange(len(vectors), dtype=np.int64)
+        return cls._holding(Layout(centroids, vectors.array, starts, ids, "ip", vectors, True), rule)
+
+    @classmethod
     def _holding(cls, layout: Layout, rule: Rule | int | None) -> IVF:
-        return cls(layout.centroids, layout.vectors, layout.starts, layout.ids, metric=layout.metric, rule=rule)
+        made = cls(layout.centroids, layout.vectors, layout.starts, layout.ids, metric=layout.metric, rule=rule)
+        made._layout = layout
+        return made
 
     @property
     def layout(self) -> Layout:
@@ -231,7 +239,10 @@ class IVF(Space):
     def rows(self, positions: Positions) -> Floats:
         """The vectors of some ids (m × d), in float64: with `predict`, this makes an index a space (`spaces.base`)."""
         layout = self.layout
-        return layout.vectors[layout.places_of(positions)].astype(np.float64)
+        places = layout.places_of(positions)
+        if layout.guard is not None:
+            return layout.guard.take(places).astype(np.float64)
+        return layout.vectors[places].astype(np.float64)
 
     def predict(self, queries: Floats) -> Array:
         """Inner products with every vector, by id 0 … n − 1: (q × d) → (q × n). Reads everything."""

@@ -13,6 +13,7 @@ from crosscut.ann import clusters
 from crosscut.ann.results import Metric
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import NOTHING, Ids, checked_vectors, named
+from crosscut.storage import Touched
 from crosscut.types import Array, Mask
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Layout:
     starts: Ids  # (lists + 1) where each list begins
     ids: Ids  # (n)
     metric: Metric = "ip"
+    guard: Touched | None = field(default=None, repr=False)  # compares what is read of a file
+    ordered: bool = False  # ids are places
     _allowed: list[tuple[Ids, Ids, Mask]] = field(default_factory=list, repr=False)  # the last answer of `allowed`
 
     @classmethod
@@ -72,11 +75,13 @@ class Layout:
     @cached_property
     def dense(self) -> bool:
         """Whether the ids are 0 … n − 1."""
-        return not self.n or bool(self.ids.min() == 0 and self.ids.max() == self.n - 1)
+        return self.ordered or not self.n or bool(self.ids.min() == 0 and self.ids.max() == self.n - 1)
 
     @cached_property
     def places(self) -> Ids:
         """(n) where the vector of every id stands, in order of id."""
+        if self.ordered:
+            return self.ids
         if not self.dense:
             return np.argsort(self.ids)
         places = np.empty(self.n, dtype=np.int64)
@@ -106,7 +111,13 @@ class Layout:
             missing = self.ids[self.places[at]] != wanted
         if missing.any():
             raise InputError(f"id {wanted[missing][0]} is not in this index of {self.n} vectors")
-        return np.asarray(self.places[at], dtype=np.int64)
+        return np.asarray(at if self.ordered else self.places[at], dtype=np.int64)
+
+    def ready(self, near: Single, probed: int) -> None:
+        """Compare the lists that a search has visited with their checksums, if that was not done before."""
+        if self.guard is not None and probed:
+            lists = np.argpartition(-near, min(probed, len(near)) - 1)[:probed]
+            self.guard.ready(self.starts[lists], self.starts[lists + 1])
 
     def allowed(self, ids: npt.ArrayLike | None) -> tuple[Ids, Mask | None]:
         """Sorted places of the ids that may be found, and (lists) whether a list holds none of them.
@@ -117,10 +128,17 @@ class Layout:
             return NOTHING, None
         wanted = np.asarray(ids).reshape(-1)
         last = self._allowed[0] if self._allowed else None
-        if last is None or last[0].dtype != wanted.dtype or not np.array_equal(last[0], wanted):
-            places = np.sort(self.places_of(wanted))
+        same = last is not None and (
+            last[0] is wanted or (last[0].dtype == wanted.dtype and np.array_equal(last[0], wanted))
+        )
+        if last is None or not same:
+            places = wanted.astype(np.int64, copy=False) if self.ordered else self.places_of(wanted)
+            if len(places) and not (np.diff(places) > 0).all():
+                places = np.sort(places)
+            if self.ordered and len(places):
+                self.places_of(places[[0, -1]])  # refuses what is not there
             closed = np.asarray(np.diff(np.searchsorted(places, self.starts)) == 0)
-            last = (wanted.copy(), places, closed)
+            last = (wanted, places, closed)
             self._allowed[:] = [last]
         return last[1], last[2]
 

@@ -100,6 +100,9 @@ def search(
         asked = restrictions.asked(layout, queries, rows)
         here = Answers(answers.scores[rows], answers.places[rows], answers.costs[rows], answers.traces[rows])
         _probe(layout, asked, stop, here, 1 if count == 1 else threads or cores())
+        if layout.guard is not None:
+            for near, probed in zip(asked.similarities, here.costs[:, 0].tolist(), strict=True):
+                layout.ready(near, probed)
         for (trail, near), probed in zip(
             restrictions.followed(rows, asked.similarities), here.costs[:, 0], strict=False
         ):

@@ -1,0 +1,241 @@
+"""The embedded index at one to ten million items: build, save, load, search, filter, add 1,000, remove 1,000.
+
+    python benchmarks/scale.py --data DATA --work WORK --items 1000000 5000000 10000000 --json …
+
+Items are the texts of the BEIR folders in DATA, repeated with small changes (a word left out, a number added); vectors
+(d = 384, float16) are planted: one for each real text, around 4,000 centres, and a jittered copy for each repetition.
+The scorer is a cheap function of the text, planted so that it agrees with the vectors in part.
+
+Every stage is a process of its own. `peak` is the most memory it had resident (ru_maxrss), files that it maps included;
+`private` what it had at its end that is not of files. Time outside the scorer is that of `index.search` without the
+scorer's own. A search is *fresh* when what it reads was not compared with its checksums before, and *warm* later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.datasets import Item, read_items
+from crosscut.index import Index
+
+D, HIDDEN = 384, 24
+CENTRES = 4000
+JITTER = 0.3
+SETS = ("hotpotqa_sub", "wordnet_wsd", "medquad", "dclaw", "acl", "bible", "squad_sentences", "stackexchange")
+STAGES = ("vectors", "build", "load", "search", "filter", "add", "remove")
+K, BUDGET, ROUNDS = 10, 100, 10
+LONGEST = 400  # characters of a text
+
+
+def texts(data: Path) -> list[tuple[str, str]]:
+    """Real texts, and the set that each is of."""
+    found = []
+    for name in SETS:
+        for item in read_items(data / name):
+            found.append((name, f"{item.title} {item.text}".strip()[:LONGEST]))
+    return found
+
+
+def corpus(data: Path, n: int, start: int = 0) -> Iterator[Item]:
+    """n items from `start` on."""
+    real = texts(data)
+    for row in range(start, start + n):
+        name, text = real[row % len(real)]
+        words = text.split()
+        turn = row // len(real)
+        if turn and len(words) > 3:
+            del words[(row * 7919 + turn) % len(words)]
+        yield Item(
+            f"d{row}", "", f"{' '.join(words)} copy {turn} {row}", {"source": name, "year": 1950 + row * 31 % 75}
+        )
+
+
+def anchors(count: int) -> npt.NDArray[np.float32]:
+    """(count × D) unit vectors of the real texts."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CENTRES, D)).astype(np.float32)
+    made = centres[rng.integers(CENTRES, size=count)] + 0.8 * rng.normal(size=(count, D)).astype(np.float32)
+    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float32)
+
+
+def jittered(base: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float16]:
+    """The vectors of some rows: those of their texts, moved a little."""
+    rng = np.random.default_rng(int(rows[0]) + 1)
+    made = base[rows % len(base)] + JITTER / D**0.5 * rng.normal(size=(len(rows), D)).astype(np.float32)
+    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float16)
+
+
+class Scorer:
+    """A planted scorer: what the vectors say, seen through a projection, and noise that is fixed for each item."""
+
+    def __init__(self, count: int) -> None:
+        self.base = anchors(count)
+        self.hidden = np.random.default_rng(5).normal(size=(D, HIDDEN)).astype(np.float32) / HIDDEN**0.5
+        self.projected = self.base @ self.hidden  # (count × HIDDEN)
+        self.seconds = 0.0
+
+    def __call__(self, query: str, given: list[str]) -> list[float]:
+        started = time.perf_counter()
+        rows = np.array([int(text.rsplit(" ", 1)[1]) for text in given])
+        asked = self.projected[int(query.rsplit(" ", 1)[1])]
+        noise = ((rows * 2654435761) % 1000) / 1000 * 0.2
+        scores = self.projected[rows % len(self.base)] @ asked + noise
+        self.seconds += time.perf_counter() - started
+        return [float(score) for score in scores]
+
+
+def vectors(path: Path, n: int, count: int) -> None:
+    """Write (n × D) to a .npy file."""
+    base = anchors(count)
+    out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=(n, D))
+    for start in range(0, n, 1 << 15):
+        rows = np.arange(start, min(start + (1 << 15), n))
+        out[rows[0] : rows[-1] + 1] = jittered(base, rows)
+    out.flush()
+
+
+def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    got = action()
+    return time.perf_counter() - started, got
+
+
+def searches(index: Index, scorer: Scorer, count: int, start: int, **options: Any) -> list[float]:
+    """Milliseconds outside the scorer of some searches."""
+    times = []
+    for number in range(start, start + count):
+        row = (number * 104729) % len(scorer.base)
+        vector = jittered(scorer.base, np.array([row + 10**9])).astype(np.float32)[0]
+        words = " ".join(ALL[row][1].split()[:6])
+        scorer.seconds = 0.0
+        started = time.perf_counter()
+        hits = index.search(
+            f"{words} {row}", K, BUDGET, method=f"crosscut@rounds={ROUNDS}", query_vector=vector, **options
+        )
+        seconds = time.perf_counter() - started
+        assert len(hits) == K
+        assert hits.calls == BUDGET
+        times.append(1000 * (seconds - scorer.seconds))
+    return times
+
+
+def told(times: list[float]) -> dict[str, float]:
+    return {"median": float(np.median(times)), "p90": float(np.quantile(times, 0.9)), "first": times[0]}
+
+
+def stage(name: str, data: Path, work: Path, n: int) -> dict[str, Any]:
+    """One stage, in this process."""
+    folder, file = work / "scale.index", work / "vectors.npy"
+    count = len(ALL)
+    if name == "vectors":
+        seconds, _ = timed(lambda: vectors(file, n, count))
+        return {"seconds": seconds, "bytes": file.stat().st_size}
+    scorer = Scorer(count)
+    if name == "build":
+        seconds, index = timed(
+            lambda: Index.build(corpus(data, n), scorer=scorer, vectors=file, path=folder, progress=_progress())
+        )
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        return {"seconds": seconds, "items": len(index), "bytes": size, "per_item_us": 1e6 * seconds / n}
+    seconds, index = timed(lambda: Index.load(folder, scorer=scorer))
+    got: dict[str, Any] = {"load_seconds": seconds}
+    if name == "load":
+        return {"seconds": seconds}
+    if name == "search":
+        searches(index, scorer, 2, 10**6)  # compiles
+        got["fresh_ms"] = told(searches(index, scorer, 10, 0))
+        searches(index, scorer, 100, 10)
+        got["warm_ms"] = told(searches(index, scorer, 50, 60))
+    if name == "filter":
+        searches(index, scorer, 100, 10)
+        chosen = {"year": {"gte": 2000}}
+        got["first_ms"] = searches(index, scorer, 1, 5, filter=chosen)[0]
+        pairs = [
+            (searches(index, scorer, 1, j)[0], searches(index, scorer, 1, j, filter=chosen)[0]) for j in range(10, 60)
+        ]
+        got["plain_ms"], got["filtered_ms"] = (told(list(each)) for each in zip(*pairs, strict=True))
+        got["ratio"] = got["filtered_ms"]["median"] / got["plain_ms"]["median"]
+    if name == "add":
+        rows = np.arange(n, n + 1000)
+        more, items = jittered(scorer.base, rows), list(corpus(data, 1000, n))
+        got["add_seconds"], _ = timed(lambda: index.add(items, vectors=more))
+        got["save_seconds"], _ = timed(index.save)
+        searches(index, scorer, 20, 0)
+        got["search_ms"] = told(searches(index, scorer, 20, 20))
+    if name == "remove":
+        ids = [f"d{row}" for row in range(0, n, max(1, n // 1000))][:1000]
+        got["remove_seconds"], _ = timed(lambda: index.remove(ids))
+        got["save_seconds"], _ = timed(index.save)
+        searches(index, scorer, 20, 0)
+        got["search_ms"] = told(searches(index, scorer, 20, 20))
+    return got
+
+
+def _progress() -> Callable[[str, int, int], None]:
+    last: dict[str, float] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if time.monotonic() - last.get(what, 0) > 20 or done in (0, total):
+            last[what] = time.monotonic()
+            print(f"{time.strftime('%X')} {what} {done:,}/{total:,}", file=sys.stderr)
+
+    return show
+
+
+def memory() -> dict[str, float]:
+    """Gigabytes."""
+    private = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return {
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        "private": int(private.split()[1]) / 1e6,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--items", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--stage", choices=STAGES)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if arguments.stage is not None:
+        global ALL
+        ALL = texts(arguments.data)
+        got = stage(arguments.stage, arguments.data, arguments.work, arguments.items[0])
+        print(json.dumps({**got, "memory_gb": memory()}))
+        return
+    runs: dict[str, dict[str, Any]] = {}
+    for n in arguments.items:
+        shutil.rmtree(arguments.work, ignore_errors=True)
+        arguments.work.mkdir(parents=True)
+        runs[str(n)] = {}
+        for name in STAGES:
+            command = [sys.executable, __file__, "--data", arguments.data, "--work", arguments.work]
+            done = subprocess.run([*command, "--items", str(n), "--stage", name], stdout=subprocess.PIPE, check=True)
+            runs[str(n)][name] = json.loads(done.stdout)
+            print(n, name, done.stdout.decode().strip(), flush=True)
+        shutil.rmtree(arguments.work)
+        if arguments.json is not None:
+            facts = {"machine": platform.processor() or platform.machine(), "python": platform.python_version()}
+            about = {"d": D, "dtype": "float16", "k": K, "budget": BUDGET, "rounds": ROUNDS, **facts}
+            arguments.json.write_text(json.dumps({**about, "items": runs}, indent=1) + "\n")
+
+
+ALL: list[tuple[str, str]] = []
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""Items in files, read when they are shown: no object of Python for an item that nobody asked for.
+
+items.npy           (bytes) of every item its id, title, text and metadata (JSON), one after another
+items-starts.npy    (n + 1) where each item begins
+items-lengths.npy   (n × 3) bytes of its id, title and text
+ids.npy             (n) hashes of the ids, sorted
+ids-places.npy      (n) the item of each
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.datasets.records import Item
+from crosscut.errors import InputError
+from crosscut.storage import Files, Saved, Touched
+from crosscut.types import Array, Handles, Positions
+
+Bytes = npt.NDArray[np.uint8]
+GATHERED = 1 << 14  # items written at a time
+
+
+def packed(items: Sequence[Item]) -> tuple[bytes, Positions, npt.NDArray[np.uint32]]:
+    """Items as bytes, the size of each (m), and the sizes of its id, title and text (m × 3)."""
+    parts: list[bytes] = []
+    lengths = np.empty((len(items), 3), np.uint32)
+    sizes = np.empty(len(items), np.int64)
+    for row, (id, title, text, metadata) in enumerate(items):
+        told = [id.encode(), title.encode(), text.encode()]
+        lengths[row] = [len(part) for part in told]
+        if metadata:
+            told.append(json.dumps(metadata, ensure_ascii=False).encode())
+        whole = b"".join(told)
+        sizes[row] = len(whole)
+        parts.append(whole)
+    return b"".join(parts), sizes, lengths
+
+
+class Packed:
+    """Items as bytes, in memory or in files."""
+
+    def __init__(self, data: Touched, starts: Touched, lengths: Touched, hashes: Touched, places: Touched) -> None:
+        self.data, self.starts, self.lengths = data, starts, lengths
+        self._hashes, self._places = hashes, places
+        self._size = len(data)
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> Packed:
+        """Of items in memory."""
+        data, sizes, lengths = packed(items)
+        starts = np.zeros(len(items) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        return cls.laid(np.frombuffer(data, np.uint8), starts, lengths)
+
+    @classmethod
+    def laid(cls, data: Bytes, starts: Positions, lengths: Array) -> Packed:
+        """Of bytes that lie somewhere; ids are hashed, and none may stand twice."""
+        hashes, places = hashed(data, starts, lengths)
+        made = cls(*(Touched(array) for array in (data, starts, lengths, hashes, places)))
+        made._distinct()
+        return made
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def _bounds(self, place: int) -> tuple[int, int]:
+        start, end = self.starts.rows(place, place + 2).tolist()
+        if not 0 <= start <= end <= self._size:
+            raise InputError(f"item {place} is said to begin at byte {start} and to end at {end}, of {self._size}")
+        return start, end
+
+    def id(self, place: int) -> str:
+        start, _ = self._bounds(place)
+        size = int(self.lengths.rows(place, place + 1)[0, 0])
+        return self.data.rows(start, start + size).tobytes().decode()
+
+    def item(self, place: int) -> Item:
+        start, end = self._bounds(place)
+        id, title, text = self.lengths.rows(place, place + 1)[0].tolist()
+        whole = self.data.rows(start, end).tobytes()
+        title, text = id + title, id + title + text
+        metadata = json.loads(whole[text:]) if text < len(whole) else {}
+        return Item(whole[:id].decode(), whole[id:title].decode(), whole[title:text].decode(), metadata)
+
+    def metadata(self, place: int) -> Any:
+        """An item's metadata; None if it has none."""
+        start, end = self._bounds(place)
+        start += int(self.lengths.rows(place, place + 1).sum())
+        return json.loads(self.data.rows(start, end).tobytes()) if start < end else None
+
+    def find(self, id: str) -> int | None:
+        """The place of an id."""
+        name = id.encode(errors="surrogatepass")
+        wanted = _hash(np.frombuffer(name, np.uint8))
+        place = int(np.searchsorted(self._hashes.array, wanted))
+        while place < len(self) and self._hashes.rows(place, place + 1)[0] == wanted:
+            item = int(self._places.rows(place, place + 1)[0])
+            if not item < len(self):
+                raise InputError(f"the ids name item {item}, and there are {len(self)}")
+            if self.id(item) == id:
+                return item
+            place += 1
+        return None
+
+    def _distinct(self) -> None:
+        hashes, places = self._hashes.array, self._places.array
+        for place in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
+            one, two = self.id(int(places[place])), self.id(int(places[place + 1]))
+            if one == two:
+                raise InputError(f"the id {one!r} stands twice among {len(self)} items; ids must be unique")
+
+    def write(self, files: Files, order: Positions | None = None) -> None:
+        """As files of a generation; the item at position j is `order[j]` of these, and others are left out."""
+        starts, lengths = self.starts.whole(), self.lengths.whole()
+        if order is None:
+            files.array("items", self.data.whole())
+            files.array("items-starts", starts)
+            files.array("items-lengths", lengths)
+            files.array("ids", self._hashes.whole())
+            files.array("ids-places", self._places.whole())
+            return
+        inverse = np.full(len(self), -1, np.int64)
+        inverse[order] = np.arange(len(order))
+        sizes = np.diff(starts)[order]
+        laid = np.zeros(len(order) + 1, np.int64)
+        np.cumsum(sizes, out=laid[1:])
+        files.rows("items", np.uint8, (int(laid[-1]),), self._gathered(order))
+        files.array("items-starts", laid)
+        files.array("items-lengths", lengths[order])
+        places = inverse[self._places.whole()]
+        files.array("ids", self._hashes.whole()[places >= 0])
+        files.array("ids-places", places[places >= 0].astype(np.uint32))
+
+    def _gathered(self, order: Positions) -> Iterator[Bytes]:
+        from crosscut.datasets.bytes import gather
+
+        starts, data = self.starts.whole(), self.data.whole()
+        for begin in range(0, len(order), GATHERED):
+            these = order[begin : begin + GATHERED]
+            sizes = starts[these + 1] - starts[these]
+            out = np.empty(int(sizes.sum()), np.uint8)
+            gather(data, starts[these], sizes, out)
+            yield out
+
+    @classmethod
+    def read(cls, saved: Saved, n: int) -> Packed:
+        """What `write` wrote, of n items."""
+        made = cls(
+            saved.touched("items", "|u1", (None,)),
+            saved.touched("items-starts", "<i8", (n + 1,)),
+            saved.touched("items-lengths", "<u4", (n, 3)),
+            saved.touched("ids", "<u8", (n,)),
+            saved.touched("ids-places", "<u4", (n,)),
+        )
+        if made.starts.compared and n:  # a small one is looked at now, a large one when it is read
+            starts = made.starts.array
+            sizes = made.lengths.array.sum(axis=1, dtype=np.int64)
+            if starts[0] != 0 or starts[-1] != made._size or (np.diff(starts) < sizes).any():
+                raise saved.damaged("items-starts.npy", f"does not divide {made._size} bytes among {n} items")
+            if made._places.array.max() >= n:
+                raise saved.damaged("ids-places.npy", f"names items outside the {n} there are")
+        return made
+
+
+def hashed(data: Bytes, starts: Positions, lengths: Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+    """Sorted hashes of the ids, and the item of each."""
+    from crosscut.datasets.bytes import hash_each
+
+    hashes = np.empty(len(lengths), np.uint64)
+    hash_each(data, starts[:-1], lengths[:, 0], hashes)
+    order = np.argsort(hashes, kind="stable")
+    return hashes[order], order.astype(np.uint32)
+
+
+def _hash(data: Bytes) -> np.uint64:
+    from crosscut.datasets.bytes import hash_each
+
+    out = np.empty(1, np.uint64)
+    hash_each(data, np.zeros(1, np.int64), np.array([len(data)], np.uint32), out)
+    return np.uint64(out[0])
+
+
+class FiledItems(Sequence[Item]):
+    """Items in files, and those that were added since behind them; a handle is a position.
+
+    Like an `ItemList` it is never changed: `grown` makes a longer one, which shares what they have in common.
+    """
+
+    def __init__(self, first: Packed, more: Iterable[Item] = ()) -> None:
+        self.growing = _Growing(first, list(more))
+        self._size = len(first) + len(self.growing.more)
+
+    @property
+    def first(self) -> Packed:
+        """Those in files."""
+        return self.growing.first
+
+    @property
+    def more(self) -> list[Item]:
+        """Those behind them."""
+        return self.growing.more[: self._size - len(self.first)]
+
+    def grown(self, items: Iterable[Item]) -> FiledItems:
+        """These items and more behind them."""
+        total = len(self.first) + len(self.growing.more)
+        if total != self._size:
+            raise InputError(
+                f"a list of {self._size} items cannot grow: it did before, to {total}; add to the longer one"
+            )
+        more = list(items)
+        made = FiledItems.__new__(FiledItems)
+        made.growing, made._size = self.growing, self._size + len(more)
+        self.growing.more.extend(more)
+        return made
+
+    def get(self, handles: Handles) -> list[Item]:
+        return self.growing.get(handles, self._size)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.growing.at, range(self._size))
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        chosen = range(self._size)[place]
+        return self.growing.at(chosen) if isinstance(chosen, int) else [self.growing.at(j) for j in chosen]
+
+
+class _Growing:
+    """What a `FiledItems` and those that it grew into share."""
+
+    def __init__(self, first: Packed, more: list[Item]) -> None:
+        self.first, self.more = first, more
+
+    def at(self, place: int) -> Item:
+        n = len(self.first)
+        return self.first.item(place) if place < n else self.more[place - n]
+
+    def get(self, handles: Handles, size: int | None = None) -> list[Item]:
+        handles = np.asarray(handles, np.int64)
+        size = len(self.first) + len(self.more) if size is None else size
+        if handles.size and not (handles.min() >= 0 and handles.max() < size):
+            raise InputError(f"positions {handles.min()} … {handles.max()} do not fit a corpus of {size} items")
+        return [self.at(handle) for handle in handles.tolist()]
+
+
+class Filing:
+    """Items written to files one after another: what a build that is stopped goes on with."""
+
+    NAMES = (("items", np.uint8), ("sizes", np.int64), ("lengths", np.uint32))
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.bin"
+
+    def add(self, items: Sequence[Item]) -> None:
+        data, sizes, lengths = packed(items)
+        for (name, _), values in zip(self.NAMES, (data, sizes.tobytes(), lengths.tobytes()), strict=True):
+            with self._path(name).open("ab") as file:
+                file.write(values)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes written so far, file by file."""
+        return {f"{name}.bin": self._path(name).stat().st_size for name, _ in self.NAMES}
+
+    def done(self) -> Packed:
+        """Everything that was written."""
+        maps: list[Array] = [
+            np.memmap(self._path(name), kind, mode="r") if self._path(name).stat().st_size else np.zeros(0, kind)
+            for name, kind in self.NAMES
+        ]
+        starts = np.zeros(len(maps[1]) + 1, np.int64)
+        np.cumsum(maps[1], out=starts[1:])
+        return Packed.laid(maps[0], starts, maps[2].reshape(-1, 3))

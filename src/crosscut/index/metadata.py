@@ -1,0 +1,296 @@
+"""The metadata of items by key, each distinct value once: a condition is asked of values, not of items.
+
+On disk, of the items that an index was written with:
+
+    metadata.json               the keys, in order, and those of too many values
+    metadata-<j>.jsonl          the distinct values of the j-th key
+    metadata-<j>-codes.npy      (n) which of them an item has, −1 for none; or (m), where an item may have several,
+    metadata-<j>-rows.npy       (m) and then the item of each
+"""
+
+from __future__ import annotations
+
+import difflib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.datasets.columnar import FiledItems, Packed
+from crosscut.datasets.records import Item
+from crosscut.datasets.storable import as_json
+from crosscut.errors import InputError
+from crosscut.index.items import BOUNDS, Filter
+from crosscut.storage import Files, Saved
+from crosscut.types import Floats, Mask, Positions
+
+EXACT = 2**53  # whole numbers up to here are float64 numbers too
+MOST_COLUMNS = 16  # kept in memory
+MOST_VALUES = 1 << 20  # distinct ones of a key that is kept on disk
+
+
+def passing(items: Sequence[Item], condition: Filter) -> Mask:
+    """Which items a filter lets through (n)."""
+    return Metadata(items).passing(condition)
+
+
+class Metadata:
+    """Filters over items; `saved` has the columns of those in files."""
+
+    def __init__(self, items: Sequence[Item], saved: Saved | None = None) -> None:
+        self._items = items
+        self._saved = saved
+        self._made: dict[str, list[Column]] = {}
+
+    def passing(self, condition: Filter) -> Mask:
+        """Which items a filter lets through (n)."""
+        if callable(condition):
+            return np.fromiter((bool(condition(item)) for item in self._items), np.bool_, len(self._items))
+        if not isinstance(condition, Mapping):
+            raise InputError(f"a filter is a mapping of metadata or a predicate on items; got {condition!r}")
+        wanted = [(key, _checked(key, value)) for key, value in condition.items()]  # all of them, before any work
+        passed = np.ones(len(self._items), np.bool_)
+        for key, value in wanted:
+            start, columns = 0, self._columns(key)
+            if len(self._items) and not any(column.values for column in columns):
+                self._known(key)
+            for column in columns:
+                passed[start : start + column.n] &= column.meets(value)
+                start += column.n
+        return passed
+
+    def has(self, key: str) -> bool:
+        """Whether an item has this key."""
+        if isinstance(self._items, FiledItems) and self._saved is not None and "metadata.json" in self._saved:
+            return key in self._names()
+        return any(key in item.metadata for item in self._items)
+
+    def _names(self) -> set[str]:
+        """The keys that items have."""
+        items: Iterable[Item] = self._items
+        names: set[str] = set()
+        if isinstance(self._items, FiledItems) and self._saved is not None and "metadata.json" in self._saved:
+            about, items = self._saved.json("metadata"), self._items.more
+            names = {*about["keys"], *about["others"]}
+        return names | {str(name) for item in items for name in item.metadata}
+
+    def _known(self, key: str) -> None:
+        """Refuse a key that no item has: it is misspelt, or there is no metadata."""
+        names = sorted(self._names())
+        if key in names:
+            return
+        close = difflib.get_close_matches(str(key), names, 1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        told = f"the keys are {', '.join(names[:20])}" if names else "no item has metadata"
+        raise InputError(f"the filter asks for {key!r}, which no item has: {meant}{told}")
+
+    def _columns(self, key: str) -> list[Column]:
+        """A key, of the items in files and of those behind them."""
+        columns = self._made.pop(key, None) or self._read(key)
+        self._made[key] = columns  # the latest stands last
+        for old in list(self._made)[:-MOST_COLUMNS]:
+            self._made.pop(old, None)
+        return columns
+
+    def _read(self, key: str) -> list[Column]:
+        if not isinstance(self._items, FiledItems):
+            return [column_of((item.metadata for item in self._items), key)]
+        first = self._items.first
+        filed = None if self._saved is None else read_column(self._saved, key, len(first))
+        if filed is None:
+            filed = column_of((first.metadata(place) for place in range(len(first))), key)
+        return [filed, column_of((item.metadata for item in self._items.more), key)]
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One key of n items: its distinct values, and which item has which. An item with a list of values has each."""
+
+    n: int
+    values: list[Any]
+    codes: npt.NDArray[np.int32]  # (n) places in `values`, −1 for none; (m) where there are rows
+    rows: Positions | None = None  # (m) items, where an item may have several values
+
+    @cached_property
+    def numbers(self) -> Floats | None:
+        """The values, where all of them are numbers that float64 holds exactly."""
+        return np.array(self.values, np.float64) if all(map(_is_number, self.values)) else None
+
+    @cached_property
+    def _places(self) -> dict[Any, int] | None:
+        """Value → place, where all of them can be looked up."""
+        return {value: place for place, value in enumerate(self.values)} if all(map(_hashes, self.values)) else None
+
+    def meets(self, wanted: Any) -> Mask:
+        """Which items have a value that meets the condition; an item without a value does not."""
+        held = np.zeros(len(self.values) + 1, np.bool_)  # the last: no value
+        held[:-1] = self._held(wanted)
+        if self.rows is None:
+            return np.asarray(held[self.codes])
+        passed = np.zeros(self.n, np.bool_)
+        passed[self.rows[held[self.codes]]] = True
+        return passed
+
+    def _held(self, wanted: Any) -> Mask:
+        """Which of the values meet the condition."""
+        bounds = isinstance(wanted, Mapping)
+        if self.numbers is not None and bounds and all(map(_is_number, wanted.values())):
+            held = np.ones(len(self.values), np.bool_)
+            for name, bound in wanted.items():
+                held &= BOUNDS[name](self.numbers, bound)
+            return held
+        if not bounds and self._places is not None and (isinstance(wanted, _AnyOf) or _hashes(wanted)):
+            held = np.zeros(len(self.values), np.bool_)
+            for value in wanted.known if isinstance(wanted, _AnyOf) else [wanted]:
+                if value in self._places:
+                    held[self._places[value]] = True
+            return held
+        return np.fromiter((_holds(value, wanted) for value in self.values), np.bool_, len(self.values))
+
+
+class Coding:
+    """One key, item by item."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._places: dict[Any, int] = {}
+        self._rows, self._codes = array("q"), array("i")
+        self._several = False
+
+    def add(self, row: int, value: Any) -> None:
+        if isinstance(value, str | int | float):
+            self._code(row, value)
+            return
+        each = list(_each(value))
+        self._several |= len(each) > 1
+        for one in each:
+            self._code(row, one)
+
+    def _code(self, row: int, value: Any) -> None:
+        code = self._places.setdefault(value, len(self.values)) if _hashes(value) else len(self.values)
+        if code == len(self.values):
+            self.values.append(value)
+        self._rows.append(row)
+        self._codes.append(code)
+
+    def done(self, n: int) -> Column:
+        rows, codes = np.array(self._rows, np.int64), np.array(self._codes, np.int32)
+        if self._several:
+            return Column(n, self.values, codes, rows)
+        dense = np.full(n, -1, np.int32)
+        dense[rows] = codes
+        return Column(n, self.values, dense)
+
+
+def column_of(each: Iterable[Mapping[str, Any] | None], key: str) -> Column:
+    """One key of items in memory."""
+    coding, row = Coding(), -1
+    for row, metadata in enumerate(each):
+        if metadata and key in metadata:
+            coding.add(row, metadata[key])
+    return coding.done(row + 1)
+
+
+def write_columns(files: Files, items: Packed, order: Positions | None = None) -> None:
+    """The columns of all keys; the item at position j is `order[j]` of these, and others are left out."""
+    keys: dict[str, Coding] = {}
+    for row in range(len(items)) if order is None else np.sort(order).tolist():
+        metadata = items.metadata(row)
+        if metadata:
+            for key, value in metadata.items():
+                if key not in keys:
+                    keys[key] = Coding()
+                keys[key].add(row, value)
+    inverse = None
+    if order is not None:
+        inverse = np.full(len(items), -1, np.int64)
+        inverse[order] = np.arange(len(order))
+    kept = [key for key, coding in keys.items() if len(coding.values) <= MOST_VALUES]
+    for j, key in enumerate(kept):
+        column = keys.pop(key).done(len(items))
+        files.lines(f"metadata-{j}", column.values)
+        if column.rows is not None:
+            files.array(f"metadata-{j}-rows", column.rows if inverse is None else inverse[column.rows])
+        files.array(
+            f"metadata-{j}-codes", column.codes if order is None or column.rows is not None else column.codes[order]
+        )
+    files.json("metadata", {"keys": kept, "others": list(keys)})
+
+
+def read_column(saved: Saved, key: str, n: int) -> Column | None:
+    """A key that `write_columns` wrote; None if it has too many values to be kept."""
+    if "metadata.json" not in saved:
+        return None
+    about = saved.json("metadata")
+    if key not in about["keys"]:
+        return None if key in about["others"] else Column(n, [], np.full(n, -1, np.int32))
+    j = about["keys"].index(key)
+    values = saved.lines(f"metadata-{j}")
+    rows = saved.array(f"metadata-{j}-rows", "<i8", (None,)) if f"metadata-{j}-rows.npy" in saved else None
+    codes = saved.array(f"metadata-{j}-codes", "<i4", (n if rows is None else len(rows),))
+    if len(codes) and not (codes.min() >= -1 and codes.max() < len(values)):
+        raise saved.damaged(f"metadata-{j}-codes.npy", f"names values outside the {len(values)} there are")
+    if rows is not None and len(rows) and not (rows.min() >= 0 and rows.max() < n):
+        raise saved.damaged(f"metadata-{j}-rows.npy", f"names items outside the {n} there are")
+    return Column(n, values, codes, rows)
+
+
+@dataclass(frozen=True)
+class _AnyOf:
+    """A list of values, any of which will do, for look-up."""
+
+    known: frozenset[Any]
+    others: list[Any]  # that cannot be hashed
+
+    def __contains__(self, value: Any) -> bool:
+        return value in (self.known if _hashes(value) else self.others)
+
+
+def _checked(key: str, wanted: Any) -> Any:
+    """A condition as it is asked of values, which are those of JSON."""
+    wanted = as_json(wanted, f"the filter on {key!r}")
+    if isinstance(wanted, Mapping):
+        if not wanted or set(wanted) - set(BOUNDS):
+            raise InputError(
+                f"the filter on {key!r} has bounds {sorted(map(str, wanted))}; known are {', '.join(BOUNDS)}"
+            )
+        return wanted
+    if isinstance(wanted, list | tuple | set | frozenset):
+        known = frozenset(filter(_hashes, wanted))
+        return _AnyOf(known, [value for value in wanted if not _hashes(value)])
+    return wanted
+
+
+def _holds(value: Any, wanted: Any) -> bool:
+    """Whether one metadata value meets a condition."""
+    if isinstance(wanted, Mapping):
+        try:
+            return all(BOUNDS[name](value, bound) for name, bound in wanted.items())
+        except TypeError:  # a word is neither above nor below a number
+            return False
+    return value in wanted if isinstance(wanted, _AnyOf) else bool(value == wanted)
+
+
+def _each(value: Any) -> Iterator[Any]:
+    """The values that one item has for a key."""
+    if isinstance(value, list | tuple | set | frozenset):
+        for one in value:
+            yield from _each(one)
+    elif value is not None:
+        yield value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not abs(value) > EXACT
+
+
+def _hashes(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,236 @@
+"""An index built in its folder, item after item: at no time is the corpus, or its vectors, in memory.
+
+A folder beside it, `<folder>.building`, holds what is done:
+
+    settings.json       what is being built, from what
+    done.json           how many items and vectors there are, and how long each file is
+    items.bin, …        items in the order they came (`Filing`), their words (`Counting`), their vectors
+
+What is written is synced before `done.json` says so. A build that was stopped, by `kill -9` too, goes on from there
+when the same is asked for again, and comes to the same index. When the index is written, the folder is deleted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.ann import clustered, clusters
+from crosscut.datasets.columnar import Filing, Packed
+from crosscut.datasets.columns import Named
+from crosscut.datasets.records import Item
+from crosscut.encoders.named import DualEncoder
+from crosscut.errors import InputError
+from crosscut.index.building import Brought, brought, kept_as, same_space
+from crosscut.index.folder import KIND
+from crosscut.index.items import Source, stream
+from crosscut.index.metadata import write_columns
+from crosscut.linalg.arrays import finite
+from crosscut.retrievers.filed import FiledBM25
+from crosscut.retrievers.postings import Counting, Postings
+from crosscut.storage import Files, Folder, Lock, make_folder, sync, write_json
+from crosscut.types import Array, Positions, Progress
+
+PORTION = 1 << 14  # items between two commits
+ENCODED = 1 << 12  # vectors between two commits
+BUILDING = ".building"
+
+
+class StreamedBuild:
+    """One build. `run` does what is left of it."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        source: Source,
+        columns: Named,
+        encoder: DualEncoder | None,
+        vectors: Brought | None,
+        dtype: npt.DTypeLike,
+        words: bool,
+        seed: int,
+        progress: Progress | None,
+    ) -> None:
+        self.path = Path(path)
+        self.work = self.path.with_name(self.path.name + BUILDING)
+        self.source, self.columns = source, columns
+        self.encoder, self.vectors, self.kind = encoder, vectors, kept_as(dtype)
+        self.words, self.seed = words, seed
+        self._progress = progress
+        self._done: dict[str, Any] = {"items": 0, "all": False, "vectors": 0, "sizes": {}}
+
+    def run(self, facts: Mapping[str, Any]) -> None:
+        """Read, count, encode, lay out and write; `facts` are what the index says of itself."""
+        if (self.path / KIND.record).exists():
+            raise InputError(f"there is an index at {str(self.path)!r} already: load it and add, or choose another")
+        make_folder(self.path.parent)
+        with Lock(self.work, "build"):
+            self._resume()
+            self._read()
+            packed = Filing(self.work).done()
+            vectors = self._vectors(packed)
+            self._write(packed, vectors, facts)
+            for path in self.work.iterdir():
+                if path.name != "lock":
+                    path.unlink()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(what, done, total)
+
+    # what is done
+
+    def _settings(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"columns": {name: value for name, value in self.columns.items() if value}}
+        if isinstance(self.source, str | Path) and Path(self.source).is_file():
+            about = Path(self.source).stat()
+            told["source"] = [str(Path(self.source).resolve()), about.st_size, about.st_mtime_ns]
+        elif isinstance(self.source, str | Path):
+            told["source"] = [str(Path(self.source).resolve())]
+        told |= {"encoder": None if self.encoder is None else self.encoder.fingerprint, "dtype": self.kind.str}
+        told |= {"words": self.words, "vectors": self.vectors is not None}
+        return json.loads(json.dumps(told))  # type: ignore[no-any-return]
+
+    def _resume(self) -> None:
+        """Go on with what is there, if it is the same build; otherwise begin."""
+        settings = self._settings()
+        known = _read_json(self.work / "settings.json")
+        done = _read_json(self.work / "done.json")
+        if known == settings and done is not None and "source" in settings:
+            self._done = done
+            for path in self.work.iterdir():
+                if path.suffix == ".bin":
+                    size = done["sizes"].get(path.name)
+                    if size is None:
+                        path.unlink()
+                    else:
+                        os.truncate(path, size)
+            return
+        for path in self.work.iterdir():
+            if path.suffix in (".bin", ".json", ".tmp"):
+                path.unlink()
+        write_json(self.work / "settings.json", settings)
+
+    def _commit(self, sizes: dict[str, int], **done: Any) -> None:
+        for name in sizes:
+            sync(self.work / name)
+        self._done |= {**done, "sizes": {**self._done["sizes"], **sizes}}
+        write_json(self.work / "done.json", self._done)
+
+    # the steps
+
+    def _read(self) -> None:
+        """Items and their words, in one pass."""
+        if self._done["all"]:
+            return
+        count = int(self._done["items"])
+        filing = Filing(self.work)
+        counting = Counting(self.work, items=count) if self.words else None
+        items = stream(self.source, progress=self._progress, **self.columns)
+        rest = itertools.islice(items, count, None)
+        while portion := list(itertools.islice(rest, PORTION)):
+            filing.add(portion)
+            if counting is not None:
+                counting.add(portion)
+            count += len(portion)
+            self._commit({**filing.sizes(), **({} if counting is None else counting.sizes())}, items=count)
+        if not count:
+            filing.add([])
+            if counting is not None:
+                counting.add([])
+        self._commit({**filing.sizes(), **({} if counting is None else counting.sizes())}, all=True)
+
+    def _vectors(self, packed: Packed) -> Array | None:
+        """Vectors (n × d) in the order the items came: the user's own, or those of an encoder, in a file."""
+        n = len(packed)
+        if self.vectors is not None and not callable(self.vectors):
+            rows = brought(self.vectors, _Sized(n), self.kind, self._progress)
+            same_space(rows, self.encoder)
+            return rows
+        if self.vectors is None and self.encoder is None:
+            return None
+        path, done = self.work / "vectors.bin", int(self._done["vectors"])
+        while done < n:
+            items = [packed.item(place) for place in range(done, min(done + ENCODED, n))]
+            rows = self._encoded(items)
+            with path.open("ab") as file:
+                file.write(rows.data)
+            done += len(items)
+            self._commit({path.name: path.stat().st_size}, vectors=done)
+            self._tell("encoding items", done, n)
+        if not n:
+            return np.empty((0, 0 if self.encoder is None else self.encoder.dimension), self.kind)
+        return np.memmap(path, self.kind, mode="r").reshape(n, -1)
+
+    def _encoded(self, items: list[Item]) -> Array:
+        if callable(self.vectors):
+            made = brought(self.vectors, items, self.kind, None)
+            same_space(made, self.encoder)
+            return np.ascontiguousarray(made)
+        assert self.encoder is not None
+        rows = self.encoder.encode_items(items)
+        finite(rows, "vectors", self.kind)
+        return np.ascontiguousarray(rows.astype(self.kind))
+
+    def _write(self, packed: Packed, vectors: Array | None, facts: Mapping[str, Any]) -> None:
+        n = len(packed)
+        order: Positions | None = None
+        lists: tuple[Array, Array] | None = None
+        if vectors is not None and n >= clustered.SMALL:
+            self._tell("clustering vectors", 0, n)
+            centroids, home = clusters.partition(vectors, seed=self.seed)
+            order = np.argsort(home, kind="stable")
+            starts = np.zeros(len(centroids) + 1, np.int64)
+            np.cumsum(np.bincount(home, minlength=len(centroids)), out=starts[1:])
+            lists = (centroids, starts)
+            self._tell("clustering vectors", n, n)
+
+        def fill(files: Files) -> None:
+            packed.write(files, order)
+            write_columns(files, packed, order)
+            if vectors is not None:
+                files.rows("vectors", self.kind, vectors.shape, _rows(vectors, order))
+            if lists is not None and order is not None:
+                files.array("centroids", lists[0])
+                files.array("starts", lists[1])
+                files.array("arrival", order)
+            if self.words:
+                counted = Counting(self.work, items=n).done()
+                FiledBM25.holding(Postings.of(counted, order, self.work)).write(files)
+            files.lines("queries", [])
+
+        self._tell("writing the index", 0, 1)
+        Folder(self.path, KIND).save({**facts, "items": n, "first": n}, fill)
+        self._tell("writing the index", 1, 1)
+
+
+class _Sized(list[Item]):
+    """As many items as there are, for whoever only counts them."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+
+def _rows(vectors: Array, order: Positions | None) -> Iterator[Array]:
+    for start in range(0, len(vectors), PORTION):
+        yield vectors[start : start + PORTION] if order is None else vectors[order[start : start + PORTION]]
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None

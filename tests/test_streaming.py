@@ -1,0 +1,244 @@
+"""An index that is built in its folder: the same as one in memory, resumed after a kill, and cheap to change."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crosscut.ann import clustered
+from crosscut.datasets import Item
+from crosscut.errors import CrosscutError, InputError
+from crosscut.index import Index, streaming
+from crosscut.index.folder import KIND
+from crosscut.retrievers import BM25
+from crosscut.retrievers.filed import FiledBM25
+from crosscut.storage import Files, Folder, generations
+
+WORDS = ["river", "bank", "money", "crane", "music", "reason", "idea", "virus", "vaccine", "stone"]
+N, D = 600, 16
+
+
+def rows(n: int = N, start: int = 0) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(7)
+    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(start + n)]
+    return [
+        {"id": f"i{j}", "title": f"title {j}", "text": f"{texts[j]} {j}", "year": j % 50, "tags": [f"t{j % 3}", "all"]}
+        for j in range(start, start + n)
+    ]
+
+
+def vectors(n: int = N) -> np.ndarray:
+    made = np.random.default_rng(1).normal(size=(n, D))
+    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float16)
+
+
+def scorer(query: str, texts: list[str]) -> list[float]:
+    return [-abs(int(text.split()[-1]) - int(query.split()[-1])) for text in texts]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    return path
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustered, "SMALL", 100)
+    monkeypatch.setattr(generations, "BLOCK", 256)
+    monkeypatch.setattr(generations, "LATER", 0)
+    monkeypatch.setattr(streaming, "PORTION", 64)
+
+
+def found(index: Index, **options: Any) -> list[tuple[str, float, int]]:
+    hits = index.search("bank money 17", 10, 60, query_vector=vectors()[17].astype(np.float32), **options)
+    return [(hit.id, hit.score, hit.round) for hit in hits]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_it_is_the_index_that_is_built_in_memory(
+    tmp_path: Path, corpus: Path, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clustered, "SMALL", 10_000 if small else 100)
+    monkeypatch.setattr(streaming, "PORTION", 64)
+    streamed = Index.build(corpus, scorer=scorer, vectors=vectors(), path=tmp_path / "a.index")
+    memory = Index.build(corpus, scorer=scorer, vectors=vectors())
+    assert streamed.items == memory.items
+    assert [item.id for item in streamed.items] == [f"i{j}" for j in range(N)]
+    for options in ({}, {"filter": {"year": {"gte": 20}}}, {"filter": {"tags": "t1"}}, {"method": "rnr@first=lexical"}):
+        assert found(streamed, **options) == found(memory, **options)
+    assert not (tmp_path / "a.index.building").exists()
+    assert Index.verify(tmp_path / "a.index") == []
+    with pytest.raises(InputError, match="there is an index at"):
+        Index.build(corpus, scorer=scorer, vectors=vectors(), path=tmp_path / "a.index")
+
+
+PROGRAM = """
+import sys, time
+import numpy as np
+from crosscut.index import Index, streaming
+from tests.test_streaming import scorer
+streaming.PORTION, streaming.ENCODED = 50, 40
+
+def embed(texts):
+    time.sleep(float(sys.argv[3]))
+    out = np.array([[hash_of(text, j) for j in range(8)] for text in texts])
+    return out
+
+def hash_of(text, j):
+    return (sum(map(ord, text)) * (j + 3) % 97) / 97 - 0.5
+
+Index.build(sys.argv[1], scorer=scorer, vectors=embed, path=sys.argv[2])
+"""
+
+
+def test_a_killed_build_goes_on_and_comes_to_the_same(tmp_path: Path, corpus: Path) -> None:
+    def start(name: str, pause: float) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", PROGRAM, str(corpus), str(tmp_path / name), str(pause)])
+
+    assert start("whole", 0).wait() == 0
+    progress: list[int] = []
+    for _ in range(3):
+        process = start("killed", 0.3)
+        done = tmp_path / "killed.building" / "done.json"
+        while process.poll() is None:
+            time.sleep(0.02)
+            try:
+                count = json.loads(done.read_text())["vectors"]
+            except (OSError, ValueError):
+                continue
+            if count > (progress[-1] if progress else 0):
+                progress.append(count)
+                os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert progress == sorted(progress)
+    assert 0 < progress[-1] < N
+    assert not (tmp_path / "killed" / "index.json").exists()
+    assert start("killed", 0).wait() == 0
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("0*/*")} for name in ("whole", "killed")]
+    assert files[0] == files[1]
+
+
+def test_changes_cost_what_changed(tmp_path: Path, corpus: Path, large: None) -> None:
+    path = tmp_path / "a.index"
+    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
+    before = {file.name: file.stat().st_ino for file in path.glob("0*/*")}
+    more = rows(10, N)
+    index.add(more, vectors=vectors(N + 10)[N:])
+    index.remove(["i17", "i18"])
+    seen = found(index)
+    assert "i17" not in [id for id, _, _ in seen]
+    index.save()
+    after = {file.name: file.stat().st_ino for file in path.glob("0*/*")}
+    assert after["items.npy"] == before["items.npy"]  # the same file under a second name
+    assert after["vectors.npy"] == before["vectors.npy"]
+    again = Index.load(path, scorer=scorer)
+    assert len(again) == N + 8
+    assert again["i605"].title == "title 605"
+    assert "i17" not in again
+    assert found(again) == seen
+    assert [hit.id for hit in again.search("x 605", 1, 40, query_vector=vectors(N + 10)[605].astype(np.float32))] == [
+        "i605"
+    ]
+    again.add([{"id": "i17", "text": "come back 17"}], vectors=vectors()[17:18])
+    assert again["i17"].text == "come back 17"
+    again.save()
+    assert Index.verify(path) == []
+    assert Index.load(path, scorer=scorer)["i17"].text == "come back 17"
+
+
+def test_words_follow_what_comes_and_goes(tmp_path: Path, corpus: Path, large: None) -> None:
+    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=tmp_path / "a.index")
+    index.add([Item("new", "", "zebra crossing 3")], vectors=vectors()[:1])
+    index.remove(["i3", "i5"])
+    state = index._state
+    assert isinstance(state.bm25, FiledBM25)
+    alive = np.flatnonzero(state.alive)
+    stay = [state.items[place] for place in alive.tolist()]
+    fresh, plain = FiledBM25(stay), BM25(stay)
+    for query in ("zebra river", "bank money crane", "title 7"):
+        np.testing.assert_allclose(state.bm25.scores(query)[alive], plain.scores(query), rtol=1e-5)
+        np.testing.assert_array_equal(state.bm25.top(query, 20), alive[fresh.top(query, 20)])
+
+
+def test_what_is_forgotten_is_in_no_file(tmp_path: Path, corpus: Path, large: None) -> None:
+    path = tmp_path / "a.index"
+    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
+    secret = index["i42"].text.encode()
+    assert any(secret in file.read_bytes() for file in path.glob("0*/*"))
+    index.add([Item("n1", "", "a later one 1"), Item("n2", "", "a later secret 2")], vectors=vectors()[:2])
+    before = found(index)
+    index.forget(["i42", "n2"])
+    index.save()
+    for file in path.glob("0*/*"):
+        assert secret not in file.read_bytes()
+        assert b"later secret" not in file.read_bytes()
+    again = Index.load(path, scorer=scorer)
+    assert len(again) == N
+    assert again["n1"].text == "a later one 1"
+    assert found(again) == before
+    assert Index.verify(path) == []
+    assert [item.id for item in again.items] == [f"i{j}" for j in range(N) if j != 42] + ["n1"]
+    index.save()  # the index that forgot goes on from the new files
+
+
+def test_damage_is_told_where_it_is_read(tmp_path: Path, corpus: Path, large: None) -> None:
+    path = tmp_path / "a.index"
+    Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
+    for name in ("items.npy", "vectors.npy", "bm25-items.npy"):
+        file = next(path.glob(f"0*/{name}"))
+        whole = file.read_bytes()
+        file.write_bytes(whole[:512] + bytes(byte ^ 1 for byte in whole[512:]))
+        index = Index.load(path, scorer=scorer)  # quick: nothing of it was read
+        with pytest.raises(CrosscutError, match=f"{name} does not match its checksum"):
+            found(index)
+        assert any(name in told for told in Index.verify(path))
+        file.write_bytes(whole)
+    assert Index.verify(path) == []
+
+
+def test_an_index_of_the_version_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """items.jsonl, home.npy: read, and written anew."""
+    monkeypatch.setattr(clustered, "SMALL", 100)
+    made = Index.build(rows(200), scorer=scorer, vectors=vectors()[:200])
+    seen, state, facts = found(made), made._state, made._facts()
+    home = state._home()
+    assert home is not None
+    came = state.order
+
+    def fill(files: Files) -> None:
+        files.lines("items", (state.items[place]._asdict() for place in came.tolist()))
+        files.lines("queries", [])
+        files.array("vectors", np.asarray(state.vectors)[came])
+        files.array("centroids", np.asarray(state.centroids))
+        files.array("home", home[came])
+        BM25(state.items.get(came)).write(files)
+
+    Folder(tmp_path / "old", replace(KIND, version=2)).save({**facts, "scorer": facts["scorer"]}, fill)
+    old = Index.load(tmp_path / "old", scorer=scorer)
+    assert found(old) == seen
+    assert old.items == made.items
+    old.save()
+    assert json.loads((tmp_path / "old" / "index.json").read_text())["version"] == 3
+    assert found(Index.load(tmp_path / "old", scorer=scorer)) == seen
+
+
+def test_an_index_that_grew_is_clustered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustered, "SMALL", 300)
+    index = Index.build(rows(200), scorer=scorer, vectors=vectors()[:200])
+    assert index._state.starts is None
+    index.add(rows(200, 200), vectors=vectors()[200:400])
+    assert index._state.starts is not None
+    assert [item.id for item in index.items] == [f"i{j}" for j in range(400)]
+    assert found(index)[0][0] == "i17"
