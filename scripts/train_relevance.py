@@ -34,7 +34,7 @@ from torch.nn import functional
 from crosscut.encoders.late import TokenVectors, to_bytes
 from crosscut.encoders.tokens import MENTION
 from crosscut.training.loop import one_cycle
-from crosscut.training.models import CrossModel, Pairs, Texts, pair_up
+from crosscut.training.models import CrossModel, PairBatch, Texts, pair_up
 
 USED = (1, 2, 3, 4)  # of relevance_sets.FEATURES: relative BM25, cosine, late interaction by idf, of the mention
 SCALES = np.asarray([5.0, 10.0, 10.0, 10.0], np.float32)
@@ -232,7 +232,7 @@ def meet(model: CrossModel, one: Set, pairs: list[tuple[int, int]], *, half: boo
     return model.meet(states, paired) if not half else _meet_half(model, states, paired)
 
 
-def _meet_half(model: CrossModel, states: Tensor, pairs: Pairs) -> Tensor:
+def _meet_half(model: CrossModel, states: Tensor, pairs: PairBatch) -> Tensor:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         x = states[pairs.gather] + model.roles(pairs.roles)
         for layer in model.upper[:-1]:

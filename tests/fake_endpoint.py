@@ -79,6 +79,8 @@ def served(answer: Callable[[dict[str, Any]], Any], path: str = "/v2/rerank") ->
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body are two writes: 40 ms between them otherwise
+        wbufsize = -1
 
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["content-length"]))

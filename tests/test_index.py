@@ -540,12 +540,13 @@ def test_loading_an_index_tokenises_nothing(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Tokenizer, "items", noted)
     index = Index.load(tmp_path / "a.index")
-    index.add([{"id": "new", "text": "item 99"}])
     assert tokenised == []
+    index.add([{"id": "new", "text": "item 99"}])
+    assert [item.id for item in tokenised] == ["new"]  # for what the scorer knows of it without a call
     index.search("item", 3, 5)
-    assert len(tokenised) == 5
+    assert len(tokenised) == 6
     index.search("item", 3, 5)
-    assert len(tokenised) == 5  # kept
+    assert len(tokenised) == 6  # kept
 
 
 def test_a_grown_index_keeps_and_counts_what_was_scored_before_a_failure() -> None:

@@ -102,9 +102,9 @@ def backwards() -> Iterator[Method]:
         step: int = 1
 
         def plan(self, parts: Parts) -> Plan:
-            from crosscut.retrievers.first import Fixed
+            from crosscut.retrievers.first import FixedOrder
 
-            return Plan(parts.pool, Fixed(np.arange(parts.size)[:: -self.step]), Schedule(1))
+            return Plan(parts.pool, FixedOrder(np.arange(parts.size)[:: -self.step]), Schedule(1))
 
     yield Backwards()
     del registry._METHODS._known["backwards"]

@@ -23,7 +23,7 @@ ROOMS = (
     ("search",),
     ("methods",),
     ("searcher",),
-    ("cascade",),
+    ("two_scorers",),
     ("index",),
     ("evaluation", "training"),
     ("integrations", "demo", "demo_report", "demo_states"),

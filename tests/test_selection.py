@@ -7,7 +7,7 @@ import pytest
 
 from crosscut.ann.base import Everything
 from crosscut.errors import InputError
-from crosscut.retrievers.first import Drawn, FirstRequest, Fixed, Union
+from crosscut.retrievers.first import Drawn, FirstRequest, FixedOrder, Union
 from crosscut.search.query import generator
 from crosscut.search.selection import Diverse, Random, Softmax, Top, as_selection
 
@@ -58,7 +58,7 @@ def request(count: int) -> FirstRequest:
 
 
 def test_first_stages_in_turn() -> None:
-    (pick,) = Union((Fixed(np.arange(10)), Fixed(np.arange(9, -1, -1)))).pick([request(5)])
+    (pick,) = Union((FixedOrder(np.arange(10)), FixedOrder(np.arange(9, -1, -1)))).pick([request(5)])
     assert pick.tolist() == [0, 9, 1, 8, 2]
     (drawn,) = Drawn(Everything(10)).pick([request(9)])
     assert sorted(drawn.tolist()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from crosscut.ann.base import TopK
     from crosscut.ann.ivf.index import IVF
     from crosscut.ann.ivf.rules import Fixed, Patience
-    from crosscut.cascade import Cascade
     from crosscut.errors import (
         BudgetError,
         CrosscutError,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
     from crosscut.spaces.factorization import Factors, factorize
     from crosscut.spaces.sparse import SparseScores
+    from crosscut.two_scorers import TwoScorers
 
 __version__ = "0.1.0"
 
@@ -45,7 +45,6 @@ __all__ = [
     "IVF",
     "BudgetError",
     "Calibration",
-    "Cascade",
     "CrosscutError",
     "DivergedError",
     "Factors",
@@ -73,6 +72,7 @@ __all__ = [
     "StoreError",
     "TextScorer",
     "TopK",
+    "TwoScorers",
     "Vectors",
     "factorize",
     "methods",
@@ -97,7 +97,7 @@ _HOME = {
     "index.passages": ("Passages",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "scorers.calibration": ("Calibration",),
-    "cascade": ("Cascade",),
+    "two_scorers": ("TwoScorers",),
     "search.hits": ("Hit", "Hits"),
     "search.price": ("Price",),
     "methods": ("Method", "Parts", "register"),

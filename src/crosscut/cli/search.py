@@ -25,6 +25,7 @@ REASONS = {
     "budget": "the budget is spent",
     "exhausted": "everything was scored",
     "patience": "the top k had settled",
+    "confident": "more calls would hardly change the top k",
     "target recall": "enough is expected to be found",
     "deadline": "the deadline had come",
     "rounds": "all rounds were made",

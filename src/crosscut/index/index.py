@@ -153,7 +153,9 @@ class Index(Searching, Growing, Keeping):
             if cache is not None or store is not None or asked or passages is not None:
                 raise InputError("with path= an index is built without train queries, passages and a store of scores")
             made = StreamedBuild(path, source, columns, dual, vectors, dtype, bm25, seed, progress)
-            return cls._streamed(made, named)
+            streamed = cls._streamed(made, named)
+            streamed.price = price
+            return streamed
         cut = Passages.of(passages)
         given = as_items(source, progress=progress, **columns)
         if not given:

@@ -12,7 +12,7 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts, register
-from crosscut.retrievers.first import Fixed
+from crosscut.retrievers.first import FixedOrder
 from crosscut.search.estimators import FixedAnchors
 from crosscut.search.loop import Plan
 from crosscut.search.stopping import Schedule
@@ -66,5 +66,5 @@ def two_rounds(
     parts: Parts, space: Space, order: Positions, split: float, rcond: float | None, first: First = "auto"
 ) -> Plan:
     """Anchor items in this order, then the best predictions."""
-    stage = parts.stage(first, Fixed(order))
+    stage = parts.stage(first, FixedOrder(order))
     return Plan(parts.pool, stage, Schedule(2, first=split), space, FixedAnchors(order, rcond))

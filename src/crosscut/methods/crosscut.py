@@ -41,7 +41,7 @@ from crosscut.errors import InputError
 from crosscut.methods.base import Parts, register
 from crosscut.methods.rounds import InRounds
 from crosscut.methods.weights import FREE, learned, spread_of
-from crosscut.retrievers.first import Dense, FirstStage, Fixed, Known
+from crosscut.retrievers.first import Dense, FirstStage, FixedOrder, Known
 from crosscut.search.estimators import Expecting, Stretched
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.prior import CAUTION, LEVEL, Prior
@@ -99,7 +99,7 @@ class Crosscut(InRounds):
         constant = Constant(parts.n)
         space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
         # by query vector; without one, the items of highest base
-        popular = Fixed(np.lexsort((np.arange(len(base)), -base)))
+        popular = FixedOrder(np.lexsort((np.arange(len(base)), -base)))
         by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
         noise = self.ridge * weights.noise
         unsure = None if cur.errors is None or not cur.errors.any() else cur.errors

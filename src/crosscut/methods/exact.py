@@ -9,7 +9,7 @@ import numpy as np
 
 from crosscut.errors import BudgetError
 from crosscut.methods.base import Method, Parts, register
-from crosscut.retrievers.first import Fixed
+from crosscut.retrievers.first import FixedOrder
 from crosscut.search.loop import Plan
 from crosscut.search.stopping import Schedule
 
@@ -24,7 +24,7 @@ class Exact(Method):
     tried: ClassVar[bool] = False
 
     def plan(self, parts: Parts) -> Plan:
-        return Plan(parts.pool, Fixed(np.arange(parts.size)), Schedule(1))
+        return Plan(parts.pool, FixedOrder(np.arange(parts.size)), Schedule(1))
 
     def budget(self, asked: int | None, size: int | None) -> int:
         if asked is not None and size is not None and asked < size:

@@ -9,7 +9,7 @@ import numpy as np
 
 from crosscut.methods.anncur import HALF, WithSplit, shuffled, two_rounds
 from crosscut.methods.base import Parts, register
-from crosscut.retrievers.first import Fixed
+from crosscut.retrievers.first import FixedOrder
 from crosscut.search.estimators import OwnScores
 from crosscut.search.loop import Plan
 from crosscut.search.stopping import Schedule
@@ -28,7 +28,7 @@ class FixedItem(WithSplit):
         assert parts.item_scores is not None
         anchors = parts.item_scores.anchors
         schedule = Schedule(2, first=self.split or HALF)
-        return Plan(parts.pool, Fixed(anchors), schedule, parts.item_scores, OwnScores(anchors))
+        return Plan(parts.pool, FixedOrder(anchors), schedule, parts.item_scores, OwnScores(anchors))
 
 
 @register

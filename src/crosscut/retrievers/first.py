@@ -149,7 +149,7 @@ class Known(FirstStage):
 
 
 @dataclass(frozen=True)
-class Fixed(FirstStage):
+class FixedOrder(FirstStage):
     """The same items for every query, in this order: ANNCUR's anchor items; every item, for `exact`."""
 
     order: Handles

@@ -4,15 +4,15 @@ from crosscut.scores.buy import Purchase, buy_matrix, buy_pairs
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.keys import Keys
 from crosscut.scores.records import Damage
-from crosscut.scores.store import Coverage, Pairs, ScoreStore, scorers
+from crosscut.scores.store import Coverage, ScoredPairs, ScoreStore, scorers
 
 __all__ = [
     "Coverage",
     "Damage",
     "Keys",
-    "Pairs",
     "Purchase",
     "ScoreStore",
+    "ScoredPairs",
     "StoreCache",
     "buy_matrix",
     "buy_pairs",

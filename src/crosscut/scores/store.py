@@ -38,7 +38,7 @@ from crosscut.types import Positions
 Texts = Contents
 
 
-class Pairs(NamedTuple):
+class ScoredPairs(NamedTuple):
     """Known pairs: row of the query list, column of the item list, score; all of shape (p,)."""
 
     rows: Positions
@@ -199,7 +199,7 @@ class ScoreStore:
             if len(lacking):
                 yield number, lacking
 
-    def pairs(self, queries: Texts, items: Texts) -> Pairs:
+    def pairs(self, queries: Texts, items: Texts) -> ScoredPairs:
         """Every known pair of these queries and items, query by query: the sparse matrix G."""
         queries, items = Keys.of(queries), Keys.of(items)
         rows: list[Positions] = []
@@ -212,8 +212,8 @@ class ScoreStore:
             columns.append(known)
             scores.append(row[known])
         if not rows:
-            return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-        return Pairs(np.concatenate(rows), np.concatenate(columns), np.concatenate(scores))
+            return ScoredPairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+        return ScoredPairs(np.concatenate(rows), np.concatenate(columns), np.concatenate(scores))
 
     def matrix(self, queries: Texts, items: Texts, *, partial: bool = False) -> Scores:
         """The dense scores (queries × items), float32.

@@ -50,7 +50,7 @@ def pack_texts(texts: Sequence[Tokens]) -> Texts:
     )
 
 
-class Pairs(NamedTuple):
+class PairBatch(NamedTuple):
     """Which tokens meet: the packed pairs built from packed texts."""
 
     gather: Tensor  # (P,) rows of the texts, pair after pair, query before item
@@ -59,7 +59,7 @@ class Pairs(NamedTuple):
     packing: Packing
 
 
-def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> Pairs:
+def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> PairBatch:
     """Pair text `queries[p]` with text `items[p]`, for every p."""
     q, i = np.asarray(queries, np.int64), np.asarray(items, np.int64)
     starts = np.stack([texts.starts[q], texts.starts[i]], 1).ravel()  # (2 pairs,)
@@ -76,7 +76,7 @@ def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> Pairs
     text = of_item & ((roles == ITEM) | (roles == TITLE))
     mentioned = np.isin(keys, keys[roles == MENTION])
     added = np.where(mentioned, MENTIONED, MATCHED * np.isin(keys, keys[~of_item & inner]))
-    return Pairs(
+    return PairBatch(
         gather=torch.from_numpy(gather),
         roles=torch.from_numpy(np.where(text, roles + added, roles)),
         rows=torch.from_numpy(offsets.reshape(-1, 2)),
@@ -164,7 +164,7 @@ class CrossModel(Split):
         """The score of text `queries[p]` with text `items[p]`: (pairs,)."""
         return self.meet(self.states(texts), pair_up(texts, queries, items))
 
-    def meet(self, states: Tensor, pairs: Pairs) -> Tensor:
+    def meet(self, states: Tensor, pairs: PairBatch) -> Tensor:
         """From states at the meeting point (T × D) to scores (pairs,)."""
         x = states[pairs.gather] + self.roles(pairs.roles)  # (P, D)
         for layer in self.upper[:-1]:

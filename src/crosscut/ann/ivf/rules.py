@@ -159,9 +159,9 @@ class Patience(Named, Rule, kind="patience"):
         """How many of k members must stay."""
         return math.ceil((1 - self.tolerance) * k - 1e-9)
 
-    def watch(self, k: int) -> Watch:
+    def watch(self, k: int) -> PatienceWatch:
         """A fresh count for one query."""
-        return Watch(self, k)
+        return PatienceWatch(self, k)
 
     def added_to(self, others: Conditions, k: int) -> Conditions:
         return others._replace(rounds=self.rounds, needed=self.needed(k))
@@ -171,7 +171,7 @@ class Patience(Named, Rule, kind="patience"):
 
 
 @dataclass
-class Watch:
+class PatienceWatch:
     """The running count of one query."""
 
     rule: Patience

@@ -8,7 +8,7 @@ import { make, wordsOf } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const REASONS = {
-  budget: "budget used", exhausted: "everything scored", patience: "top k settled", deadline: "deadline", rounds: "rounds done", cancelled: "called off",
+  budget: "budget used", exhausted: "everything scored", patience: "top k settled", confident: "sure of the top k", "target recall": "enough expected", deadline: "deadline", rounds: "rounds done", cancelled: "called off",
 };
 
 const picture = new Picture(at("canvas"), at("tip"));

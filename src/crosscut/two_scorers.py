@@ -36,7 +36,7 @@ NAMES = ("cheap", "dear")
 
 
 @dataclass(frozen=True, eq=False)
-class CascadeHits(Hits):
+class TwoScorerHits(Hits):
     """Hits by the dear scorer; `calls` are its calls, and `cheap` is the search of the cheap one."""
 
     cheap: Hits | None = None
@@ -64,7 +64,7 @@ class _Based(BoundScorer):
         return self.dear.within(seconds)
 
 
-class Cascade:
+class TwoScorers:
     """A search by two scorers over the same items.
 
     Parameters
@@ -78,8 +78,8 @@ class Cascade:
 
     Examples
     --------
-    >>> cascade = Cascade(cheap=box, dear=judge, vectors=V)
-    >>> hits = cascade.search(query, k=10, budget={"cheap": 500, "dear": 50}, query_vector=u0)
+    >>> both = TwoScorers(cheap=box, dear=judge, vectors=V)
+    >>> hits = both.search(query, k=10, budget={"cheap": 500, "dear": 50}, query_vector=u0)
     >>> hits.all_calls
     {'cheap': 500, 'dear': 50}
     """
@@ -109,7 +109,7 @@ class Cascade:
         *,
         query_vector: npt.ArrayLike | None = None,
         **how: Any,
-    ) -> CascadeHits:
+    ) -> TwoScorerHits:
         """The k best items by the dear scorer, with at most `budget["cheap"]` and `budget["dear"]` calls."""
         calls = _calls(budget)
         pairs = max(2, round(PILOT * calls["dear"]))
@@ -130,7 +130,7 @@ class Cascade:
         ids = places if searcher.ids is None else [searcher.ids[place] for place in places]
         hits = searcher.search(query, k, left, query_vector=query_vector, first_ids=ids, **how)
         told = {**vars(hits), "calls": hits.calls + account.calls, "cached": 0, "budget": calls["dear"], "cheap": first}
-        return CascadeHits(**told)
+        return TwoScorerHits(**told)
 
     def _guess(self, first: Hits) -> Floats:
         """c (n): what the cheap scorer said, or is expected to say."""

@@ -36,7 +36,7 @@ def test_the_cheap_scorer_saves_dear_calls_and_both_are_counted(world: dict[str,
         asked.extend(places.tolist())
         return world["dear"][query, places]
 
-    both = crosscut.Cascade(cheap=MatrixScorer(world["cheap"]), dear=dear, vectors=world["vectors"])
+    both = crosscut.TwoScorers(cheap=MatrixScorer(world["cheap"]), dear=dear, vectors=world["vectors"])
     alone = crosscut.Searcher(MatrixScorer(world["dear"]), vectors=world["vectors"])
     shares: dict[str, list[float]] = {"both": [], "alone": []}
     for j in range(Q):
@@ -54,13 +54,13 @@ def test_the_cheap_scorer_saves_dear_calls_and_both_are_counted(world: dict[str,
 
 def test_a_cheap_scorer_is_no_filter(world: dict[str, Any]) -> None:
     blind = np.zeros_like(world["cheap"]) + np.random.default_rng(1).normal(size=(Q, N))
-    both = crosscut.Cascade(cheap=MatrixScorer(blind), dear=MatrixScorer(world["dear"]), vectors=world["vectors"])
+    both = crosscut.TwoScorers(cheap=MatrixScorer(blind), dear=MatrixScorer(world["dear"]), vectors=world["vectors"])
     hits = both.search(0, 10, {"cheap": 20, "dear": 580}, query_vector=world["queries"][0])
     assert recall(world["dear"][0], hits.scored, 10) >= 0.9  # what the cheap one never saw is found
 
 
 def test_budgets_are_named(world: dict[str, Any]) -> None:
-    both = crosscut.Cascade(
+    both = crosscut.TwoScorers(
         cheap=MatrixScorer(world["cheap"]), dear=MatrixScorer(world["dear"]), vectors=world["vectors"]
     )
     with pytest.raises(InputError, match="calls of each; got"):
@@ -68,6 +68,6 @@ def test_budgets_are_named(world: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="2 dear calls are too few"):
         both.search(0, 10, {"cheap": 20, "dear": 2})
     with pytest.raises(InputError, match="rnr does not take what is known beforehand"):
-        crosscut.Cascade(
+        crosscut.TwoScorers(
             cheap=MatrixScorer(world["cheap"]), dear=MatrixScorer(world["dear"]), vectors=world["vectors"], method="rnr"
         )
