@@ -6,6 +6,10 @@ over the ten best items of each query. Fifty queries are judged, the rest are as
 expected calibration error in ten bins of equal size, Brier skill, and of the hits with a probability of .4 … .6 the
 share that is relevant. Means over `--draws` draws of the fifty. The same without any judgement: constants that were
 learned on train queries of the collections that may be trained on (`--constants` prints them).
+
+The scorer in the box ships with a calibration of its own, learned on the same train queries (`--box` writes it). What
+that does for a collection that nobody has judged: learned without the collection, asked of its test queries; and of
+lists of texts as somebody may bring them for reranking, drawn from the thirty candidates.
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ from typing import Any
 import numpy as np
 
 from crosscut.scorers.calibration import (
+    BOX,
     DEPTH,
+    LISTED,
     SHAPE,
+    Calibration,
     Curve,
     Judged,
     against_random,
@@ -29,12 +36,16 @@ from crosscut.scorers.calibration import (
     calibration_error,
     learned,
 )
+from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.types import Floats
 
 HERE = Path(__file__).parent
 EVALUATED = ("classic", "wikiqa", "reuters", "rfc")
 """Collections that nothing was trained on; the others were left out of the weights that judge them."""
 QUERIES = 50
+RIDGE = 3.0
+LENGTHS = (2, 5, 10, 20, 30)
+"""Of lists for reranking."""
 
 
 def squashed(scores: Floats) -> Floats:
@@ -119,6 +130,85 @@ def constants(evidence: Any) -> dict[str, Any]:
     }
 
 
+def box_curves(evidence: Any, without: str = "") -> tuple[Curve, Curve, list[Judged]]:
+    """The box's curves from train queries of all collections but one: among others, alone, and what they saw."""
+    names = sorted({key.split("/")[0] for key in evidence.files if "/choose/" in key} - {without})
+    judged = [query for name in names for query in queries_of(evidence, name, "choose", "box")]
+    return learned(judged, "both", RIDGE), learned(judged, "score", RIDGE), judged
+
+
+def box_record(evidence: Any, name: str) -> dict[str, Any]:
+    """What the shipped way of learning does for a collection it has not seen."""
+    among, alone, _ = box_curves(evidence, without=name)
+    judged = queries_of(evidence, name, "test", "box")
+    error, skill, middle, right = outcome(among, judged)
+    return {
+        "collection": name,
+        "queries": len(judged),
+        "base_rate": round(float(np.mean([query.relevant.mean() for query in judged])), 4),
+        "error": round(error, 4),
+        "skill": round(skill, 4),
+        "middle": middle,
+        "middle_relevant": round(right / max(middle, 1), 4),
+        "lists": {str(length): listed(evidence, name, among, alone, length) for length in LENGTHS},
+    }
+
+
+def listed(evidence: Any, name: str, among: Curve, alone: Curve, length: int) -> dict[str, float]:
+    """Error and skill of lists of some candidates, by either curve, and by the one that reranking takes."""
+    rng = np.random.default_rng(0)
+    said: dict[str, list[Floats]] = {"among": [], "alone": []}
+    truth = []
+    columns = (evidence[f"{name}/test/{column}"].astype(np.float64) for column in ("score", "relevant"))
+    for own, relevant in zip(*columns, strict=True):
+        some = rng.permutation(np.flatnonzero(np.isfinite(own)))[:length]
+        said["among"].append(among.chance(own[some]))
+        said["alone"].append(alone.chance(own[some]))
+        truth.append(relevant[some])
+    right = np.concatenate(truth)
+    made = {}
+    for kind, values in said.items():
+        made[f"{kind}_error"] = round(calibration_error(np.concatenate(values), right), 4)
+        made[f"{kind}_skill"] = round(brier_skill(np.concatenate(values), right), 4)
+    taken = "among" if length >= LISTED else "alone"
+    return {**made, "error": made[f"{taken}_error"], "skill": made[f"{taken}_skill"]}
+
+
+def box_told(evidence: Any, names: list[str]) -> dict[str, Any]:
+    """All collections, and their means."""
+    records = [box_record(evidence, name) for name in names]
+    middle = sum(record["middle"] for record in records)
+    lists = {
+        str(length): {
+            key: round(float(np.mean([record["lists"][str(length)][key] for record in records])), 4)
+            for key in records[0]["lists"][str(length)]
+        }
+        for length in LENGTHS
+    }
+    return {
+        "error": round(float(np.mean([record["error"] for record in records])), 4),
+        "skill": round(float(np.mean([record["skill"] for record in records])), 4),
+        "middle_relevant": round(sum(r["middle"] * r["middle_relevant"] for r in records) / max(middle, 1), 4),
+        "lists": lists,
+        "records": records,
+    }
+
+
+def shipped(evidence: Any, told: dict[str, Any]) -> Calibration:
+    """The calibration in the box; its error and skill are those on collections left out."""
+    among, alone, judged = box_curves(evidence)
+    return Calibration(
+        OnnxCrossEncoder.load(threads=1).weights_fingerprint,
+        among,
+        alone,
+        queries=len(judged),
+        relevant=int(sum(query.relevant.sum() for query in judged)),
+        error=told["error"],
+        skill=told["skill"],
+        notes=("learned on other collections",),
+    )
+
+
 def plain(curve: Curve) -> list[float]:
     """Weights and level without standardisation."""
     weights = np.array(curve.weights) / np.array(curve.scale)
@@ -158,11 +248,25 @@ def doc_table(told: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def box_table(told: dict[str, Any]) -> str:
+    """The tables of docs/relevance.md on the calibration in the box."""
+    own = told["box"]
+    lines = ["| collection left out | queries | hits that are relevant | error | skill |", "|---|---|---|---|---|"]
+    for one in own["records"]:
+        values = " | ".join(f"{one[key]:.3f}" for key in ("base_rate", "error", "skill"))
+        lines.append(f"| {one['collection']} | {one['queries']} | {values} |")
+    lines += [f"| **mean** | | | {own['error']:.3f} | {own['skill']:.3f} |", ""]
+    lines += ["| texts to rerank | error | skill |", "|---|---|---|"]
+    lines += [f"| {length} | {one['error']:.3f} | {one['skill']:.3f} |" for length, one in own["lists"].items()]
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("evidence", type=Path, nargs="?", default=HERE / "matrices" / "evidence.npz")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--constants", action="store_true")
+    parser.add_argument("--box", action="store_true", help="also write the calibration that ships")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "calibration.json")
     arguments = parser.parse_args()
     evidence = np.load(arguments.evidence)
@@ -176,11 +280,14 @@ def main() -> None:
         "draws": arguments.draws,
         "constants": {"shape": [*SHAPE.weights, SHAPE.level]},
         "scorers": {scorer: together([r for r in records if r["scorer"] == scorer]) for scorer in SCORERS},
+        "box": box_told(evidence, names),
         "never_trained_on": list(EVALUATED),
         "records": records,
     }
     arguments.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
-    print(doc_table(told))
+    print(doc_table(told), box_table(told), sep="\n\n")
+    if arguments.box:
+        BOX.write_text(json.dumps(shipped(evidence, told["box"]).json(), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

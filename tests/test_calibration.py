@@ -17,16 +17,20 @@ from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.linalg.logistic import logistic
 from crosscut.scorers.calibration import (
+    BOX,
     SHAPE,
     Calibration,
     Judged,
     against_random,
+    box_calibration,
     brier_skill,
     calibrate,
     calibration_error,
     clues,
 )
 from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.onnx import OnnxCrossEncoder
+from crosscut.scorers.relevance import relevance
 from crosscut.search.ranking import Fused
 from crosscut.types import Floats
 from tests.test_index import Planted, build
@@ -186,6 +190,54 @@ def test_without_judgements_random_pairs_will_do(world: Planted) -> None:
     assert anchored.calibrate().calls == 0
 
 
+TEXTS = [
+    "Vaccines train the immune system to recognise a germ.",
+    "Bread is baked from flour, water and yeast.",
+    "A river is a natural flowing watercourse.",
+    "Antibodies bind to what is foreign to the body.",
+    "The market was quiet on Monday.",
+    "A compiler translates a program into machine code.",
+    "Whales are mammals that live in the sea.",
+    "The violin has four strings.",
+    "Glaciers are rivers of ice.",
+    "Tea is made from leaves.",
+    "Copper conducts electricity well.",
+    "The goalkeeper may use both hands.",
+]
+
+
+def test_the_scorer_in_the_box_has_probabilities_from_the_start(tmp_path: Path) -> None:
+    index = Index.build(TEXTS, anchors=0)
+    assert index.calibration is None
+    hits = index.search("how do vaccines work", budget=12)
+    said = [hit.probability or 0.0 for hit in hits]
+    assert said == sorted(said, reverse=True)
+    assert said[0] > 0.5 > 0.2 > said[1]
+    kept = index.search("how do vaccines work", budget=12, threshold=0.5)
+    assert kept.ids == hits.ids[:1]
+    assert index.search("how do vaccines work", budget=12, rank="fused")[0].probability is None
+    index.save(tmp_path / "kept")
+    again = Index.load(tmp_path / "kept").search("how do vaccines work", budget=12)
+    assert [hit.probability for hit in again] == said
+    own = index.calibrate(queries=["bread", "ice", "music", "football"], pairs=40)  # what an index learns comes first
+    assert own.fingerprint == index.scorer.fingerprint if index.scorer is not None else False
+    guess = [hit.probability for hit in index.search("how do vaccines work", budget=12)]
+    assert guess != said
+
+
+def test_the_calibration_in_the_box_is_for_its_weights_only() -> None:
+    model = OnnxCrossEncoder.load(threads=1)
+    made = box_calibration(model)
+    assert made is not None
+    assert made.fingerprint == model.fingerprint
+    assert box_calibration(OnnxCrossEncoder.load(threads=1, alone=True)) is None
+    assert box_calibration(TextScorer(lambda _query, texts: [0.0] * len(texts))) is None
+    few, many = np.array([21.0, 12.0, 3.0]), np.linspace(2.0, 22.0, 30)
+    assert relevance(model, few).tolist() == made.alone.chance(few).tolist()
+    assert relevance(model, many).tolist() == made.among.chance(many).tolist()
+    assert (np.diff(relevance(model, many)) > 0).all()
+
+
 def test_the_command_calibrates_and_the_search_respects_it(
     world: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +293,14 @@ def test_the_benchmarks_can_be_made_again() -> None:
     again = calibration.measured(evidence, "rfc", "bm25", told["draws"])
     assert again == next(r for r in told["records"] if (r["collection"], r["scorer"]) == ("rfc", "bm25"))
     assert calibration.constants(evidence)["shape"] == pytest.approx([*SHAPE.weights, SHAPE.level], abs=0.002)
+    assert calibration.box_record(evidence, "rfc") == next(
+        r for r in told["box"]["records"] if r["collection"] == "rfc"
+    )
+    kept = Calibration.from_json(json.loads(BOX.read_text("utf-8")))
+    made = calibration.shipped(evidence, told["box"])  # of the weights that ship, or it must be made again
+    assert (made.fingerprint, made.queries, made.error) == (kept.fingerprint, kept.queries, kept.error)
+    for mine, theirs in ((made.among, kept.among), (made.alone, kept.alone)):
+        assert [*mine.weights, mine.level] == pytest.approx([*theirs.weights, theirs.level], abs=1e-4)
     by_weight = fusion.constants(evidence)
     assert max(by_weight, key=by_weight.__getitem__) == f"{Fused().scorer:g}"
 

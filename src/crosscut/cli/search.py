@@ -57,7 +57,10 @@ def search(
         str | None, typer.Option(help="The order of hits: scorer, or fused (scorer, vectors and words together).")
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Only hits that are relevant with this probability (after a calibrate).")
+        float | None,
+        typer.Option(
+            help="Only hits that are relevant with this probability (the box's scorer knows; others, once calibrated)."
+        ),
     ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     trust_remote: TrustRemote = False,

@@ -10,7 +10,7 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.index.core import Core
-from crosscut.scorers.calibration import DEPTH, Calibration, Judged, against_random, calibrate
+from crosscut.scorers.calibration import DEPTH, Calibration, Judged, against_random, box_calibration, calibrate
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, ordered, parse_rank
@@ -62,6 +62,8 @@ class Calibrating(Core):
     ) -> Calibration:
         """Learn what scores mean; from then on `hit.probability` is there and `threshold=` works. Saved with the index.
 
+        The scorer in the box has probabilities from the start, learned on other collections; yours tell better.
+
         Parameters
         ----------
         judgements
@@ -101,18 +103,23 @@ class Calibrating(Core):
         return self._calibrated("a probability").probabilities(np.asarray(scores, np.float64))
 
     def _calibrated(self, what: str) -> Calibration:
-        if self.calibration is None:
+        known = self._known_calibration()
+        if known is None:
             raise InputError(
                 f"{what} needs an index that is calibrated: index.calibrate({{query: {{id: 1}}, …}}), or "
                 "crosscut calibrate my.index"
             )
-        self.calibration.check("none" if self.scorer is None else self.scorer.fingerprint)
-        return self.calibration
+        known.check("none" if self.scorer is None else self.scorer.fingerprint)
+        return known
+
+    def _known_calibration(self) -> Calibration | None:
+        """That of the index, or the one that the model in the box comes with."""
+        return box_calibration(self.scorer) if self.calibration is None else self.calibration
 
     def _answering(self, threshold: float | None, rank: str | Rank | None) -> Answering:
         """How hits are ordered, and what they mean."""
         order = self.rank if rank is None else parse_rank(rank)
-        known = self.calibration
+        known = self._known_calibration()
         if threshold is None:
             fits = known is not None and self.scorer is not None and known.fingerprint == self.scorer.fingerprint
             return Answering(order, known if fits and known is not None and known.rank == str(order) else None)

@@ -91,7 +91,8 @@ class Searching(Learning, Calibrating):
         deadline
             Seconds after which no further batch of calls is made.
         threshold
-            Only hits whose probability of being relevant is at least this, 0 … 1; the index must be calibrated.
+            Only hits whose probability of being relevant is at least this, 0 … 1; of the model in the
+            box, or of a calibrated index.
         rank
             `"scorer"` orders hits by score. `"fused"` orders them by scorer, dual encoder and words together, which
             guards against a scorer that is wrong here; `"fused@scorer=2"` trusts it more.

@@ -16,13 +16,17 @@ by cross-validation over queries: pairs of one query are alike, and not evidence
 Without judgements w of *shape* is a constant, learned over many collections and scorers (`benchmarks/calibration.py`),
 and *score* is measured against the scores of random pairs: their mean is 0 there, their spread 1.
 
-A calibration belongs to one scorer and is refused for another.
+A calibration belongs to one scorer and is refused for another. The scorer in the box has one from the start
+(`box_calibration`), learned from judged queries of seven collections; what an index learns itself comes before it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +45,9 @@ LEAST = 10
 CHOICES: tuple[tuple[Kind, float], ...] = (("shape", 3.0), ("shape", 30.0), ("both", 3.0), ("both", 30.0))
 """φ and ridge, of standardised features."""
 EMPTY = 1e-9
+LISTED = 20
+"""Texts that somebody brings, from which on their ten best look like those of a search."""
+BOX = Path(__file__).parents[1] / "data" / "calibration.json"
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,19 @@ class Calibration:
 
         parts = {"among": curve(saved["among"]), "alone": curve(saved["alone"]), "notes": tuple(saved["notes"])}
         return cls(**{**saved, **parts})
+
+
+def box_calibration(scorer: Any) -> Calibration | None:
+    """What scores of the model in the box mean, whatever weighs its words; None for any other scorer."""
+    weights = getattr(scorer, "weights_fingerprint", None)
+    if weights is None or weights != _of_the_box().fingerprint:
+        return None
+    return replace(_of_the_box(), fingerprint=scorer.fingerprint)
+
+
+@cache
+def _of_the_box() -> Calibration:
+    return Calibration.from_json(json.loads(BOX.read_text("utf-8")))
 
 
 def clues(kind: Kind, scores: Floats, among: Floats) -> Floats:

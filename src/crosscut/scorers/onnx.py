@@ -85,6 +85,11 @@ class OnnxCrossEncoder(Scorer):
             return self._fingerprint
         return f"{self._fingerprint}-{self.lexicon.fingerprint}"
 
+    @property
+    def weights_fingerprint(self) -> str:
+        """Of the model alone, whatever weighs words."""
+        return self._fingerprint
+
     def under(self, lexicon: Lexicon | None) -> OnnxCrossEncoder:
         """The same with words weighed by this lexicon; None: the folder's own."""
         made = copy(self)

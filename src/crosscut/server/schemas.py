@@ -83,7 +83,8 @@ class SearchRequest(Strict):
         description="The order of hits: `scorer`, or `fused`: scorer, vectors and words together.",
     )
     threshold: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
-        None, description="Only hits that are relevant with this probability; needs a calibrated index."
+        None,
+        description="Only hits that are relevant with this probability; needs a calibrated index, or the box's scorer.",
     )
     deadline: float | None = Field(
         None, description="Seconds, waiting included; what is found by then is the answer. null: the longest allowed."
