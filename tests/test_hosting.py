@@ -130,12 +130,14 @@ def test_a_folder_that_changes_is_loaded_under_load(tmp_path: Path) -> None:
 
         with ThreadPoolExecutor(16) as pool:
             asking = [pool.submit(ask, place) for place in range(16)]
-            for number in range(3):
-                index = crosscut.Index.load(path, scorer=SCORER)
-                index.add({f"new{number}": "sea " * (number + 5)})
-                index.save()
-                until(lambda number=number: best(url, "sea sea") == f"new{number}")
-            stop.set()
+            try:
+                for number in range(3):
+                    index = crosscut.Index.load(path, scorer=SCORER)
+                    index.add({f"new{number}": "sea " * (number + 5)})
+                    index.save()
+                    until(lambda number=number: best(url, "sea sea") == f"new{number}")
+            finally:
+                stop.set()
             for one in asking:
                 one.result()
     assert failures == []
@@ -170,10 +172,13 @@ def test_a_thousand_items_are_added_while_others_search(tmp_path: Path, writable
 
         with ThreadPoolExecutor(4) as pool:
             asking = [pool.submit(ask) for _ in range(4)]
-            for start in range(0, 1000, 100):
-                items = [{"id": f"n{j}", "text": f"stone {j}"} for j in range(start, start + 100)]
-                assert httpx.post(f"{url}/items", json={"items": items}, headers=WRITE, timeout=60).status_code == 200
-            stop.set()
+            try:
+                for start in range(0, 1000, 100):
+                    items = [{"id": f"n{j}", "text": f"stone {j}"} for j in range(start, start + 100)]
+                    answer = httpx.post(f"{url}/items", json={"items": items}, headers=WRITE, timeout=60)
+                    assert answer.status_code == 200
+            finally:
+                stop.set()
             assert all(one.result() > 0 for one in asking)
         assert failures == []
         assert httpx.get(f"{url}/info").json()["items"] == 1300

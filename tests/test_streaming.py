@@ -242,3 +242,16 @@ def test_an_index_that_grew_is_clustered(monkeypatch: pytest.MonkeyPatch) -> Non
     assert index._state.starts is not None
     assert [item.id for item in index.items] == [f"i{j}" for j in range(400)]
     assert found(index)[0][0] == "i17"
+
+
+def test_a_filter_outlives_the_files_it_was_read_from(tmp_path: Path) -> None:
+    """Columns are read when a filter first asks for them; by then another process may have saved the index anew."""
+    path = tmp_path / "a.index"
+    made = [{"id": f"i{j}", "text": f"item {j}", "metadata": {"odd": j % 2}} for j in range(40)]
+    Index.build(made, scorer=scorer, vectors=vectors()[:40]).save(path)
+    old, other = Index.load(path, scorer=scorer), Index.load(path, scorer=scorer)
+    other.add([{"id": "new", "text": "item 40"}], vectors=vectors()[40:41])
+    other.save()
+    for index in (old, other):
+        allowed = index.search("3", 5, 30, query_vector=vectors()[0], filter={"odd": 1})
+        assert {int(hit.id[1:]) % 2 for hit in allowed} == {1}

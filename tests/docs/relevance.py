@@ -1,5 +1,6 @@
-"""What docs/relevance.md takes for granted: an index, and judgements of some queries."""
+"""What docs/relevance.md takes for granted: an index, judgements of some queries, and two scorers."""
 
+import numpy as np
 from tests.test_docs import TOPICS
 
 import crosscut
@@ -10,3 +11,14 @@ judged = {
     for asked in ("what is a", "tell me about the")
     for topic in TOPICS
 }
+query = "bank"
+V = np.random.default_rng(0).normal(size=(800, 8))
+u0 = V[3]
+
+
+def box(query: str, positions: np.ndarray) -> np.ndarray:
+    return np.asarray(V[positions] @ u0)
+
+
+def judge(query: str, positions: np.ndarray) -> np.ndarray:
+    return np.asarray(V[positions] @ (u0 + V[5] / 3))

@@ -54,8 +54,10 @@ class Keeping(Core):
     def _filed(self, folder: Folder) -> State:
         """After it was saved: a large index goes on from its files in the new generation."""
         state = self._state
-        if state.saved is None or state.starts is None:
+        if state.saved is None:
             return state
+        if state.starts is None:
+            return state.changed(saved=None)  # its maps stay; the files that they are of are gone
         if state.purge:
             cache = state.cache
             return folder.load(lambda saved: read_state(saved, self.scorer, cache))[0]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import difflib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from crosscut.index.items import BOUNDS, Filter
 from crosscut.storage import Files, Saved
 from crosscut.types import Floats, Mask, Positions
 
+T = TypeVar("T")
 EXACT = 2**53  # whole numbers up to here are float64 numbers too
 MOST_COLUMNS = 16  # kept in memory
 MOST_VALUES = 1 << 20  # distinct ones of a key that is kept on disk
@@ -65,18 +66,29 @@ class Metadata:
 
     def has(self, key: str) -> bool:
         """Whether an item has this key."""
-        if isinstance(self._items, FiledItems) and self._saved is not None and "metadata.json" in self._saved:
-            return key in self._names()
-        return any(key in item.metadata for item in self._items)
+        return key in self._names()
 
     def _names(self) -> set[str]:
         """The keys that items have."""
         items: Iterable[Item] = self._items
         names: set[str] = set()
-        if isinstance(self._items, FiledItems) and self._saved is not None and "metadata.json" in self._saved:
-            about, items = self._saved.json("metadata"), self._items.more
+        about = self._filed(lambda saved: saved.json("metadata") if "metadata.json" in saved else None)
+        if about is not None and isinstance(self._items, FiledItems):
+            items = self._items.more
             names = {*about["keys"], *about["others"]}
         return names | {str(name) for item in items for name in item.metadata}
+
+    def _filed(self, read: Callable[[Saved], T | None]) -> T | None:
+        """What the files say; None if there are none, or if a newer generation has taken their place since."""
+        if self._saved is None or not isinstance(self._items, FiledItems):
+            return None
+        try:
+            return read(self._saved)
+        except InputError:
+            if self._saved.gone:  # the items, whose maps stay, hold all of it
+                self._saved = None
+                return None
+            raise
 
     def _known(self, key: str) -> None:
         """Refuse a key that no item has: it is misspelt, or there is no metadata."""
@@ -100,7 +112,7 @@ class Metadata:
         if not isinstance(self._items, FiledItems):
             return [column_of((item.metadata for item in self._items), key)]
         first = self._items.first
-        filed = None if self._saved is None else read_column(self._saved, key, len(first))
+        filed = self._filed(lambda saved: read_column(saved, key, len(first)))
         if filed is None:
             filed = column_of((first.metadata(place) for place in range(len(first))), key)
         return [filed, column_of((item.metadata for item in self._items.more), key)]

@@ -148,6 +148,11 @@ class Saved:
     def names(self) -> list[str]:
         return list(self.files)
 
+    @property
+    def gone(self) -> bool:
+        """Whether files of it are no longer there: a newer generation has taken its place."""
+        return not all((self.home / name).exists() for name in self.files)
+
     def damaged(self, name: str, what: str) -> InputError:
         """The sentence for a file that cannot be used."""
         return InputError(f"{self._told[0]}: {name} {what}; {self._told[1]}")
