@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from math import isfinite
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -79,7 +79,7 @@ class Registry(Generic[N]):
 
     @functools.cache  # noqa: B019  (registries live as long as the process)
     def _plugins(self) -> None:
-        for entry in entry_points(group=f"crosscut.{self.kind}s".replace(" ", "_")):
+        for entry in _entry_points().select(group=f"crosscut.{self.kind}s".replace(" ", "_")):
             self.register(entry.load())
         for module in filter(None, os.environ.get("CROSSCUT_PLUGINS", "").split(",")):
             importlib.import_module(module.strip())
@@ -112,6 +112,12 @@ class Registry(Generic[N]):
             else:
                 labels.append(part)
         return [self.parse(label) for label in labels]
+
+
+@functools.cache
+def _entry_points() -> EntryPoints:
+    """Of all installed packages, looked for once."""
+    return entry_points()
 
 
 _KINDS: dict[Any, dict[str, tuple[Any, ...]]] = {}

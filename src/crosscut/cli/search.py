@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ REASONS = {
     "rounds": "all rounds were made",
 }
 """Why a search stopped, in words."""
+FEW = 4  # up to this many queries are answered sooner than compiled loops are loaded
 
 if TYPE_CHECKING:
     from crosscut.index import Index
@@ -77,6 +79,7 @@ def search(
         cat queries.txt | crosscut search my.index --json --filter language=en --filter 'year>=2000'
     """
     from crosscut.index import Index
+    from crosscut.linalg.products import few
 
     asked = list(query or ()) or piped()
     if not asked:
@@ -86,7 +89,7 @@ def search(
     with errors.status("loading the index"):
         loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     loaded.price = price(price_calls, price_tokens)
-    with errors.status(f"searching {len(loaded):,} items"):
+    with few() if len(asked) <= FEW else nullcontext(), errors.status(f"searching {len(loaded):,} items"):
         found = loaded.search_many(
             asked,
             k,

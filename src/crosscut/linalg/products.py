@@ -5,13 +5,17 @@ threads spin beside whatever follows. So cores are shared out here: a thread tak
 compiled dot product per row (one query), or BLAS on one thread (a batch). And numpy widens float16 one number at a
 time, ten times slower than memory: here float16 is widened by the processor's own instruction, in the dot product
 itself or block by block into a buffer that BLAS then takes.
+
+Loading a compiled loop takes half a second, once. A process that makes a few products and ends says so (`few`), and
+float16 is then widened by shifting bits, three times slower.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -31,7 +35,28 @@ NAME = "crosscut-product"  # of threads
 SMALL = 1 << 20  # up to this many numbers, handing work to other threads takes longer than the work
 LARGE = 1 << 23  # from this many numbers on, work on several queries is shared out
 COMPILED = 1 << 21  # from this many float32 numbers on, one query is worth loading a compiled loop
+COMPILED_FOR_FEW = 1 << 25  # and this many numbers, where there will be few products
 ALONE = 1 << 24  # up to this many numbers, one core is as fast with one query as all of them
+
+
+_users_of_few: list[None] = []  # an entry for each that is within `few`
+
+
+@contextmanager
+def few() -> Iterator[None]:
+    """Within it few products are made, in any thread: compiled loops are loaded only for large arrays."""
+    _users_of_few.append(None)
+    try:
+        yield
+    finally:
+        _users_of_few.pop()
+
+
+def _compiled(array: npt.NDArray[Any]) -> bool:
+    """Whether products with this array are worth a compiled loop."""
+    half = array.dtype == np.float16
+    least = COMPILED_FOR_FEW if _users_of_few else 0 if half else COMPILED
+    return (half or array.dtype == np.float32) and array.size >= least
 
 
 def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
@@ -40,12 +65,7 @@ def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
         raise InputError(f"query vectors have {queries.shape[1]} dimensions, item vectors {array.shape[1]}")
     half = array.dtype == np.float16
     vectors = queries.astype(np.float32 if half else array.dtype, copy=False)
-    if (
-        len(vectors) == 1
-        and (half or array.size >= COMPILED)
-        and array.flags.c_contiguous
-        and array.dtype.itemsize <= 4
-    ):
+    if len(vectors) == 1 and _compiled(array) and array.flags.c_contiguous:
         return _one_query(array, vectors[0])[None, :]
     if half and array.flags.f_contiguous and not array.flags.c_contiguous:
         return _widened_columns(array, vectors)
@@ -74,9 +94,11 @@ def _many_queries(array: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> npt.NDA
     out = np.empty((len(vectors), n), dtype=vectors.dtype)
     block = BLOCK if array.dtype == np.float16 else 16 * BLOCK  # numbers
 
+    wide = widen if _compiled(array) else _shifted
+
     def part(start: int) -> None:
         rows = array[start : start + step]
-        np.matmul(vectors, (widen(rows) if rows.dtype == np.float16 else rows).T, out=out[:, start : start + step])
+        np.matmul(vectors, (wide(rows) if rows.dtype == np.float16 else rows).T, out=out[:, start : start + step])
 
     step = max(1, block // max(d, 1))
     with one_thread():
@@ -111,7 +133,7 @@ def share(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]
 
 def prepare(array: npt.NDArray[Any]) -> None:
     """Load the compiled loops that products with this array will need, before a search is being timed."""
-    if array.dtype == np.float16 or (array.size >= COMPILED and array.dtype == np.float32):
+    if _compiled(array):
         from crosscut.linalg import kernels
 
         kernels.warm(array.dtype)
@@ -127,11 +149,22 @@ def widen(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     return out.reshape(block.shape)
 
 
+def _shifted(block: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
+    """The same of finite numbers, without a compiled loop: bits are shifted into place, then × 2¹¹²."""
+    bits = np.ascontiguousarray(block).view(np.int16).astype(np.int32)
+    bits <<= 13
+    bits &= np.int32(-0x70002000)  # sign, exponent and fraction, without the copies of the sign
+    wide = bits.view(np.float32)
+    wide *= np.float32(2.0**112)
+    return wide
+
+
 def _widened_columns(array: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Items in columns (Rᵀ): whole rows of R are widened."""
     n, d = array.shape
     out = np.zeros((len(vectors), n), dtype=np.float32)
     step = max(1, BLOCK // max(n, 1))
+    wide = widen if _compiled(array) else _shifted
     for start in range(0, d, step):
-        out += vectors[:, start : start + step] @ widen(array.T[start : start + step])
+        out += vectors[:, start : start + step] @ wide(array.T[start : start + step])
     return out
