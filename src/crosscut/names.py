@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import entry_points
 from math import isfinite
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -115,7 +115,7 @@ class Registry(Generic[N]):
 
 
 @functools.cache
-def _entry_points() -> EntryPoints:
+def _entry_points() -> Any:
     """Of all installed packages, looked for once."""
     return entry_points()
 
