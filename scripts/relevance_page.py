@@ -13,6 +13,7 @@ TABLES = {
     "calibration": ("calibration", "doc_table"),
     "box": ("calibration", "box_table"),
     "fusion": ("fusion", "doc_table"),
+    "two": ("two_scorers", "doc_table"),
     "downstream": ("downstream", "doc_table"),
 }
 """Of a block of the page: the benchmark, and which of its tables."""

@@ -1,37 +1,44 @@
 """Two scorers, one search: a cheap one in front of a dear one, each with a budget of its own.
 
 The cheap score is evidence, not a filter. The cheap scorer is searched first, c(i) is its score of what it scored and
-its prediction of everything else (`hits.trace`), and a pilot of a few dear calls on the best of c tells for this query
+its prediction of everything else (`hits.trace`), and c is one more coordinate of the space that the dear search
+regresses its scores on:
 
-    dear(i) ≈ a + b · c(i)        least squares, b drawn towards that of the queries before
+    dear(i) ≈ level + β · c(i) + v_i · u,       β ~ N(0, w²),  u ~ N(0, I)
 
-That is what is known of every item without a further dear call. The dear search regresses only what it leaves over
-(`search/loop.py`): an item that the cheap scorer dislikes is found all the same, once dear calls near it come out high.
+Every dear call says how far c can be trusted: β grows with what c explains, and stays near 0 where it explains nothing.
+Half of round one are the best items of c, the other half those of the method's own first stage, so that a poor c costs
+next to nothing, and an item that the cheap scorer dislikes is found once dear calls near it come out high.
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.base import TopK
+from crosscut.ann.flat import Flat
 from crosscut.errors import InputError
 from crosscut.methods.base import Method, Parts
-from crosscut.scorers.base import Answer, BoundScorer, Request
+from crosscut.methods.weights import spread_of
+from crosscut.retrievers.first import Retriever
 from crosscut.scorers.callable import AnyBound
-from crosscut.scorers.meter import Account, MemoryCache, Meter
 from crosscut.search.hits import Hits
-from crosscut.searcher import Searcher
-from crosscut.types import Floats, Handles, Positions
+from crosscut.search.stopping import Stop
+from crosscut.searcher import Allow, Searcher
+from crosscut.spaces.base import Space, Stacked, Vectors
+from crosscut.types import Floats, Positions
 
-PILOT = 0.2
-"""Share of the dear budget that is spent on the best of the cheap scorer, to learn what its scores mean."""
-CAUTION = 5.0
-"""Pairs that the scale of earlier queries is worth."""
+TRUST = 0.3
+"""w: how much of a dear score c may explain at first, against all that the vectors may; 0.2 … 0.5 do alike."""
+SHARE = 0.5
+"""Of round one, for the best of the cheap scorer."""
 NAMES = ("cheap", "dear")
 
 
@@ -47,23 +54,6 @@ class TwoScorerHits(Hits):
         return {"cheap": 0 if self.cheap is None else self.cheap.calls, "dear": self.calls}
 
 
-class _Based(BoundScorer):
-    """The dear scorer with what the cheap one lets expect of every item."""
-
-    def __init__(self, dear: BoundScorer, base: Floats) -> None:
-        self.dear, self.base = dear, base  # (n) of the one query that is searched
-        self.n_items, self.pairs_at_once, self.knows = dear.n_items, dear.pairs_at_once, True
-
-    def known(self, query: Any, handles: Handles | None = None) -> Floats:
-        return self.base if handles is None else self.base[handles]
-
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        return self.dear.score_many(requests)
-
-    def within(self, seconds: float) -> BoundScorer:
-        return self.dear.within(seconds)
-
-
 class TwoScorers:
     """A search by two scorers over the same items.
 
@@ -73,8 +63,8 @@ class TwoScorers:
         Bound scorers, or callables `f(query, positions) -> scores`.
     method
         Of both searches, unless `cheap_method` says otherwise.
-    how
-        What `Searcher` takes: vectors, space, words, ids, texts, seed.
+    vectors, space, words, ids, texts, n, seed, parts
+        As `Searcher` takes them. The items are in memory: every one of them gets a guess.
 
     Examples
     --------
@@ -91,15 +81,35 @@ class TwoScorers:
         dear: AnyBound,
         method: str | Method = "crosscut",
         cheap_method: str | Method | None = None,
+        vectors: npt.ArrayLike | Space | TopK | None = None,
+        space: Space | npt.ArrayLike | Sequence[Space] | None = None,
+        words: Retriever | None = None,
+        ids: Sequence[Any] | None = None,
+        texts: Sequence[str] | None = None,
+        n: int | None = None,
+        seed: int = 0,
         parts: Parts | None = None,
-        **how: Any,
     ) -> None:
-        self.cheap = Searcher(cheap, method=cheap_method or method, parts=parts, **how)
-        ids, texts = how.get("ids"), how.get("texts")
-        self.dear = Searcher(dear, method=method, parts=self.cheap.parts, ids=ids, texts=texts)
-        if not self.dear.plan.corrects:
+        self.cheap = Searcher(
+            cheap,
+            method=cheap_method or method,
+            vectors=vectors,
+            space=space,
+            words=words,
+            ids=ids,
+            texts=texts,
+            n=n,
+            seed=seed,
+            parts=parts,
+        )
+        # what past searches taught is of the scorer that they were made with
+        own = replace(self.cheap.parts, prior=None)
+        self.dear = Searcher(dear, method=method, parts=own, ids=ids, texts=texts)
+        if not self.dear.plan.corrects or self.dear.plan.space is None:
             raise InputError(f"{self.dear.method} does not take what is known beforehand: use crosscut")
-        self._slopes: list[float] = []  # b of the queries before
+        if own.n is None:
+            raise InputError("two scorers need every item at hand, and these vectors stay in their store: copy them")
+        self._spread = spread_of(self.dear.plan.space, own.seed)
 
     def search(
         self,
@@ -108,29 +118,60 @@ class TwoScorers:
         budget: Mapping[str, int] | None = None,
         *,
         query_vector: npt.ArrayLike | None = None,
-        **how: Any,
+        allow: Allow | None = None,
+        stop: str | Stop | None = None,
+        deadline: float | None = None,
+        trace: bool = False,
     ) -> TwoScorerHits:
-        """The k best items by the dear scorer, with at most `budget["cheap"]` and `budget["dear"]` calls."""
+        """The k best items by the dear scorer, with at most `budget["cheap"]` and `budget["dear"]` calls.
+
+        `stop` ends the dear search; `deadline` is for both; all else is as in `Searcher.search`.
+        """
+        vectors = None if query_vector is None else [query_vector]
+        return self.search_many(
+            [query], k, budget, query_vectors=vectors, allow=allow, stop=stop, deadline=deadline, trace=trace
+        )[0]
+
+    def search_many(
+        self,
+        queries: Sequence[Any],
+        k: int = 10,
+        budget: Mapping[str, int] | None = None,
+        *,
+        query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
+        allow: Allow | None = None,
+        stop: str | Stop | None = None,
+        deadline: float | None = None,
+        trace: bool = False,
+    ) -> list[TwoScorerHits]:
+        """What `search` returns, for every query.
+
+        The cheap searches run side by side, the dear ones one after another: each has a space of its own.
+        """
         calls = _calls(budget)
-        pairs = max(2, round(PILOT * calls["dear"]))
-        if pairs >= calls["dear"]:
-            raise InputError(f"{calls['dear']} dear calls are too few: a pilot alone takes {pairs}")
-        first = self.cheap.search(query, k, calls["cheap"], query_vector=query_vector, trace=True)
-        guess = self._guess(first)
-        pilot = np.lexsort((np.arange(len(guess)), -guess))[:pairs]
-        account = Account(query, len(pilot))
-        Meter(self.dear.scorer).buy([account], [pilot])
-        cache = MemoryCache()
-        cache.put(query, account.positions, account.scores)
-        searcher = copy.copy(self.dear)  # one for this query: searches may run side by side
-        searcher.scorer = _Based(self.dear.scorer, self._base(guess, account.positions, account.scores))
-        searcher.cache = cache
-        left = calls["dear"] - account.calls
-        places: list[Any] = account.positions.tolist()
-        ids = places if searcher.ids is None else [searcher.ids[place] for place in places]
-        hits = searcher.search(query, k, left, query_vector=query_vector, first_ids=ids, **how)
-        told = {**vars(hits), "calls": hits.calls + account.calls, "cached": 0, "budget": calls["dear"], "cheap": first}
-        return TwoScorerHits(**told)
+        started = time.monotonic()
+        found = self.cheap.search_many(
+            queries, k, calls["cheap"], query_vectors=query_vectors, allow=allow, deadline=deadline, trace=True
+        )
+        made = []
+        vectors = [None] * len(found) if query_vectors is None else query_vectors
+        for query, vector, first in zip(queries, vectors, found, strict=True):
+            # what is left of the time; a search whose time is over still makes its first batch
+            left = None if deadline is None else max(deadline - (time.monotonic() - started), 1e-6)
+            searcher, best = self._informed(self._guess(first), calls["dear"])
+            hits = searcher.search(
+                query,
+                k,
+                calls["dear"],
+                query_vector=vector,
+                first_ids=best,
+                allow=allow,
+                stop=stop,
+                deadline=left,
+                trace=trace,
+            )
+            made.append(TwoScorerHits(**{**vars(hits), "cheap": first}))
+        return made
 
     def _guess(self, first: Hits) -> Floats:
         """c (n): what the cheap scorer said, or is expected to say."""
@@ -138,23 +179,23 @@ class TwoScorers:
         if kept:
             guess = np.array(kept[-1], np.float64)
         else:
-            guess = np.full(self.cheap.n, min(float(made.scores.min()) for made in first.trace))
+            guess = np.full(self.cheap.n, min((float(made.scores.min()) for made in first.trace), default=0.0))
         for made in first.trace:
             guess[made.positions] = made.scores
         return guess
 
-    def _base(self, guess: Floats, positions: Positions, scores: Floats) -> Floats:
-        """a + b · c: the cheap scorer's guess in units of the dear one."""
-        cheap = guess[positions]
-        middle, level = cheap.mean(), scores.mean()
-        spread = max(float(guess.var()), 1e-12)
-        usual = float(np.mean(self._slopes)) if self._slopes else float(scores.std() / max(cheap.std(), 1e-9))
-        weight = CAUTION * max(float(cheap.var()), 0.05 * spread)
-        slope = (float((cheap - middle) @ (scores - level)) + weight * usual) / (
-            float(((cheap - middle) ** 2).sum()) + weight
-        )
-        self._slopes.append(slope)
-        return np.asarray(level + slope * (guess - middle))
+    def _informed(self, guess: Floats, calls: int) -> tuple[Searcher, list[Any]]:
+        """The dear search of one query, with c among its coordinates, and the best of c for its first round."""
+        plan = self.dear.plan
+        assert plan.space is not None
+        column = (guess - guess.mean()) / max(float(guess.std()), 1e-12)  # (n)
+        space = Stacked([plan.space, Vectors(column[:, None])], [1.0, TRUST * self._spread])
+        searcher = copy.copy(self.dear)
+        searcher.plan = replace(plan, space=space, topk=Flat(space, plan.offset.base))
+        count = max(1, round(SHARE * plan.schedule.sizes(calls)[0]))
+        best: Positions = np.lexsort((np.arange(len(guess)), -guess))[:count]
+        places: list[Any] = best.tolist()
+        return searcher, places if self.dear.ids is None else [self.dear.ids[place] for place in places]
 
 
 def _calls(budget: Mapping[str, int] | None) -> dict[str, int]:
