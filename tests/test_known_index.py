@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosscut.datasets.records import Item
+from crosscut.encoders import late
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.late import SMALL, TokenVectors
 from crosscut.encoders.words import Lexicon
@@ -264,6 +265,7 @@ def test_damage_is_refused_in_a_sentence(
     built: Index, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generations, "BLOCK", 256)
+    monkeypatch.setattr(late, "BLOCK", 256)
     built.save(tmp_path / "i")
     (path,) = (tmp_path / "i").glob(f"*/{name}")
     data = bytearray(path.read_bytes())
@@ -274,12 +276,35 @@ def test_damage_is_refused_in_a_sentence(
     assert any(name in sentence for sentence in Index.verify(tmp_path / "i"))
     if name == "tokens.npy":  # a large one is compared before it is first used
         monkeypatch.setattr(generations, "LATER", 0)
-        late = Index.load(tmp_path / "i")
+        loaded = Index.load(tmp_path / "i")
         with pytest.raises(InputError, match=r"tokens.npy does not match"):
-            late.search(QUERIES[0])
+            loaded.search(QUERIES[0])
     path.unlink()
     with pytest.raises(InputError, match=f"{name} is missing"):
         Index.load(tmp_path / "i")
+
+
+def test_token_vectors_are_compared_where_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "LATER", 0)
+    monkeypatch.setattr(late, "BLOCK", 256)
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(-127, 128, (length, 16)).astype(np.int8) for length in (*rng.integers(0, 9, 98), 0, 5)]
+    tokens, query = TokenVectors.of(texts, 16), texts[-1]
+    folder = Folder(tmp_path / "i", Kind("index", "index.json", 2))
+    folder.save({}, tokens.write)
+    (path,) = (tmp_path / "i").glob("*/tokens.npy")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    read = folder.load(lambda saved: TokenVectors.read(saved, 100))
+    early = np.array([7, 0, 40, 3, 98])
+    np.testing.assert_array_equal(read.best(query, early), tokens.best(query, early))
+    for use in (lambda: read.best(query, np.array([99])), lambda: read.joined(tokens), lambda: read.best(query)):
+        with pytest.raises(InputError, match=r"tokens.npy does not match its checksum"):
+            use()
+    with pytest.raises(InputError, match=r"tokens.npy does not match its checksum"):
+        folder.save({}, read.write)
+    assert any("tokens.npy" in sentence for sentence in folder.verify())
 
 
 def test_files_that_do_not_go_together(tmp_path: Path) -> None:

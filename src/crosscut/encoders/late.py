@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.storage import Files, Saved
+from crosscut.storage.touched import Touched
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.int8]
@@ -23,6 +24,7 @@ Positions = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int64]
 
 TOKENS_AT_ONCE = 1 << 16
+BLOCK = 1 << 16  # bytes that share a checksum: a search reads a few items here and there
 SMALL = 1 << 22  # bytes that are copied rather than kept in an array of their own
 EIGHT_BITS = 127.0
 
@@ -36,12 +38,16 @@ def to_bytes(vectors: Floats) -> Bytes:
 class TokenVectors:
     """The token vectors of a corpus, in one or several flat arrays; items are positions 0 … n − 1.
 
-    An array may be a memory map: what is added later stands in one of its own beside it.
+    An array may be a memory map, compared with its checksums where it is read: what is added later stands in one of
+    its own beside it.
     """
 
-    def __init__(self, parts: Sequence[tuple[Bytes, Lengths]], width: int) -> None:
+    def __init__(self, parts: Sequence[tuple[Bytes | Touched, Lengths]], width: int) -> None:
         self.width = width
-        self._parts = [(flat, np.asarray(lengths, np.int64)) for flat, lengths in parts]
+        self._parts = [
+            (flat if isinstance(flat, Touched) else Touched(flat), np.asarray(lengths, np.int64))
+            for flat, lengths in parts
+        ]
         counts = [len(lengths) for _, lengths in self._parts]
         self.lengths: Lengths = np.concatenate(
             [np.empty(0, np.int64), *(lengths for _, lengths in self._parts)]
@@ -64,10 +70,10 @@ class TokenVectors:
         """These items and more behind them; only what is small is copied."""
         width = max(self.width, more.width)
         parts = [part for part in (*self._parts, *more._parts) if len(part[1])]
-        while len(parts) > 1 and parts[-2][0].nbytes <= SMALL:
+        while len(parts) > 1 and parts[-2][0].array.nbytes <= SMALL:
             (flat, lengths), (added, counts) = parts[-2:]
-            tokens = np.concatenate([flat.reshape(-1, width), added.reshape(-1, width)])
-            parts[-2:] = [(tokens, np.concatenate([lengths, counts]))]
+            tokens = np.concatenate([flat.whole().reshape(-1, width), added.whole().reshape(-1, width)])
+            parts[-2:] = [(Touched(tokens), np.concatenate([lengths, counts]))]
         return TokenVectors(parts, width)
 
     def taken(self, positions: Positions) -> TokenVectors:
@@ -100,28 +106,32 @@ class TokenVectors:
 
     def _gathered(self, positions: Positions) -> Bytes:
         """The tokens of these items, one after another, (tokens × d)."""
-        sizes = self.lengths[positions]
+        starts, sizes = self._starts[positions], self.lengths[positions]
         ends = np.cumsum(sizes)
-        rows = np.repeat(self._starts[positions] - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
+        rows = np.repeat(starts - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
+        for number, (flat, _) in enumerate(self._parts):
+            mine = (sizes > 0) & (self._part[positions] == number)
+            flat.ready(starts[mine], starts[mine] + sizes[mine])
         if len(self._parts) == 1:
-            return np.asarray(self._parts[0][0][rows])
+            return np.asarray(self._parts[0][0].array[rows])
         part = np.repeat(self._part[positions], sizes)
         out = np.empty((len(rows), self.width), np.int8)
         for number, (flat, _) in enumerate(self._parts):
             here = part == number
-            out[here] = flat[rows[here]]
+            out[here] = flat.array[rows[here]]
         return out
 
     def write(self, files: Files) -> None:
         """Lengths and vectors, as files of a generation."""
         files.array("token-lengths", self.lengths.astype(np.int32))
-        files.arrays("tokens", [flat for flat, _ in self._parts], (int(self.lengths.sum()), self.width), np.int8)
+        flats = [flat.whole() for flat, _ in self._parts]
+        files.arrays("tokens", flats, (int(self.lengths.sum()), self.width), np.int8, block=BLOCK)
 
     @classmethod
     def read(cls, saved: Saved, n: int) -> TokenVectors:
         """What `write` wrote, of n items, memory-mapped."""
         lengths = saved.array("token-lengths", "<i4", (n,)).astype(np.int64)
-        flat = saved.array("tokens", "|i1", (None, None), mapped="r")
+        flat = saved.touched("tokens", "|i1", (None, None))
         if (lengths < 0).any() or int(lengths.sum()) != len(flat):
             raise saved.damaged("token-lengths.npy", f"does not divide {len(flat)} token vectors among {n} items")
-        return cls([(flat, lengths)], flat.shape[1])
+        return cls([(flat, lengths)], flat.array.shape[1])

@@ -42,7 +42,9 @@ class Files:
         self.home = home
         self.told: dict[str, dict[str, Any]] = {}
 
-    def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+    def write(self, name: str, chunks: Iterable[bytes | memoryview], *, block: int | None = None) -> None:
+        """A file, with a checksum for every `block` bytes."""
+        step = block or BLOCK
         size, digests = 0, [digest()]
 
         def counted() -> Iterator[bytes | memoryview]:
@@ -51,15 +53,16 @@ class Files:
                 yield chunk
                 rest = memoryview(chunk)
                 while len(rest):
-                    if size and not size % BLOCK:
+                    if size and not size % step:
                         digests.append(digest())
-                    part = rest[: BLOCK - size % BLOCK]
+                    part = rest[: step - size % step]
                     digests[-1].update(part)
                     size += len(part)
                     rest = rest[len(part) :]
 
         write_synced(self.home / name, counted())
-        self.told[name] = {"bytes": size, "blake2b": [digest.hexdigest() for digest in digests]}
+        told = {"bytes": size, "blake2b": [digest.hexdigest() for digest in digests]}
+        self.told[name] = told if block is None else {"block": block, **told}
 
     def keep(self, name: str, saved: Saved) -> None:
         """A file of an older generation, as it is: a second name for it, where the file system has such, or a copy.
@@ -85,11 +88,19 @@ class Files:
         solid = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
         self.write(f"{name}.npy", [npy_header(solid.dtype, solid.shape), solid.reshape(-1).view(np.uint8).data])
 
-    def arrays(self, name: str, parts: Sequence[Array], shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+    def arrays(
+        self,
+        name: str,
+        parts: Sequence[Array],
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        *,
+        block: int | None = None,
+    ) -> None:
         """The same, of parts that follow one another: none is copied but for its order in memory."""
         kind = np.dtype(dtype).newbyteorder("<")
         solid = (np.ascontiguousarray(part, dtype=kind).reshape(-1).view(np.uint8).data for part in parts if part.size)
-        self.write(f"{name}.npy", (npy_header(kind, shape), *solid))
+        self.write(f"{name}.npy", (npy_header(kind, shape), *solid), block=block)
 
     def json(self, name: str, value: Any) -> None:
         self.write(f"{name}.json", [json.dumps(value).encode()])
@@ -191,7 +202,8 @@ class Saved:
             raise self.damaged(name, "does not match its checksum")
 
     def _block_of(self, name: str) -> int:
-        """Bytes of a block; a file that was kept from an older generation has its own."""
+        """Bytes of a block; a file that was kept from an older generation may have its own, and so may one that is read
+        here and there."""
         return int(self.files[name].get("block", self.block))
 
     def bytes(self, name: str, *, verify: bool = True) -> Bytes:
