@@ -132,11 +132,7 @@ class StoreIndex(Index):
         answering = self._answering(threshold, rank)
         budget = self._usual(budget, method)
         queries = _texts(queries)
-        chosen = self.method if method is None else parse(method)
-        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None)
-        if target_recall is not None:
-            rule = self._expecting(target_recall, chosen, stop)
-            chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
+        chosen, rule = self._way(method, stop, target_recall, budget)
         conditions(filter)  # a wrong one is an error before anything is paid for
         session, scorer = self.store.session(), self.scorer
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
@@ -162,6 +158,10 @@ class StoreIndex(Index):
     def _priced(self, session: Session, k: int, hits: Hits) -> Hits:
         told = _told(session, hits, k)
         return told if self.price is None else self.price.on(told, session.get(told.scored))
+
+    def default_stop(self, method: str | Method | None = None) -> Stop | None:
+        """None: over a store no scorer knows a part of every score."""
+        return None
 
     def _first(self, session: Session, ids: Sequence[Any] | None, filter: Filter | None) -> Any:
         return None if ids is None else session.handles(ids, filter)

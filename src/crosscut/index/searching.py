@@ -109,11 +109,7 @@ class Searching(Learning, Calibrating):
         budget = self._usual(budget, method)
         queries = _texts(queries)
         state = self._state
-        chosen = self.method if method is None else parse(method)
-        rule: str | Stop | None = stop or (self.stop if chosen == self.method else None) or self.default_stop(chosen)
-        if target_recall is not None:
-            rule = self._expecting(target_recall, chosen, stop)
-            chosen = chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)})
+        chosen, rule = self._way(method, stop, target_recall, budget)
         within = state.within(filter)
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
         try:
@@ -155,6 +151,16 @@ class Searching(Learning, Calibrating):
             return None
         corrects = state.searcher(self.method if method is None else parse(method)).plan.corrects
         return Confident() if corrects else None
+
+    def _way(
+        self, method: str | Method | None, stop: str | Stop | None, target_recall: float | None, budget: int | None
+    ) -> tuple[Method, str | Stop | None]:
+        """The method of a search, and what ends it."""
+        chosen = self.method if method is None else parse(method)
+        if target_recall is None:
+            return chosen, stop or (self.stop if chosen == self.method else None) or self.default_stop(chosen)
+        rule = self._expecting(target_recall, chosen, stop)
+        return chosen.with_settings({"rounds": max(2, (budget or 100) // rule.model.step)}), rule
 
     def _expecting(self, target: float, method: Method, stop: str | Stop | None) -> TargetRecall:
         if stop is not None:
