@@ -74,6 +74,21 @@ def test_options_reach_the_search(client: httpx.Client) -> None:
     assert [body["trace"]["scored"][place]["id"] for place in body["trace"]["rounds"][0]["picks"]][:2] == ["i399", "i7"]
 
 
+def test_a_trace_within_a_filter(client: httpx.Client) -> None:
+    body = {
+        "query": "stone road bird",
+        "budget": 20,
+        "filter": {"number": {"gte": 370}},
+        "trace": True,
+        "compare": True,
+    }
+    answer = client.post("/search", json=body)
+    assert answer.status_code == 200, answer.text
+    later = answer.json()["trace"]["rounds"][1:]
+    assert later
+    assert all(sum(entry["histogram"]["counts"]) == 30 for entry in later)  # of those that pass
+
+
 def test_trace_and_comparison(client: httpx.Client) -> None:
     body = client.post(
         "/search", json={"query": "stone road bird", "k": 8, "budget": 60, "trace": True, "compare": True}

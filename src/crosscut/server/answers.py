@@ -91,7 +91,8 @@ def _round(number: int, entry: Round, places: dict[int, int], every: Positions |
 
 
 def _histogram(values: npt.NDArray[np.float32]) -> Histogram:
-    counts, edges = np.histogram(values.astype(np.float64), bins=BINS)
+    allowed = values[np.isfinite(values)]  # a filter's others have none
+    counts, edges = np.histogram(allowed.astype(np.float64), bins=BINS)
     return Histogram(low=float(edges[0]), high=float(edges[-1]), counts=counts.tolist())
 
 
