@@ -236,6 +236,16 @@ class _FixedFit:
         return self._u
 
 
+def _moved(what: str, space: Space, query_vector: Floats | None) -> Floats:
+    """The query vector that an estimator begins with, of the space it moves in."""
+    if query_vector is None or len(query_vector) != space.d:
+        raise InputError(
+            f"{what} moves a query vector of {space.d} dimensions and got "
+            f"{'none' if query_vector is None else len(query_vector)}: pass query_vector, or use axn"
+        )
+    return query_vector
+
+
 @dataclass(frozen=True)
 class GradientStep:
     """TOUR: one gradient step on the items of each round, starting at the encoder's query vector."""
@@ -248,12 +258,7 @@ class GradientStep:
             raise InputError(f"the loss of a gradient step is 'kl' or 'mse'; got {self.loss!r}")
 
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
-        if query_vector is None or len(query_vector) != space.d:
-            raise InputError(
-                f"tour moves a query vector of {space.d} dimensions by gradient steps and got "
-                f"{'none' if query_vector is None else len(query_vector)}: pass query_vector, or use axn"
-            )
-        return _GradientFit(self, space, query_vector)
+        return _GradientFit(self, space, _moved("tour", space, query_vector))
 
 
 class _GradientFit:
@@ -284,12 +289,7 @@ class Feedback:
     c: float
 
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
-        if query_vector is None or len(query_vector) != space.d:
-            raise InputError(
-                f"relevance feedback moves a query vector of {space.d} dimensions and got "
-                f"{'none' if query_vector is None else len(query_vector)}: pass query_vector, or use axn"
-            )
-        return _FeedbackFit(self, space, query_vector)
+        return _FeedbackFit(self, space, _moved("relevance feedback", space, query_vector))
 
 
 class _FeedbackFit:
