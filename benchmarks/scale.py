@@ -1,13 +1,17 @@
 """The embedded index at one to ten million items: build, save, load, search, filter, add 1,000, remove 1,000.
 
-    python benchmarks/scale.py --data DATA --work WORK --items 1000000 5000000 10000000 --json …
+    python benchmarks/scale.py --data DATA --work WORK --items 1000000 10000000 --json …
+
+    python benchmarks/scale.py … --items 10000000 --stages vectors build        # the long part, and then
+    python benchmarks/scale.py … --items 10000000 --stages load search filter add remove    # the timed part
 
 Items are the texts of the BEIR folders in DATA, repeated with small changes (a word left out, a number added); vectors
 (d = 384, float16) are planted: one for each real text, around 4,000 centres, and a jittered copy for each repetition.
 The scorer is a cheap function of the text, planted so that it agrees with the vectors in part.
 
-Every stage is a process of its own. `peak` is the most memory it had resident (ru_maxrss), files that it maps included;
-`private` what it had at its end that is not of files. Time outside the scorer is that of `index.search` without the
+Every stage is a process of its own. `peak` is the most memory it had resident, files that it maps included (ru_maxrss,
+which the system counts); `private` the most of it that is not of files (looked at ten times a second). The benchmark's
+own texts and vectors are part of both. Time outside the scorer is that of `index.search` without the
 scorer's own. A search is *fresh* when what it reads was not compared with its checksums before, and *warm* later.
 """
 
@@ -20,6 +24,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +35,7 @@ import numpy.typing as npt
 
 from crosscut.datasets import Item, read_items
 from crosscut.index import Index
+from crosscut.threads import cores
 
 D, HIDDEN = 384, 24
 CENTRES = 4000
@@ -66,9 +72,14 @@ def corpus(data: Path, n: int, start: int = 0) -> Iterator[Item]:
 def anchors(count: int) -> npt.NDArray[np.float32]:
     """(count × D) unit vectors of the real texts."""
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(CENTRES, D)).astype(np.float32)
-    made = centres[rng.integers(CENTRES, size=count)] + 0.8 * rng.normal(size=(count, D)).astype(np.float32)
-    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float32)
+    centres = rng.standard_normal((CENTRES, D), np.float32)
+    made = rng.standard_normal((count, D), np.float32)
+    made *= 0.8
+    for start in range(0, count, 1 << 14):  # in pieces: this memory is no part of the index
+        some = made[start : start + (1 << 14)]
+        some += centres[rng.integers(CENTRES, size=len(some))]
+        some /= np.linalg.norm(some, axis=1, keepdims=True)
+    return made
 
 
 def jittered(base: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float16]:
@@ -195,13 +206,26 @@ def _progress() -> Callable[[str, int, int], None]:
     return show
 
 
-def memory() -> dict[str, float]:
-    """Gigabytes."""
-    private = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return {
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
-        "private": int(private.split()[1]) / 1e6,
-    }
+class Memory:
+    """The most memory that this process had, in gigabytes."""
+
+    def __init__(self) -> None:
+        self._private = 0.0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            self._look()
+            time.sleep(0.1)
+
+    def _look(self) -> None:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        now = next(line for line in lines if line.startswith("RssAnon"))
+        self._private = max(self._private, int(now.split()[1]) / 1e6)
+
+    def told(self) -> dict[str, float]:
+        self._look()
+        return {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, "private": self._private}
 
 
 def main() -> None:
@@ -209,30 +233,69 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--items", type=int, nargs="+", default=[1_000_000])
-    parser.add_argument("--stage", choices=STAGES)
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
+    parser.add_argument("--inside", action="store_true", help="run the one stage in this process")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    if arguments.stage is not None:
+    if arguments.inside:
         global ALL
+        memory = Memory()
         ALL = texts(arguments.data)
-        got = stage(arguments.stage, arguments.data, arguments.work, arguments.items[0])
-        print(json.dumps({**got, "memory_gb": memory()}))
+        got = stage(arguments.stages[0], arguments.data, arguments.work, arguments.items[0])
+        print(json.dumps({**got, "memory_gb": memory.told()}))
         return
-    runs: dict[str, dict[str, Any]] = {}
     for n in arguments.items:
-        shutil.rmtree(arguments.work, ignore_errors=True)
-        arguments.work.mkdir(parents=True)
-        runs[str(n)] = {}
-        for name in STAGES:
-            command = [sys.executable, __file__, "--data", arguments.data, "--work", arguments.work]
-            done = subprocess.run([*command, "--items", str(n), "--stage", name], stdout=subprocess.PIPE, check=True)
-            runs[str(n)][name] = json.loads(done.stdout)
+        work = arguments.work / str(n)
+        if STAGES[0] in arguments.stages:
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+        for name in arguments.stages:
+            command = [sys.executable, __file__, "--data", arguments.data, "--work", work, "--inside"]
+            done = subprocess.run([*command, "--items", str(n), "--stages", name], stdout=subprocess.PIPE, check=True)
             print(n, name, done.stdout.decode().strip(), flush=True)
-        shutil.rmtree(arguments.work)
-        if arguments.json is not None:
-            facts = {"machine": platform.processor() or platform.machine(), "python": platform.python_version()}
-            about = {"d": D, "dtype": "float16", "k": K, "budget": BUDGET, "rounds": ROUNDS, **facts}
-            arguments.json.write_text(json.dumps({**about, "items": runs}, indent=1) + "\n")
+            if name == "build":
+                (work / "vectors.npy").unlink()
+            if arguments.json is not None:
+                keep(arguments.json, n, name, json.loads(done.stdout))
+        if STAGES[-1] in arguments.stages:
+            shutil.rmtree(work)
+
+
+def keep(path: Path, n: int, name: str, got: dict[str, Any]) -> None:
+    """Write a stage beside those that are there."""
+    facts = {
+        "machine": platform.processor() or platform.machine(),
+        "cores": cores(),
+        "python": platform.python_version(),
+    }
+    about = {"d": D, "dtype": "float16", "k": K, "budget": BUDGET, "rounds": ROUNDS, **facts}
+    runs = json.loads(path.read_text())["items"] if path.exists() else {}
+    runs.setdefault(str(n), {})[name] = got
+    grown = {}
+    if len(runs) > 1:
+        least, most = min(runs, key=int), max(runs, key=int)
+        grown = {"from": int(least), "to": int(most), **growth(runs[least], runs[most])}
+    path.write_text(json.dumps({**about, "items": runs, "growth": grown}, indent=1) + "\n")
+
+
+GROWING = {
+    "build": "seconds",
+    "load": "seconds",
+    "search": "warm_ms",
+    "filter": "filtered_ms",
+    "add": "add_seconds",
+    "remove": "remove_seconds",
+}
+
+
+def growth(small: dict[str, Any], large: dict[str, Any]) -> dict[str, float]:
+    """How many times as long each takes at the larger size."""
+
+    def number(run: dict[str, Any], name: str) -> float:
+        value = run[name][GROWING[name]]
+        return float(value["median"] if isinstance(value, dict) else value)
+
+    return {name: number(large, name) / number(small, name) for name in GROWING if name in small and name in large}
 
 
 ALL: list[tuple[str, str]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import errno
 import json
+import mmap
 import os
 import random
 import shutil
@@ -32,7 +33,7 @@ from crosscut.scores import ScoreStore
 from crosscut.scores.keys import text_hash
 from crosscut.spaces.factorization.factors import Factors, Fitting
 from crosscut.spaces.sparse import Normalisation
-from crosscut.storage import Folder, Kind, Lock, generations, write_file
+from crosscut.storage import Folder, Kind, Lock, generations, put_down, write_file
 from tests.test_index import Planted, build, planted_items
 
 WORDS = Kind("words", "words.json", 1)
@@ -642,3 +643,25 @@ def test_forgetting_reaches_the_score_store(tmp_path: Path) -> None:
     mine = build(WORLD, stop=10, cache=crosscut.MemoryCache())
     with pytest.raises(InputError, match="kept by position"):
         mine.forget(["i1"])
+
+
+def test_pages_of_a_map_are_put_down_and_nothing_is_lost(tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    rows, columns = 1 << 14, 1 << 9
+    path = tmp_path / "rows.npy"
+    np.save(path, np.ones((rows, columns), np.float32))  # 32 MiB
+    read = np.load(path, mmap_mode="r")
+    before = resident()
+    assert read[:].sum() == rows * columns
+    assert resident() - before > 16 << 20
+    put_down(read[10:20].view(np.uint32))  # of any part of it, all of it
+    assert resident() - before < 8 << 20
+    assert read[7, 7] == 1
+    for mode, stays in (("r+", 5.0), ("c", 6.0)):  # what was written to a copy on write is nowhere else
+        written = np.load(path, mmap_mode=mode)
+        written[3, 3] = stays
+        put_down(written)
+        assert written[3, 3] == stays
+    put_down(np.ones(3))

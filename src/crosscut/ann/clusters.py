@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from crosscut.linalg.arrays import finite
 from crosscut.linalg.products import widen
+from crosscut.storage import put_down
 from crosscut.threads import cores
 from crosscut.types import Array
 
@@ -20,6 +21,7 @@ ITERATIONS = 10
 MANY = 2048  # lists beyond which they are found in two steps
 NEAR = 3  # clusters in whose lists a vector's list is looked for
 BLOCK = 1 << 24  # similarities held at a time: 64 MiB
+SOME = 1 << 14  # vectors read at a time, from here and there
 
 
 def usual_lists(n: int) -> int:
@@ -37,6 +39,17 @@ def blocks(vectors: Array, step: int) -> Iterator[tuple[slice, Single]]:
     for start in range(0, len(vectors), step):
         rows = slice(start, min(start + step, len(vectors)))
         yield rows, single(vectors[rows])
+        put_down(vectors)
+
+
+def _drawn(vectors: Array, count: int, seed: int) -> Single:
+    """Some of the vectors (m × d), as float32."""
+    picked = np.sort(np.random.default_rng(seed).choice(len(vectors), min(len(vectors), count), replace=False))
+    drawn = np.empty((len(picked), vectors.shape[1]), np.float32)
+    for start in range(0, len(picked), SOME):
+        drawn[start : start + SOME] = single(vectors[picked[start : start + SOME]])
+        put_down(vectors)
+    return drawn
 
 
 def partition(
@@ -56,9 +69,7 @@ def partition(
 def _in_two_steps(vectors: Array, lists: int, seed: int, *, spherical: bool) -> tuple[Single, npt.NDArray[np.int64]]:
     """Many lists: clusters of clusters. A vector is compared with the lists of its `NEAR` closest clusters, not with
     all, which costs a fraction and misses the nearest list now and then."""
-    rng = np.random.default_rng(seed)
-    picked = np.sort(rng.choice(len(vectors), min(len(vectors), PER_LIST // 2 * lists), replace=False))
-    sample = single(vectors[picked])
+    sample = _drawn(vectors, PER_LIST // 2 * lists, seed)
     coarse = centroids(sample, round(math.sqrt(lists)), seed, spherical=spherical)
     of = assign(sample, coarse)
     sizes = np.bincount(of, minlength=len(coarse))
@@ -101,10 +112,8 @@ def _assign_near(
 
 def centroids(vectors: Array, lists: int, seed: int = 0, *, spherical: bool = False) -> Single:
     """(lists × d) centroids of a sample of the vectors; unit length when `spherical`."""
-    rng = np.random.default_rng(seed)
-    picked = np.sort(rng.choice(len(vectors), min(len(vectors), PER_LIST * lists), replace=False))
-    finite(vectors[picked], "vectors")  # FAISS ends the process on infinite distances
-    sample = single(vectors[picked])
+    sample = _drawn(vectors, PER_LIST * lists, seed)
+    finite(sample, "vectors")  # FAISS ends the process on infinite distances
     try:
         import faiss
     except ImportError:
@@ -148,6 +157,5 @@ def assign(vectors: Array, centres: Single) -> npt.NDArray[np.int64]:
 
 def unit_length(vectors: Array, seed: int = 0) -> bool:
     """Whether the vectors, judging by a sample, have all the same length."""
-    picked = np.random.default_rng(seed).choice(len(vectors), min(len(vectors), 1000), replace=False)
-    lengths = np.linalg.norm(single(vectors[picked]), axis=1)
+    lengths = np.linalg.norm(_drawn(vectors, 1000, seed), axis=1)
     return bool(lengths.std() <= 0.01 * lengths.mean())

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.storage import Files, Saved, Touched
+from crosscut.storage import Files, Saved, Touched, put_down
 from crosscut.types import Array, Handles, Positions
 
 Bytes = npt.NDArray[np.uint8]
@@ -95,6 +95,16 @@ class Packed:
         start += int(self.lengths.rows(place, place + 1).sum())
         return json.loads(self.data.rows(start, end).tobytes()) if start < end else None
 
+    def each_metadata(self, places: Positions | None = None) -> Iterator[tuple[int, Any]]:
+        """Place and metadata of items that have some: of all, or of these."""
+        for begin in range(0, len(self) if places is None else len(places), GATHERED):
+            these = range(begin, min(begin + GATHERED, len(self))) if places is None else places[begin:][:GATHERED]
+            for place in these if isinstance(these, range) else these.tolist():
+                metadata = self.metadata(place)
+                if metadata:
+                    yield place, metadata
+            put_down(self.data.array)
+
     def find(self, id: str) -> int | None:
         """The place of an id."""
         name = id.encode(errors="surrogatepass")
@@ -148,6 +158,7 @@ class Packed:
             out = np.empty(int(sizes.sum()), np.uint8)
             gather(data, starts[these], sizes, out)
             yield out
+            put_down(data)
 
     @classmethod
     def read(cls, saved: Saved, n: int) -> Packed:
@@ -174,7 +185,10 @@ def hashed(data: Bytes, starts: Positions, lengths: Array) -> tuple[npt.NDArray[
     from crosscut.datasets.bytes import hash_each
 
     hashes = np.empty(len(lengths), np.uint64)
-    hash_each(data, starts[:-1], lengths[:, 0], hashes)
+    for begin in range(0, len(lengths), GATHERED):
+        these = slice(begin, begin + GATHERED)
+        hash_each(data, starts[:-1][these], lengths[these, 0], hashes[these])
+        put_down(data)
     order = np.argsort(hashes, kind="stable")
     return hashes[order], order.astype(np.uint32)
 

@@ -150,11 +150,17 @@ def brought(vectors: Brought, items: Sequence[Item], dtype: npt.DTypeLike, progr
     """Vectors (n × d) that the user has, checked: one a row, finite, in the precision they are kept in."""
     if callable(vectors):
         return _made(vectors, items, dtype, progress)
+    array = as_brought(vectors, len(items), dtype)
+    return array if array.dtype == kept_as(dtype) else array.astype(dtype)
+
+
+def as_brought(vectors: npt.ArrayLike | str | Path, n: int, dtype: npt.DTypeLike) -> Array:
+    """The same, where they are and in the precision they have: they can be kept as `dtype`."""
     given = _mapped(vectors) if isinstance(vectors, str | Path) else vectors
     array = checked_vectors(given, "vectors", kind=kept_as(dtype))
-    if len(array) != len(items):
-        raise InputError(f"{len(array)} vectors for {len(items)} items: give one for each, in the order of the items")
-    return array if array.dtype == kept_as(dtype) else array.astype(dtype)
+    if len(array) != n:
+        raise InputError(f"{len(array)} vectors for {n} items: give one for each, in the order of the items")
+    return array
 
 
 def _mapped(path: str | Path) -> Array:

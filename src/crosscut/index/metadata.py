@@ -210,13 +210,11 @@ def column_of(each: Iterable[Mapping[str, Any] | None], key: str) -> Column:
 def write_columns(files: Files, items: Packed, order: Positions | None = None) -> None:
     """The columns of all keys; the item at position j is `order[j]` of these, and others are left out."""
     keys: dict[str, Coding] = {}
-    for row in range(len(items)) if order is None else np.sort(order).tolist():
-        metadata = items.metadata(row)
-        if metadata:
-            for key, value in metadata.items():
-                if key not in keys:
-                    keys[key] = Coding()
-                keys[key].add(row, value)
+    for row, metadata in items.each_metadata(None if order is None else np.sort(order)):
+        for key, value in metadata.items():
+            if key not in keys:
+                keys[key] = Coding()
+            keys[key].add(row, value)
     inverse = None
     if order is not None:
         inverse = np.full(len(items), -1, np.int64)

@@ -29,14 +29,14 @@ from crosscut.datasets.columns import Named
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, brought, kept_as, same_space
+from crosscut.index.building import Brought, as_brought, brought, kept_as, same_space
 from crosscut.index.folder import KIND
 from crosscut.index.items import Source, stream
 from crosscut.index.metadata import write_columns
 from crosscut.linalg.arrays import finite
 from crosscut.retrievers.filed import FiledBM25
 from crosscut.retrievers.postings import Counting, Postings
-from crosscut.storage import Files, Folder, Lock, make_folder, sync, write_json
+from crosscut.storage import Files, Folder, Lock, make_folder, put_down, sync, write_json
 from crosscut.types import Array, Positions, Progress
 
 PORTION = 1 << 14  # items between two commits
@@ -153,7 +153,7 @@ class StreamedBuild:
         """Vectors (n × d) in the order the items came: the user's own, or those of an encoder, in a file."""
         n = len(packed)
         if self.vectors is not None and not callable(self.vectors):
-            rows = brought(self.vectors, _Sized(n), self.kind, self._progress)
+            rows = as_brought(self.vectors, n, self.kind)
             same_space(rows, self.encoder)
             return rows
         if self.vectors is None and self.encoder is None:
@@ -166,6 +166,7 @@ class StreamedBuild:
                 file.write(rows.data)
             done += len(items)
             self._commit({path.name: path.stat().st_size}, vectors=done)
+            put_down(packed.data.array)
             self._tell("encoding items", done, n)
         if not n:
             return np.empty((0, 0 if self.encoder is None else self.encoder.dimension), self.kind)
@@ -204,8 +205,7 @@ class StreamedBuild:
                 files.array("starts", lists[1])
                 files.array("arrival", order)
             if self.words:
-                counted = Counting(self.work, items=n).done()
-                FiledBM25.holding(Postings.of(counted, order, self.work)).write(files)
+                FiledBM25.holding(Postings.of(Counting(self.work).done(), order, self.work)).write(files)
             files.lines("queries", [])
 
         self._tell("writing the index", 0, 1)
@@ -213,20 +213,10 @@ class StreamedBuild:
         self._tell("writing the index", 1, 1)
 
 
-class _Sized(list[Item]):
-    """As many items as there are, for whoever only counts them."""
-
-    def __init__(self, n: int) -> None:
-        super().__init__()
-        self._n = n
-
-    def __len__(self) -> int:
-        return self._n
-
-
 def _rows(vectors: Array, order: Positions | None) -> Iterator[Array]:
     for start in range(0, len(vectors), PORTION):
         yield vectors[start : start + PORTION] if order is None else vectors[order[start : start + PORTION]]
+        put_down(vectors)
 
 
 def _read_json(path: Path) -> Any:

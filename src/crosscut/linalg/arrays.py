@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
+from crosscut.storage import put_down
 from crosscut.types import Array
 
 Ids = npt.NDArray[np.int64]
@@ -72,6 +73,7 @@ def finite(array: Array, what: str, kind: npt.DTypeLike = np.float32) -> None:
                 f"row {start + row} of the {what} holds {worst:g}, and an index in {np.dtype(kind)} takes up to "
                 f"{most:g}: divide all vectors by one number, which changes no order"
             )
+        put_down(array)
 
 
 def named(ids: npt.ArrayLike | None, count: int, start: int) -> Ids:

@@ -13,6 +13,7 @@ by item, the numbers of their terms; `Postings.of` turns that around, term by te
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from crosscut.types import Positions
 
 MARKS = re.compile("|".join(map(re.escape, (MENTION_START, MENTION_END, TITLE_MARK))))
 REMEMBERED = 1 << 20  # words whose term is known without stemming them
-MOST = 255
+SOME = 1 << 26  # postings that are looked at at a time
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -76,12 +77,13 @@ class Counted:
 
 
 class Counting:
-    """Counts words of items, some at a time. With a folder the counts go to files there, and `commit` says how far."""
+    """Counts words of items, some at a time. With a folder the counts go to files there, and `sizes` says how far."""
 
     FILES = (("numbers", np.int32), ("counts", np.uint8), ("sizes", np.int32), ("lengths", np.uint32))
 
     def __init__(self, folder: Path | None = None, *, items: int = 0) -> None:
         self._places: dict[int, int] = {}  # term → its number
+        self._fresh: list[int] = []  # terms that are in no file yet
         self._words: dict[str, int] = {}  # word → the number of its term, −1 for a stop word
         self._parts: dict[str, list[Any]] = {name: [] for name, _ in self.FILES}
         self._folder = folder
@@ -92,28 +94,25 @@ class Counting:
         """Count these items, behind those before them."""
         from crosscut.retrievers.matching import count
 
-        flat: list[int | None] = []
-        lengths: list[int] = []
-        for item in items:
-            words, known = words_of(plain_text(item)), self._words
-            found = list(map(known.get, words))
-            if None in found:
-                self._learn(words)
-                found = list(map(self._words.get, words))
-            flat += found
-            lengths.append(len(found))
-        tokens, sizes = np.array(flat, np.int32), np.array(lengths, np.int32)  # −1: a stop word
+        words = [words_of(plain_text(item)) for item in items]
+        self._learn(dict.fromkeys(itertools.chain.from_iterable(words)))
+        sizes = np.fromiter(map(len, words), np.int32, len(words))
+        each = map(self._words.__getitem__, itertools.chain.from_iterable(words))
+        tokens = np.fromiter(each, np.int32, int(sizes.sum(dtype=np.int64)))  # −1: a stop word
         numbers, times = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.uint8)
         words_each = np.zeros(len(sizes), np.uint32)
         size = count(tokens, sizes, np.full(len(self._places), -1, np.int64), numbers, times, words_each)
         for (name, kind), values in zip(self.FILES, (numbers[:size], times[:size], sizes, words_each), strict=True):
             self._put(name, np.asarray(values, kind))
 
-    def _learn(self, words: Sequence[str]) -> None:
+    def _learn(self, words: Iterable[str]) -> None:
         if len(self._words) > REMEMBERED:
             self._words = {}
-        for word, term in _terms_of_each([word for word in dict.fromkeys(words) if word not in self._words]).items():
-            self._words[word] = self._places.setdefault(term, len(self._places)) if term else -1
+        for word, term in _terms_of_each([word for word in words if word not in self._words]).items():
+            if term and term not in self._places:
+                self._places[term] = len(self._places)
+                self._fresh.append(term)
+            self._words[word] = self._places[term] if term else -1
 
     def _put(self, name: str, values: npt.NDArray[Any]) -> None:
         if self._folder is None:
@@ -125,10 +124,9 @@ class Counting:
     def sizes(self) -> dict[str, int]:
         """What was written so far, file by file; the terms are written now."""
         assert self._folder is not None
-        path = self._folder / "words-terms.bin"
-        there = path.stat().st_size // 8 if path.exists() else 0
-        with path.open("ab") as file:
-            file.write(np.array(list(self._places)[there:], np.uint64).data)
+        with (self._folder / "words-terms.bin").open("ab") as file:
+            file.write(np.array(self._fresh, np.uint64).data)
+        self._fresh = []
         names = ("terms", *(name for name, _ in self.FILES))
         return {f"words-{name}.bin": (self._folder / f"words-{name}.bin").stat().st_size for name in names}
 
@@ -144,7 +142,7 @@ class Counting:
         starts = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=starts[1:])
         return Counted(
-            np.array(list(self._places), np.uint64),
+            np.array(self._fresh, np.uint64) if self._folder is None else self._read("terms", np.uint64),
             starts,
             self._read("numbers", np.int32),
             self._read("counts", np.uint8),
@@ -172,7 +170,10 @@ class Postings:
         rank = np.empty(len(by_hash), np.int32)
         rank[by_hash] = np.arange(len(by_hash), dtype=np.int32)
         starts = np.zeros(len(by_hash) + 1, np.int64)
-        np.cumsum(np.bincount(counted.numbers, minlength=len(by_hash))[by_hash], out=starts[1:])
+        often = np.zeros(len(by_hash), np.int64)
+        for begin in range(0, m, SOME):  # bincount makes 64 bits of each
+            often += np.bincount(counted.numbers[begin : begin + SOME], minlength=len(by_hash))
+        np.cumsum(often[by_hash], out=starts[1:])
 
         def room(name: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
             if folder is None or not m:

@@ -3,6 +3,7 @@
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_file, write_json, writing
 from crosscut.storage.folders import Folder, Kind
 from crosscut.storage.generations import Files, Saved, Unread, npy_header
+from crosscut.storage.maps import put_down
 from crosscut.storage.touched import Touched
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Unread",
     "make_folder",
     "npy_header",
+    "put_down",
     "sync",
     "write_file",
     "write_json",
