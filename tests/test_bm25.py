@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosscut.encoders.words import STOP_WORDS, WORD, stems
@@ -17,6 +17,7 @@ WORDS = ["river", "rivers", "bank", "banks", "money", "the", "of", "a", "thinkin
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)
 
 
+@settings(deadline=None)
 @given(TEXTS, st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join))
 def test_it_agrees_with_bm25s(texts: list[str], query: str) -> None:
     bm25s = pytest.importorskip("bm25s")
@@ -31,6 +32,7 @@ def test_it_agrees_with_bm25s(texts: list[str], query: str) -> None:
     np.testing.assert_allclose(ours.scores(query), theirs.get_scores(asked), rtol=1e-4, atol=1e-6)
 
 
+@settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_extending_is_building_at_once(first: list[str], second: list[str]) -> None:
     grown, whole = BM25(first).extended(second), BM25(first + second)

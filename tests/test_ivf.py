@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosscut.ann.ivf import IVF
+from crosscut.ann.ivf.probing import FIRST
 from crosscut.ann.ivf.rules import Fixed, Patience
 from crosscut.errors import InputError
 
@@ -252,3 +253,19 @@ def test_faiss_behind_the_same_interface(kind: Any, metric: Any) -> None:
         index.search(vectors[0], rule=Patience(2))
     with pytest.raises(InputError, match="NaN"):
         index.search(np.full(12, np.nan))
+
+
+def test_a_patient_search_goes_past_the_lists_that_are_ranked_first() -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(3 * FIRST, 6)).astype(np.float32)
+    index = IVF.build(vectors, lists=2 * FIRST, seed=1)
+    vectors[::2] = vectors[0]  # and many ties
+    tied = IVF.build(vectors, lists=2 * FIRST, seed=1)
+    allowed = np.flatnonzero(rng.random(len(vectors)) < 0.9)
+    for made, allow in ((index, None), (index, allowed), (tied, None)):
+        for query in rng.normal(size=(5, 6)):
+            found = made.search(query, 7, rule=Patience(10 * FIRST, 0.0), allow=allow)
+            whole = made.search(query, 7, rule=Fixed(made.most), allow=allow)
+            assert found.lists > FIRST
+            assert (found.lists, found.vectors) == (whole.lists, whole.vectors)
+            np.testing.assert_array_equal(found.ids, whole.ids)

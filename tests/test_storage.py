@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -659,7 +659,8 @@ def test_pages_of_a_map_are_put_down_and_nothing_is_lost(tmp_path: Path) -> None
     put_down(read[10:20].view(np.uint32))  # of any part of it, all of it
     assert resident() - before < 8 << 20
     assert read[7, 7] == 1
-    for mode, stays in (("r+", 5.0), ("c", 6.0)):  # what was written to a copy on write is nowhere else
+    modes: list[tuple[Literal["r+", "c"], float]] = [("r+", 5.0), ("c", 6.0)]
+    for mode, stays in modes:  # what was written to a copy on write is nowhere else
         written = np.load(path, mmap_mode=mode)
         written[3, 3] = stays
         put_down(written)

@@ -102,9 +102,11 @@ class Everything:
     ) -> Handles:
         if not count:  # nothing drawn, nothing taken from the generator: batch-mates must not matter
             return NO_HANDLES
-        if within is None and count + len(exclude) < self.n // 4:
+        size = self.count(within)
+        if count + len(exclude) < size // 4:
             # a few out of many: draw with room to spare, instead of a permutation of all
-            drawn = rng.choice(self.n, size=count + len(exclude), replace=False, shuffle=True)
+            drawn = rng.choice(size, size=count + len(exclude), replace=False, shuffle=True)
+            drawn = drawn if within is None else within[drawn]
             return np.asarray(drawn[~np.isin(drawn, exclude)][:count], dtype=np.int64)
         pool = np.setdiff1d(np.arange(self.n) if within is None else within, exclude)
         return np.asarray(rng.permutation(pool)[:count], dtype=np.int64)

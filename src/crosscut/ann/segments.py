@@ -56,6 +56,7 @@ class _TopK(Everything):
         super().__init__(space.n)
         self.space = space
         self._first, self._more = Clustered(space.first), Flat(space.more)
+        self._parted: tuple[Handles, Handles, Handles] | None = None  # a filter, and its two parts
 
     @property
     def d(self) -> int:
@@ -68,24 +69,28 @@ class _TopK(Everything):
         start = self.space.first.n
         for ask in asks:
             ask.trail.ids = ask.trail.ids[ask.trail.ids < start]
-        first = self._first.top([_cut(ask, 0, start) for ask in asks])
-        more = self._more.top([_cut(ask, start, self.n) for ask in asks])
+        first, more = zip(*(self._cut(ask) for ask in asks), strict=True) if asks else ((), ())
         return [
-            self._best(ask, one.handles, two.handles + start) for ask, one, two in zip(asks, first, more, strict=True)
+            self._best(ask, one.handles, two.handles + start)
+            for ask, one, two in zip(asks, self._first.top(first), self._more.top(more), strict=True)
         ]
+
+    def _cut(self, ask: Ask) -> tuple[Ask, Ask]:
+        """The same question of the items in lists, and of those behind them, which are counted from 0."""
+        start = self.space.first.n
+        behind = ask.exclude >= start
+        within = ask.within
+        parts: tuple[Handles, Handles] | tuple[None, None] = (None, None)
+        if within is not None:
+            if self._parted is None or self._parted[0] is not within:  # the rounds of a search ask with one filter
+                place = int(np.searchsorted(within, start))
+                self._parted = within, within[:place], within[place:] - start
+            parts = self._parted[1:]
+        first = replace(ask, exclude=ask.exclude[~behind], within=parts[0])
+        return first, replace(ask, exclude=ask.exclude[behind] - start, within=parts[1])
 
     def _best(self, ask: Ask, one: Handles, two: Handles) -> Found:
         handles = np.concatenate([one, two])
         scores = np.einsum("md,d->m", self.rows(handles), ask.vector)
         order = np.lexsort((handles, -scores))[: ask.count]
         return Found(handles[order], scores[order])
-
-
-def _cut(ask: Ask, low: int, high: int) -> Ask:
-    """The same question of the items from `low` to `high`, which are counted from 0."""
-    exclude = ask.exclude[(ask.exclude >= low) & (ask.exclude < high)] - low
-    within = ask.within
-    if within is not None:
-        within = within[np.searchsorted(within, low) : np.searchsorted(within, high)]
-        within = within - low if low else within
-    return replace(ask, exclude=exclude, within=within)

@@ -39,11 +39,11 @@ class Trail:
         else:
             near[done] = -np.inf
 
-    def mark(self, near: npt.NDArray[np.float32], probed: int) -> None:
-        """A search has visited the `probed` closest lists of `near`."""
-        self.probed = probed
-        if self.visited is not None and probed:
-            self.visited[np.argpartition(-near, probed - 1)[:probed]] = True
+    def mark(self, lists: Ids) -> None:
+        """A search has visited these lists."""
+        self.probed = len(lists)
+        if self.visited is not None:
+            self.visited[lists] = True
 
 
 def _nth(values: npt.NDArray[np.float32], n: int) -> np.float32:

@@ -70,39 +70,49 @@ class Packed:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def _bounds(self, place: int) -> tuple[int, int]:
-        start, end = self.starts.rows(place, place + 2).tolist()
-        if not 0 <= start <= end <= self._size:
+    def _bounds(self, places: Positions) -> tuple[Positions, Positions]:
+        """Where items begin and end."""
+        starts, ends = self.starts.take(places), self.starts.take(places + 1)
+        wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > self._size))
+        if len(wrong):
+            place, start, end = (int(each[wrong[0]]) for each in (places, starts, ends))
             raise InputError(f"item {place} is said to begin at byte {start} and to end at {end}, of {self._size}")
-        return start, end
+        return starts, ends
 
     def id(self, place: int) -> str:
-        start, _ = self._bounds(place)
+        (start,), _ = self._bounds(np.array([place]))
         size = int(self.lengths.rows(place, place + 1)[0, 0])
         return self.data.rows(start, start + size).tobytes().decode()
 
     def item(self, place: int) -> Item:
-        start, end = self._bounds(place)
-        id, title, text = self.lengths.rows(place, place + 1)[0].tolist()
-        whole = self.data.rows(start, end).tobytes()
-        title, text = id + title, id + title + text
-        metadata = json.loads(whole[text:]) if text < len(whole) else {}
-        return Item(whole[:id].decode(), whole[id:title].decode(), whole[title:text].decode(), metadata)
+        return self.items(np.array([place]))[0]
 
-    def metadata(self, place: int) -> Any:
-        """An item's metadata; None if it has none."""
-        start, end = self._bounds(place)
-        start += int(self.lengths.rows(place, place + 1).sum())
-        return json.loads(self.data.rows(start, end).tobytes()) if start < end else None
+    def items(self, places: Positions) -> list[Item]:
+        """Some items."""
+        starts, ends = self._bounds(places)
+        self.data.ready(starts, ends)
+        lengths = np.cumsum(self.lengths.take(places), axis=1, dtype=np.int64).tolist()
+        made = []
+        for start, end, (id, title, text) in zip(starts.tolist(), ends.tolist(), lengths, strict=True):
+            whole = self.data.array[start:end].tobytes()
+            metadata = json.loads(whole[text:]) if text < len(whole) else {}
+            made.append(Item(whole[:id].decode(), whole[id:title].decode(), whole[title:text].decode(), metadata))
+        return made
+
+    def metadata(self, places: Positions) -> list[Any]:
+        """The metadata of some items; None for one that has none."""
+        starts, ends = self._bounds(places)
+        starts = starts + self.lengths.take(places).sum(axis=1, dtype=np.int64)
+        self.data.ready(starts, ends)
+        told = zip(starts.tolist(), ends.tolist(), strict=True)
+        return [json.loads(self.data.array[start:end].tobytes()) if start < end else None for start, end in told]
 
     def each_metadata(self, places: Positions | None = None) -> Iterator[tuple[int, Any]]:
-        """Place and metadata of items that have some: of all, or of these."""
-        for begin in range(0, len(self) if places is None else len(places), GATHERED):
-            these = range(begin, min(begin + GATHERED, len(self))) if places is None else places[begin:][:GATHERED]
-            for place in these if isinstance(these, range) else these.tolist():
-                metadata = self.metadata(place)
-                if metadata:
-                    yield place, metadata
+        """Place and metadata, of all items or of these."""
+        every = np.arange(len(self)) if places is None else places
+        for begin in range(0, len(every), GATHERED):
+            these = every[begin : begin + GATHERED]
+            yield from zip(these.tolist(), self.metadata(these), strict=True)
             put_down(self.data.array)
 
     def find(self, id: str) -> int | None:
@@ -269,7 +279,9 @@ class _Growing:
         size = len(self.first) + len(self.more) if size is None else size
         if handles.size and not (handles.min() >= 0 and handles.max() < size):
             raise InputError(f"positions {handles.min()} … {handles.max()} do not fit a corpus of {size} items")
-        return [self.at(handle) for handle in handles.tolist()]
+        n = len(self.first)
+        filed = iter(self.first.items(handles[handles < n]))
+        return [next(filed) if handle < n else self.more[handle - n] for handle in handles.tolist()]
 
 
 class Filing:

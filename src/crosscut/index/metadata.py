@@ -114,7 +114,7 @@ class Metadata:
         first = self._items.first
         filed = self._filed(lambda saved: read_column(saved, key, len(first)))
         if filed is None:
-            filed = column_of((first.metadata(place) for place in range(len(first))), key)
+            filed = column_of((metadata for _, metadata in first.each_metadata()), key)
         return [filed, column_of((item.metadata for item in self._items.more), key)]
 
 
@@ -211,7 +211,7 @@ def write_columns(files: Files, items: Packed, order: Positions | None = None) -
     """The columns of all keys; the item at position j is `order[j]` of these, and others are left out."""
     keys: dict[str, Coding] = {}
     for row, metadata in items.each_metadata(None if order is None else np.sort(order)):
-        for key, value in metadata.items():
+        for key, value in (metadata or {}).items():
             if key not in keys:
                 keys[key] = Coding()
             keys[key].add(row, value)

@@ -139,7 +139,7 @@ class Searching(Learning, Calibrating):
         cut = self.passages
         if cut is not None:
             hits = hits.grouped(lambda position: items[position].metadata[OF], k, cut.score)
-        found = [(hit, items[hit.position]) for hit in hits]
+        found = zip(hits, items.get(np.array([hit.position for hit in hits], np.int64)), strict=True)
         named = [replace(hit, id=item.id if cut is None else hit.id, text=item.text, item=item) for hit, item in found]
         return replace(hits, items=tuple(named))
 

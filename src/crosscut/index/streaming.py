@@ -160,7 +160,7 @@ class StreamedBuild:
             return None
         path, done = self.work / "vectors.bin", int(self._done["vectors"])
         while done < n:
-            items = [packed.item(place) for place in range(done, min(done + ENCODED, n))]
+            items = packed.items(np.arange(done, min(done + ENCODED, n)))
             rows = self._encoded(items)
             with path.open("ab") as file:
                 file.write(rows.data)

@@ -23,7 +23,7 @@ class Touched:
     def __init__(
         self, array: Array, compare: Callable[[int, int], None] | None = None, offset: int = 0, block: int = 1
     ) -> None:
-        self.array = array
+        self.array = np.asarray(array)  # a plain one: slices of memory maps cost a microsecond more
         self._compare, self._offset, self._block = compare, offset, block
         self._row = array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
         size = offset + array.nbytes

@@ -113,10 +113,9 @@ class Layout:
             raise InputError(f"id {wanted[missing][0]} is not in this index of {self.n} vectors")
         return np.asarray(at if self.ordered else self.places[at], dtype=np.int64)
 
-    def ready(self, near: Single, probed: int) -> None:
-        """Compare the lists that a search has visited with their checksums, if that was not done before."""
-        if self.guard is not None and probed:
-            lists = np.argpartition(-near, min(probed, len(near)) - 1)[:probed]
+    def ready(self, lists: Ids) -> None:
+        """Compare lists that a search has visited with their checksums, if that was not done before."""
+        if self.guard is not None:
             self.guard.ready(self.starts[lists], self.starts[lists + 1])
 
     def allowed(self, ids: npt.ArrayLike | None) -> tuple[Ids, Mask | None]:
@@ -126,11 +125,11 @@ class Layout:
         """
         if ids is None:
             return NOTHING, None
-        wanted = np.asarray(ids).reshape(-1)
         last = self._allowed[0] if self._allowed else None
-        same = last is not None and (
-            last[0] is wanted or (last[0].dtype == wanted.dtype and np.array_equal(last[0], wanted))
-        )
+        if last is not None and last[0] is ids:
+            return last[1], last[2]
+        wanted = np.asarray(ids).reshape(-1)
+        same = last is not None and np.array_equal(last[0], wanted)
         if last is None or not same:
             places = wanted.astype(np.int64, copy=False) if self.ordered else self.places_of(wanted)
             if len(places) and not (np.diff(places) > 0).all():
@@ -139,7 +138,7 @@ class Layout:
                 self.places_of(places[[0, -1]])  # refuses what is not there
             closed = np.asarray(np.diff(np.searchsorted(places, self.starts)) == 0)
             last = (wanted, places, closed)
-            self._allowed[:] = [last]
+        self._allowed[:] = [(wanted if not isinstance(ids, np.ndarray) else ids, *last[1:])]
         return last[1], last[2]
 
     def similarities(self, queries: Single) -> Single:

@@ -33,6 +33,8 @@ from crosscut.ann.ivf.deciding import (
 from crosscut.ann.ivf.rules import Conditions
 from crosscut.linalg.kernels import compiled, distance, dot, wide
 
+FIRST = 256  # lists that are ranked before one is visited
+
 
 class Stored(NamedTuple):
     """The index: vectors list by list."""
@@ -63,6 +65,14 @@ class Answers(NamedTuple):
     places: Whole  # (q × k)
     costs: Whole  # (q × 2) lists probed, vectors scanned
     traces: Single  # (q × N × 4) or nothing
+
+
+class Order(NamedTuple):
+    """The lists of one query: the closest of them, best first, with room for all that may be visited."""
+
+    similarities: Single  # (lists)
+    closest: Top
+    numbers: Whole  # 0 … lists − 1
 
 
 class Limits(NamedTuple):
@@ -137,14 +147,15 @@ def sort(top: Top, size: int, ids: Whole | None) -> None:
 
 
 @compiled()
-def rank(similarities: Single, closest: Top) -> int:
-    """The closest lists, best first, as many as there is room for; lists of −inf are left out. Returns how many."""
+def rank(similarities: Single, closest: Top, numbers: Whole) -> int:
+    """The closest lists, best first, as many as there is room for, ties to the lower number; lists of −inf are left
+    out. Returns how many. `numbers` are 0, 1, 2 …"""
     size, count = 0, len(closest.scores)
     for j in range(len(similarities)):
         score = similarities[j]
         if score > -np.inf and (size < count or score > closest.scores[0]):
-            size, _ = offer(closest, size, score, j, None)
-    sort(closest, size, None)
+            size, _ = offer(closest, size, score, j, numbers)
+    sort(closest, size, numbers)
     return size
 
 
@@ -257,7 +268,8 @@ def members(top: Top, size: int, low: int, high: int, first_low: int, first_high
 @compiled()
 def probe(
     outlook: Outlook,
-    order: Whole,
+    order: Order,
+    ranked: int,
     limits: Limits,
     stored: Stored,
     stop: Conditions,
@@ -266,7 +278,7 @@ def probe(
     notes: Notes,
     buffer: Single,
 ) -> tuple[int, int]:
-    """Search one query, its lists in this order. Fills `top`, best first, and `trace`.
+    """Search one query, its lists in this order, of which so many are ranked. Fills `top`, best first, and `trace`.
 
     Returns how many lists were probed and vectors scanned.
     """
@@ -275,10 +287,16 @@ def probe(
     scanned, best, of_first = len(limits.known), start, 0
     first_low, first_high = 0, 0
     notes.counts[:] = 0
-    most = min(stop.lists, len(order))
+    places = order.closest.places
+    most = min(stop.lists, len(places) if ranked == FIRST else ranked)
     h = 0
     while h < most:
-        low, high = stored.starts[order[h]], stored.starts[order[h] + 1]
+        if h == FIRST == ranked:  # few searches come here
+            ranked = rank(order.similarities, order.closest, order.numbers)
+            most = min(most, ranked)
+            if h >= most:
+                break
+        low, high = stored.starts[places[h]], stored.starts[places[h] + 1]
         if h == 0:
             first_low, first_high = low, high
         if limits.filtered:
@@ -310,14 +328,18 @@ def probe_all(turns: Whole, asked: Asked, stored: Stored, stop: Conditions, widt
     learned = len(stop.classifier.roots) + len(stop.regression.roots) > 0
     notes = notes_for(asked.queries.shape[1], stop.tau, learned)
     own = np.empty((stop.lists, 4), dtype=np.float32)
+    numbers = np.arange(len(stored.starts) - 1)
+    # most searches end long before the last list: ranking all of them would cost more than they do
+    some = width if learned or len(stop.chance) else min(width, FIRST)
     for turn in turns:
-        near = rank(asked.similarities[turn], closest)
+        near = rank(asked.similarities[turn], Top(closest.scores[:some], closest.places[:some]), numbers)
         mean, spread = moments(asked.similarities[turn])
         excluded = asked.excluded[asked.excluded_starts[turn] : asked.excluded_starts[turn + 1]]
         known = asked.known[asked.known_starts[turn] : asked.known_starts[turn + 1]]
         answers.costs[turn, 0], answers.costs[turn, 1] = probe(
             Outlook(asked.queries[turn], closest.scores[:near], mean, spread),
-            closest.places[:near],
+            Order(asked.similarities[turn], closest, numbers),
+            near,
             Limits(excluded, known, asked.allowed, asked.filtered),
             stored,
             stop,

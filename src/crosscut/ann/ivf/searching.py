@@ -63,14 +63,10 @@ class Restrictions:
         near = layout.similarities(queries[rows])  # (b × lists)
         if self.closed is not None:
             near[:, self.closed] = -np.inf
-        for trail, row in self.followed(rows, near):
+        for trail, row in zip(self.trails[rows] if self.trails is not None else (), near, strict=False):
             trail.close(row)
         parts = (*joined(self.excluded[rows]), *joined(self.known[rows]), self.allowed, self.closed is not None)
         return Asked(queries[rows], near, *parts)
-
-    def followed(self, rows: slice, values: Single) -> list[tuple[Trail, Single]]:
-        """The trails of some of the queries, each with its row of `values`."""
-        return [] if self.trails is None else list(zip(self.trails[rows], values, strict=True))
 
 
 def search(
@@ -100,13 +96,12 @@ def search(
         asked = restrictions.asked(layout, queries, rows)
         here = Answers(answers.scores[rows], answers.places[rows], answers.costs[rows], answers.traces[rows])
         _probe(layout, asked, stop, here, 1 if count == 1 else threads or cores())
-        if layout.guard is not None:
-            for near, probed in zip(asked.similarities, here.costs[:, 0].tolist(), strict=True):
-                layout.ready(near, probed)
-        for (trail, near), probed in zip(
-            restrictions.followed(rows, asked.similarities), here.costs[:, 0], strict=False
-        ):
-            trail.mark(near, int(probed))
+        if layout.guard is not None or restrictions.trails is not None:
+            for j, (near, probed) in enumerate(zip(asked.similarities, here.costs[:, 0].tolist(), strict=True), low):
+                lists = np.argpartition(-near, probed - 1)[:probed] if probed else NOTHING
+                layout.ready(lists)
+                if restrictions.trails is not None:
+                    restrictions.trails[j].mark(lists)
     ids = np.full((count, k), -1, dtype=np.int64)
     found = answers.places >= 0
     ids[found] = layout.ids[answers.places[found]]
