@@ -1,7 +1,7 @@
 """Write the models in the box: python scripts/export_default.py WORK [FOLDER] [--precision float32]
 
-WORK is what relevance_sets.py and train_relevance.py left. The frozen lower layers are shared and kept in eight bits
-(they were rounded before training, so nothing is lost), the trained layers in sixteen.
+WORK is what relevance_sets.py and train_relevance.py left. The frozen lower layers are shared; weights are kept in eight
+bits (those of the lower layers were rounded before training, so nothing is lost), and the products are of whole numbers.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", type=Path)
     parser.add_argument("folder", type=Path, nargs="?", default=default_folder())
-    parser.add_argument("--precision", choices=["float16", "float32"], default="float16")
+    parser.add_argument("--precision", choices=["integer", "float16", "float32"], default="integer")
     arguments = parser.parse_args()
     cross = averaged(arguments.work, "all", SETTINGS["cross_encoder"]["share"])
     centre(cross)
@@ -91,7 +91,7 @@ def main() -> None:
         tokenizer,
         cross=cross,
         dual=dual,
-        lower_precision="int8" if arguments.precision == "float16" else "float32",
+        lower_precision="int8" if arguments.precision == "float16" else arguments.precision,
         upper_precision=arguments.precision,
         query_tokens=RECIPE["query_tokens"],
         item_tokens=RECIPE["item_tokens"],

@@ -12,7 +12,12 @@ the query's tokens, then the item's, which begin at `items`. Pairs of any querie
 length; the attention masks what is past a pair's own end.
 
 Matrices may be kept in eight bits (one scale per output) or sixteen; a Cast and a Mul of constants bring
-them back to float32 when a session is made, so all arithmetic is float32.
+them back to float32 when a session is made, so all arithmetic is float32. With "integer" precision the large products
+themselves are of whole numbers: every row of x is rounded to eight bits by a scale of its own,
+
+    x W = diag(s) (X V) diag(t)        X = round(x / s), V = round(W / t)
+
+so a token never depends on its batch-mates, sums are exact on any machine, and a graph takes less than half the time.
 """
 
 from __future__ import annotations
@@ -23,11 +28,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.encoders.quantize import quantize
+from crosscut.encoders.quantize import quantize, rounded
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
-Precision = Literal["float32", "float16", "int8"]
+Precision = Literal["float32", "float16", "int8", "integer"]
 OPSET = 17
+GELU_LEAST = 0.17  # GELU is nowhere below −0.17
 
 
 class Graph:
@@ -38,6 +44,7 @@ class Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self._count = 0
+        self._rounded: dict[str, tuple[str, str, str, int]] = {}
 
     def node(self, kind: str, inputs: Sequence[str], domain: str = "", **attributes: Any) -> str:
         from onnx import helper
@@ -66,19 +73,43 @@ class Graph:
 
     def matrix(self, weight: npt.NDArray[np.float32]) -> str:
         """A linear layer's weight (out × in), ready to be multiplied from the right (in × out)."""
-        if self.precision == "int8":
+        if self.precision in ("int8", "integer"):
             values, scale = quantize(weight)
             wide = self.node("Cast", [self.constant(values.T)], to=1)
             return self.node("Mul", [wide, self.constant(scale.T)])
         return self.small(weight.T)
 
-    def product(self, x: str, weight: npt.NDArray[np.float32]) -> str:
-        """x (… × in) with a linear layer's weight (out × in): (… × out)."""
-        return self.node("MatMul", [x, self.matrix(weight)])
+    def product(self, x: str, weight: npt.NDArray[np.float32], *, positive: bool = False) -> str:
+        """x (b × l × in) with a linear layer's weight (out × in): (b × l × out). `positive`: no entry of x is below 0."""
+        if self.precision != "integer":
+            return self.node("MatMul", [x, self.matrix(weight)])
+        rows, scale, lead, zero = self.rounded_rows(x, weight.shape[1], positive)
+        values, outputs = quantize(weight)
+        # zero points are constants of each product: onnxruntime rewrites them one by one where sums could saturate
+        zeros = [self.constant(np.uint8(zero)), self.constant(np.int8(0))]
+        inputs = [rows, self.constant(values.T), scale, self.constant(outputs[:, 0]), *zeros]
+        flat = self.node("MatMulIntegerToFloat", inputs, "com.microsoft")
+        shape = self.node("Concat", [lead, self.whole(len(weight))], axis=0)
+        return self.node("Reshape", [flat, shape])
+
+    def rounded_rows(self, x: str, width: int, positive: bool) -> tuple[str, str, str, int]:
+        """x (b × l × in) in eight bits (b·l × in); its rows' scales (b·l × 1); (b, l); the number that stands for 0."""
+        if x not in self._rounded:
+            rows = self.node("Reshape", [x, self.whole(-1, width)])
+            largest = self.node("ReduceMax", [rows if positive else self.node("Abs", [rows])], axes=[-1], keepdims=1)
+            steps, zero = (255, 0) if positive else (127, 128)
+            scale = self.node("Mul", [largest, self.constant(np.float32(1 / steps))])
+            scale = self.node("Max", [scale, self.constant(np.float32(1e-9))])
+            one_each = self.node("Reshape", [scale, self.whole(-1)])
+            zeros = self.node("ConstantOfShape", [self.node("Shape", [one_each])], value=_filled(zero))
+            small = self.node("QuantizeLinear", [rows, one_each, zeros], axis=0)
+            lead = self.node("Slice", [self.node("Shape", [x]), self.whole(0), self.whole(2)])
+            self._rounded[x] = small, scale, lead, zero
+        return self._rounded[x]
 
     def look_up(self, table: npt.NDArray[np.float32], ids: str) -> str:
         """Rows of an embedding table; int8 rows stay int8 in memory and are widened one look-up at a time."""
-        if self.precision != "int8":
+        if self.precision not in ("int8", "integer"):
             return self.node("Gather", [self.small(table), ids])
         values, scale = quantize(table)
         rows = self.node("Cast", [self.node("Gather", [self.constant(values), ids])], to=1)
@@ -96,16 +127,21 @@ class Graph:
         inputs = [*projected, biases] + ([mask] if mask else [])
         mixed = self.node("MultiHeadAttention", inputs, "com.microsoft", num_heads=self.heads)
         mixed = self.product(mixed, weights[f"{prefix}.output.weight"])
-        x = self.add_norm(weights, f"{prefix}.attention_norm", mixed, asked, f"{prefix}.output.bias")
+        x = self.add_norm(weights, f"{prefix}.attention_norm", mixed, asked, weights[f"{prefix}.output.bias"])
         wide = self.product(x, weights[f"{prefix}.up.weight"])
         wide = self.node("BiasGelu", [wide, self.small(weights[f"{prefix}.up.bias"])], "com.microsoft")
-        narrow = self.product(wide, weights[f"{prefix}.down.weight"])
-        return self.add_norm(weights, f"{prefix}.norm", narrow, x, f"{prefix}.down.bias")
+        down, bias = weights[f"{prefix}.down.weight"], weights[f"{prefix}.down.bias"]
+        if self.precision == "integer":  # raised above 0 it has a bit more; the bias takes back what that adds
+            wide = self.node("Add", [wide, self.constant(np.float32(GELU_LEAST))])
+            bias = bias - np.float32(GELU_LEAST) * rounded(down).sum(axis=1)
+        narrow = self.product(wide, down, positive=True)
+        return self.add_norm(weights, f"{prefix}.norm", narrow, x, bias)
 
-    def add_norm(self, weights: Weights, norm: str, x: str, skip: str, bias: str) -> str:
+    def add_norm(self, weights: Weights, norm: str, x: str, skip: str, bias: npt.NDArray[np.float32]) -> str:
+        """The norm of x + skip + bias. Three nodes: onnxruntime's one for all of it takes four times as long."""
+        total = self.node("Add", [self.node("Add", [skip, self.constant(bias)]), x])
         scale, shift = (self.small(weights[f"{norm}.{part}"]) for part in ("weight", "bias"))
-        inputs = [x, skip, scale, shift, self.small(weights[bias])]
-        return self.node("SkipLayerNormalization", inputs, "com.microsoft", epsilon=self.epsilon)
+        return self.node("LayerNormalization", [total, scale, shift], axis=-1, epsilon=self.epsilon)
 
     def finish(
         self,
@@ -134,6 +170,13 @@ class Graph:
 
 
 FLOAT, INT64, FLOAT16 = 1, 7, 10
+
+
+def _filled(value: int) -> Any:
+    """What a ConstantOfShape of bytes is filled with."""
+    from onnx import helper
+
+    return helper.make_tensor("value", 2, [1], [value])
 
 
 def lower_graph(

@@ -22,6 +22,10 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 TOKENS_PER_CALL = 1024
+SLOWER = ["SkipLayerNormFusion"]  # makes one slow node of three quick ones
+EXACT_SUMS = "session.x64quantprecision", "1"
+# 4 · 255 · 127 as a MatMulInteger of uint8 and int8; `scripts/saturation_graph.py` writes it
+SATURATION = Path(__file__).parent.parent / "data" / "saturation.onnx"
 
 
 class Session:
@@ -34,8 +38,12 @@ class Session:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if sums_saturate():
+            options.add_session_config_entry(*EXACT_SUMS)
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER
+            )
         except Exception as error:  # onnxruntime raises a family of unrelated exceptions for damaged files
             raise InputError(
                 f"{str(path)!r} is not a readable ONNX model ({error}); export or install it again"
@@ -65,6 +73,16 @@ class Session:
         if self.threads == 1 or len(parts) < 2:
             return [work(part) for part in parts]
         return list(_pool(self.threads).map(work, parts))
+
+
+@cache
+def sums_saturate() -> bool:
+    """Whether this processor adds products of bytes in sixteen bits (x86 before VNNI): exact sums must be asked for."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(SATURATION), providers=["CPUExecutionProvider"])
+    total = session.run(None, {"bytes": np.full((1, 4), 255, np.uint8)})[0]
+    return int(total[0, 0]) != 4 * 255 * 127
 
 
 @cache
