@@ -1,7 +1,8 @@
 """Write the models in the box: python scripts/export_default.py WORK [FOLDER] [--precision float32]
 
-WORK is what relevance_sets.py and train_relevance.py left. The frozen lower layers are shared; weights are kept in eight
-bits (those of the lower layers were rounded before training, so nothing is lost), and the products are of whole numbers.
+WORK is what relevance_sets.py and train_relevance.py left. The frozen lower layers are shared; weights are kept in
+eight bits (those of the lower layers were rounded before training, so nothing is lost), and products are of whole
+numbers.
 """
 
 from __future__ import annotations

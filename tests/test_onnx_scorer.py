@@ -78,7 +78,7 @@ def test_equals_torch(tmp_path: Path, head: str, independent: int) -> None:
     np.testing.assert_allclose(encoder.encode_items(ITEMS), vectors[len(QUERIES) :], atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("precision", ["float16", "int8", "integer"])
 def test_smaller_precisions_run_and_stay_close(tmp_path: Path, precision: str) -> None:
     make(tmp_path / "full", "emb", 1)
     make(tmp_path / "small", "emb", 1, precision)
@@ -88,6 +88,52 @@ def test_smaller_precisions_run_and_stay_close(tmp_path: Path, precision: str) -
     assert full.fingerprint != small.fingerprint
     size = {name: (tmp_path / name / "model" / "lower.onnx").stat().st_size for name in ("full", "small")}
     assert size["small"] < size["full"]
+
+
+def test_an_integer_product_is_that_of_rows_and_weights_rounded_to_bytes() -> None:
+    import onnxruntime
+
+    from crosscut.encoders.graph import FLOAT, Graph
+
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(24, 16)).astype(np.float32)
+    x = (rng.normal(size=(2, 3, 16)) * 10.0 ** rng.integers(-3, 4, (2, 3, 1))).astype(np.float32)
+    x[0, 0] = 0.0
+    for positive in (False, True):
+        graph = Graph("integer", heads=1, epsilon=1e-12)
+        made = graph.product("x", weight, positive=positive)
+        shape = ["b", "l", 16]
+        model = graph.finish("y", {"x": (FLOAT, shape)}, (made, FLOAT, ["b", "l", 24]))
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        asked = np.abs(x) if positive else x
+        scale = np.maximum(np.abs(asked).max(axis=-1, keepdims=True) / (255 if positive else 127), 1e-9)
+        outputs = np.abs(weight).max(axis=1, keepdims=True) / 127
+        expected = (np.rint(asked / scale) * scale) @ (np.rint(weight / outputs) * outputs).T
+        np.testing.assert_allclose(session.run(None, {"x": asked})[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_exact_sums_are_the_same_where_the_processor_saturates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crosscut.encoders import session
+
+    make(tmp_path, "emb", 1, "integer")
+    usual = OnnxCrossEncoder.load(tmp_path / "model").score(QUERIES[0], ITEMS)
+    monkeypatch.setattr(session, "sums_saturate", lambda: True)
+    exact = OnnxCrossEncoder.load(tmp_path / "model").score(QUERIES[0], ITEMS)
+    np.testing.assert_array_equal(exact, usual)
+
+
+def test_the_graph_that_tells_saturation_is_what_its_script_writes() -> None:
+    import importlib.util
+
+    from crosscut.encoders.session import SATURATION
+
+    path = Path(__file__).parent.parent / "scripts" / "saturation_graph.py"
+    spec = importlib.util.spec_from_file_location("saturation_graph", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.graph() == SATURATION.read_bytes()
 
 
 def test_scores_do_not_depend_on_batch_mates_or_order(folder: Path) -> None:

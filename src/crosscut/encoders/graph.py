@@ -80,7 +80,7 @@ class Graph:
         return self.small(weight.T)
 
     def product(self, x: str, weight: npt.NDArray[np.float32], *, positive: bool = False) -> str:
-        """x (b × l × in) with a linear layer's weight (out × in): (b × l × out). `positive`: no entry of x is below 0."""
+        """x (b × l × in) with a linear layer's weight (out × in): (b × l × out); `positive`: x ≥ 0."""
         if self.precision != "integer":
             return self.node("MatMul", [x, self.matrix(weight)])
         rows, scale, lead, zero = self.rounded_rows(x, weight.shape[1], positive)

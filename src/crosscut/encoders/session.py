@@ -31,7 +31,7 @@ SATURATION = Path(__file__).parent.parent / "data" / "saturation.onnx"
 class Session:
     """One graph; `threads` calls of it run at a time."""
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, graph: Path | bytes, threads: int) -> None:
         import onnxruntime
 
         self.threads = threads
@@ -42,17 +42,24 @@ class Session:
             options.add_session_config_entry(*EXACT_SUMS)
         try:
             self._session = onnxruntime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER
+                graph if isinstance(graph, bytes) else str(graph),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=SLOWER,
             )
         except Exception as error:  # onnxruntime raises a family of unrelated exceptions for damaged files
-            raise InputError(
-                f"{str(path)!r} is not a readable ONNX model ({error}); export or install it again"
-            ) from error
+            name = "the graph" if isinstance(graph, bytes) else repr(str(graph))
+            raise InputError(f"{name} is not a readable ONNX model ({error}); export or install it again") from error
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type of the output: float16, or float32 in an exact export."""
         return np.dtype(np.float16 if "16" in self._session.get_outputs()[0].type else np.float32)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of what a call is given."""
+        return [one.name for one in self._session.get_inputs()]
 
     @property
     def outputs(self) -> list[str]:
@@ -80,7 +87,9 @@ def sums_saturate() -> bool:
     """Whether this processor adds products of bytes in sixteen bits (x86 before VNNI): exact sums must be asked for."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(SATURATION), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(SATURATION), options, providers=["CPUExecutionProvider"])
     total = session.run(None, {"bytes": np.full((1, 4), 255, np.uint8)})[0]
     return int(total[0, 0]) != 4 * 255 * 127
 

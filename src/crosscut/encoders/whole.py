@@ -6,8 +6,8 @@ Rows are texts or pairs of any length up to l; the attention masks what is past 
 the encoder has segments, `reads` where the head reads rows: the last layer is then computed for those alone, and only
 its keys and values for all.
 
-In eight bits an activation is rounded with a scale that was fixed beforehand, for each product one, found on texts
-(`Ranges`). So a score depends on its own pair alone, never on its batch-mates, as it would with scales taken per call.
+In eight bits each product is one of whole numbers, with a scale for every row (`crosscut.encoders.graph`): a score
+depends on its own pair alone, never on its batch-mates, as it would with scales taken per call.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ import numpy.typing as npt
 
 from crosscut.encoders.checkpoints import Body
 from crosscut.encoders.graph import FLOAT, INT64, Graph
-from crosscut.encoders.quantize import quantize
 from crosscut.errors import InputError
-
-Ranges = Sequence[tuple[float, float]]
-"""Least and greatest value of what goes into each product, in the order of the graph."""
 
 FAR = -1e9  # takes an item out of a softmax
 
@@ -62,9 +58,9 @@ class Head:
         return self.dot or (last is not None and last.weight is not None and len(last.weight) == 1)
 
 
-def whole_graph(body: Body, head: Head, *, ranges: Ranges | None = None, watch: bool = False) -> bytes:
-    """The model; with `ranges` in eight bits; with `watch` it also tells the ranges of what it is run on."""
-    graph = _Whole(body, ranges, watch)
+def whole_graph(body: Body, head: Head, precision: Literal["float32", "integer"] = "float32") -> bytes:
+    """The model, its products in float32 or of whole numbers."""
+    graph = _Whole(body, precision)
     x, mask = graph.embedded()
     asked = graph.node("Unsqueeze", ["reads", graph.whole(2)]) if head.reads else ""
     for layer in range(body.layers):
@@ -81,34 +77,19 @@ def whole_graph(body: Body, head: Head, *, ranges: Ranges | None = None, watch: 
     if head.reads:
         inputs["reads"] = (INT64, ["b", "r"])
     shape: Sequence[Any] = ["b"] if head.scores else ["b", "d"]
-    more = {f"ends_of_{place}": (name, FLOAT, [2]) for place, name in enumerate(graph.watched)}
-    return graph.finish("answers", inputs, (answer, FLOAT, shape), more)
+    return graph.finish("answers", inputs, (answer, FLOAT, shape))
 
 
 class _Whole(Graph):
     """The graph of one encoder, layer by layer."""
 
-    def __init__(self, body: Body, ranges: Ranges | None, watch: bool) -> None:
-        super().__init__("float32", body.heads, body.epsilon)
+    def __init__(self, body: Body, precision: Literal["float32", "integer"]) -> None:
+        super().__init__(precision, body.heads, body.epsilon)
         self.body, self.weights = body, body.weights
-        self.ranges, self.watch, self.watched = ranges, watch, list[str]()
-        self._products = 0
         self._rotary: dict[float, tuple[str, str]] = {}
 
-    def product(self, x: str, weight: npt.NDArray[np.float32]) -> str:
-        place, self._products = self._products, self._products + 1
-        if self.watch:
-            ends = [self.node(kind, [x], keepdims=0) for kind in ("ReduceMin", "ReduceMax")]
-            ends = [self.node("Unsqueeze", [end, self.whole(0)]) for end in ends]
-            self.watched.append(self.node("Concat", ends, axis=0))
-        if self.ranges is None:
-            return super().product(x, weight)
-        scale, zero = _scale(*self.ranges[place])
-        values, scales = quantize(weight)  # (out × in), one scale per output
-        scale_name, zero_name = self.constant(scale), self.constant(zero)
-        small = self.node("QuantizeLinear", [x, scale_name, zero_name])
-        inputs = [small, self.constant(values.T), scale_name, self.constant(scales[:, 0]), zero_name]
-        return self.node("MatMulIntegerToFloat", inputs, "com.microsoft")
+    def small(self, array: npt.NDArray[np.float32]) -> str:
+        return self.constant(array)  # as its authors have saved it
 
     def embedded(self) -> tuple[str, str]:
         """What the first layer reads (b × l × D), and the mask of its keys (b × l)."""
@@ -251,14 +232,6 @@ class _Whole(Graph):
 
     def _index(self, row: int) -> str:
         return self.constant(np.asarray(row, np.int64))
-
-
-def _scale(low: float, high: float) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
-    """Scale and zero point of eight bits without a sign for values between two ends."""
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = max(high - low, 1e-6) / 255
-    zero = int(np.clip(np.rint(-low / scale), 0, 255))
-    return np.asarray(scale, np.float32), np.asarray(zero, np.uint8)
 
 
 def classifier(config: Mapping[str, Any], saved: Mapping[str, npt.NDArray[np.float32]], where: str) -> Head:

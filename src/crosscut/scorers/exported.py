@@ -7,7 +7,7 @@ checkpoints of ANNCUR and ADACUR. What makes it faster than running the model as
 - pairs of about one length run together, one call a core (`crosscut.encoders.session`);
 - the last layer is computed only where the head reads it;
 - attention, norms and activations are single operations;
-- optionally eight bits, with scales fixed beforehand (`crosscut.encoders.whole`).
+- optionally products of whole numbers, in eight bits (`crosscut.encoders.graph`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from crosscut.encoders.exported import digest_of, kept, local_folder
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.session import TOKENS_PER_CALL, Session
 from crosscut.encoders.states import TOKEN_BYTES, Kept
-from crosscut.encoders.whole import Head, Ranges, Step, classifier, whole_graph
+from crosscut.encoders.whole import Head, Step, classifier, whole_graph
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.scorers.onnx import PAIRS_AT_ONCE, alike
@@ -55,7 +55,7 @@ class ExportedCrossEncoder(Scorer):
             raise InputError(f"{threads} threads cannot run a model; use 1 or more")
         self.form = _form(home, record)
         self.session = Session(home / "model.onnx", self.threads)
-        self.inputs = [one.name for one in self.session._session.get_inputs()]
+        self.inputs = self.session.inputs
 
     @classmethod
     def load(
@@ -79,7 +79,7 @@ class ExportedCrossEncoder(Scorer):
         max_length
             Most tokens of a pair; by default what the tokenizer and the positions allow.
         samples
-            Queries and items on which the ranges of eight bits are found and judged; by default those in the box.
+            Queries and items on which eight bits are judged; by default those in the box.
         """
         if precision not in ("float32", "int8"):
             raise InputError(f"an exported model is float32 or int8, not {precision!r}")
@@ -261,10 +261,8 @@ class Source:
         graph = whole_graph(body, head)
         if precision == "int8":
             made = form_of(tokenizer, form)
-            rows = _sample_rows(made, samples, marked=self.marked)
-            ranges = _ranges(whole_graph(body, head, watch=True), rows)
-            small = whole_graph(body, head, ranges=ranges)
-            facts["top10_kept"] = share = _agreement(graph, small, rows)
+            small = whole_graph(body, head, "integer")
+            facts["top10_kept"] = share = _agreement(graph, small, _sample_rows(made, samples, marked=self.marked))
             if share < KEPT_SHARE:
                 raise InputError(
                     f"in eight bits {str(self.folder)!r} keeps {share:.3f} of each top 10, not {KEPT_SHARE}: "
@@ -311,41 +309,15 @@ def _sample_rows(form: Form, samples: Samples | None, *, marked: bool) -> list[l
     return [[form.join(query, item) for item in read] for query in form.queries(texts)]
 
 
-def _ranges(graph: bytes, rows: Sequence[Sequence[Row]]) -> Ranges:
-    """Ends of what goes into each product, over rows of one length at a time: nothing of the padding counts."""
-    session = _session(graph)
-    inputs = [one.name for one in session.get_inputs()]
-    names = [one.name for one in session.get_outputs() if one.name.startswith("ends_of_")]
-    names.sort(key=lambda name: int(name.removeprefix("ends_of_")))
-    by_length: dict[int, list[Row]] = {}
-    for row in (row for some in rows for row in some[::3]):
-        by_length.setdefault(len(row.ids), []).append(row)
-    found = [
-        np.stack(session.run(names, feed(some[start : start + 16], inputs)))
-        for some in by_length.values()
-        for start in range(0, len(some), 16)
-    ]
-    lows, highs = np.min([one[:, 0] for one in found], axis=0), np.max([one[:, 1] for one in found], axis=0)
-    return [(float(low), float(high)) for low, high in zip(lows, highs, strict=True)]
-
-
 def _agreement(exact: bytes, rounded: bytes, rows: Sequence[Sequence[Row]], k: int = 10) -> float:
     """The mean share of each query's top k that the rounded model keeps."""
     shares = []
-    sessions = [_session(graph) for graph in (exact, rounded)]
+    sessions = [Session(graph, cores()) for graph in (exact, rounded)]
     for some in rows:
         tops = []
         for session in sessions:
-            inputs = [one.name for one in session.get_inputs()]
-            parts = [session.run(None, feed(some[at : at + 32], inputs))[0] for at in range(0, len(some), 32)]
+            feeds = [feed(some[at : at + 32], session.inputs) for at in range(0, len(some), 32)]
+            parts = session.map(session.run, feeds)
             tops.append(set(np.argsort(-np.concatenate(parts), kind="stable")[:k].tolist()))
         shares.append(len(tops[0] & tops[1]) / k)
     return float(np.mean(shares))
-
-
-def _session(graph: bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
