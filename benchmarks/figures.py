@@ -22,6 +22,7 @@ RECALL = RESULTS / "reproduction-wordnet-cognition.json"
 LOOP = RESULTS / "loop.json"
 MODELS = RESULTS / "models_wordnet.json"
 SEARCH = RESULTS / "relevance-search.json"
+PRECISION = RESULTS / "models_precision.json"
 PICTURE = ROOT / "docs/images/misses.svg"
 COLUMNS = ((1, 50), (1, 100), (10, 50), (10, 100), (10, 200), (100, 200), (100, 500))
 NAMES = {
@@ -89,6 +90,21 @@ def search_table() -> str:
     return table(header, rows)
 
 
+def precision_table() -> str:
+    """Products of whole numbers against float32."""
+    rows = []
+    for one in json.loads(PRECISION.read_text())["collections"]:
+        reading, scoring = one["tokens per CPU second"], one["pairs per CPU second"]
+        cells = [one["collection"], f"{one['tokens'] / one['items']:.0f}"]
+        cells += [f"{reading['float32']:,} → {reading['whole numbers']:,}", f"{one['reading, times as fast']:.2f}×"]
+        cells += [f"{scoring['float32']:,} → {scoring['whole numbers']:,}", f"{one['scoring, times as fast']:.2f}×"]
+        cells += [f"{one['top 10 of f kept']:.3f}", f"{one['nDCG@10 of f']['float32']:.3f}"]
+        cells += ["{:+.3f} [{:+.3f}, {:+.3f}]".format(*one["nDCG@10 of f, whole - float32"])]
+        rows.append(cells)
+    header = ["", "tokens an item", "tokens read a CPU second", "", "pairs scored a CPU second", "", "top 10 kept"]
+    return table([*header, "nDCG@10, float32", "whole numbers − float32"], rows)
+
+
 def accuracy(model: str) -> str:
     """Accuracy@1 over the queries of all held-out worlds."""
     worlds = json.loads(MODELS.read_text())["collections"]
@@ -111,7 +127,12 @@ def found(method: str, budget: int) -> float:
     return 10 * mean(_records(RESULTS / f"reproduction-{world}.json")[method, 10, budget] for world in WORLDS)
 
 
-TABLES: dict[str, Callable[[], str]] = {"recall": recall_table, "loop": loop_table, "search": search_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "recall": recall_table,
+    "loop": loop_table,
+    "search": search_table,
+    "precision": precision_table,
+}
 FIGURES: dict[str, Callable[[], str]] = {
     "accuracy of the scorer": lambda: accuracy("scorer"),
     "accuracy of the dual encoder": lambda: accuracy("dual"),
