@@ -1,7 +1,7 @@
 """Weights in eight bits: one scale per row, symmetric, no zero point.
 
-Here weights are rounded. Where activations are too (`crosscut.encoders.graph`), each row has a scale of its own: a score
-then depends on its own pair alone, not on batch-mates, as it would with one scale for all that is computed together.
+Here weights are rounded. Where activations are too (`crosscut.encoders.graph`), each row has a scale of its own: a
+score then depends on its own pair alone, and not on what is computed with it.
 """
 
 from __future__ import annotations
