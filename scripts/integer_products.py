@@ -40,7 +40,7 @@ def lower_weights(path: Path, layers: int) -> dict[str, Floats]:
         return next(following).astype(np.float32)
 
     def matrix(values: Iterator[npt.NDArray[np.generic]] = following) -> Floats:
-        return (next(values).astype(np.float32) * next(values)).astype(np.float32)
+        return next(values).astype(np.float32) * next(values).astype(np.float32)
 
     weights = {"words.weight": matrix(), "positions.weight": vector(), "norm.weight": vector(), "norm.bias": vector()}
     for number in range(layers):

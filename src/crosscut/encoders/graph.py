@@ -54,7 +54,7 @@ class Graph:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes))
         return name
 
-    def constant(self, array: npt.NDArray[Any]) -> str:
+    def constant(self, array: npt.NDArray[Any] | np.generic) -> str:
         from onnx import numpy_helper
 
         self._count += 1
