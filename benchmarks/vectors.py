@@ -5,7 +5,8 @@
 | collection | items | train queries | test queries |
 |---|---|---|---|
 | wordnet | 117,659 synsets: lemmas and definition | SemCor mentions | Senseval and SemEval mentions |
-| sentences | all corpora, cut into sentences: some 435,000 | SQuAD, HotpotQA, SciFact, MDN | the same, held out |
+| sentences | five corpora, cut into sentences: some 435,000 | SQuAD, HotpotQA, SciFact, MDN | the same, held out |
+| passages | all corpora: sentences, and every two neighbours; 1,000,000 drawn of 1.4 million | as above | as above |
 
 | encoder | what |
 |---|---|
@@ -26,6 +27,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ TOKENS = 48
 BLOCK = 4096
 TRAIN, TEST = 12_000, 4_000
 CORPORA = ("scifact", "hotpotqa_sub", "mdn_el", "squad_sentences", "wordnet_wsd")
+PASSAGES = 1_000_000
 
 
 @dataclass
@@ -77,9 +80,28 @@ def sentences(data: Path) -> Texts:
                 if len(part) > 3:
                     of.setdefault((name, item.id), []).append(len(texts))
                     texts.append(f"{item.title}: {part}" if name == "wordnet_wsd" else part)
+    return _shuffled(data, texts, of)
+
+
+def passages(data: Path) -> Texts:
+    """A million real texts: sentences, and windows of two."""
+    texts: list[str] = []
+    of: dict[tuple[str, str], list[int]] = {}
+    for folder in sorted(path for path in data.iterdir() if (path / "corpus.jsonl.gz").exists()):
+        for item in read_items(folder / "corpus.jsonl.gz"):
+            parts = [part for part in re.split(r"(?<=[.!?])\s+", item.text) if len(part) > 3]
+            for part in [*parts, *(f"{one} {two}" for one, two in pairwise(parts))]:
+                of.setdefault((folder.name, item.id), []).append(len(texts))
+                texts.append(f"{item.title}: {part}" if folder.name == "wordnet_wsd" else part)
+    return _shuffled(data, texts, of, PASSAGES)
+
+
+def _shuffled(data: Path, texts: list[str], of: dict[tuple[str, str], list[int]], most: int | None = None) -> Texts:
+    """Texts in random order, the first `most` of them, with the queries of four collections."""
     rng = np.random.default_rng(0)
     order = rng.permutation(len(texts))
     place = np.argsort(order)
+    order = order[:most]
     train: list[tuple[str, str]] = []
     test: list[tuple[str, str]] = []
     gold: dict[str, list[int]] = {}
@@ -91,7 +113,7 @@ def sentences(data: Path) -> Texts:
                 (test if held and "extra" not in file else train).append((f"{name}/{query.id}", query.text))
     for judged in read_judgements(data / "squad_sentences" / "qrels.tsv.gz"):
         found = of.get(("squad_sentences", judged.item_id), [])
-        gold[f"squad_sentences/{judged.query_id}"] = [int(place[j]) for j in found]
+        gold[f"squad_sentences/{judged.query_id}"] = [int(place[j]) for j in found if place[j] < len(order)]
     return Texts([texts[j] for j in order], _some(train, TRAIN, rng), _some(test, TEST, rng), gold)
 
 
@@ -141,7 +163,7 @@ def box(sample: list[str]) -> Encode:
 
 
 ENCODERS: dict[str, Callable[[list[str]], Encode]] = {"static": static, "minilm": minilm, "box": box}
-COLLECTIONS: dict[str, Callable[[Path], Texts]] = {"wordnet": wordnet, "sentences": sentences}
+COLLECTIONS: dict[str, Callable[[Path], Texts]] = {"wordnet": wordnet, "sentences": sentences, "passages": passages}
 
 
 def encode(texts: list[str], path: Path, how: Encode, deadline: float) -> int:

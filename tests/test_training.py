@@ -311,9 +311,8 @@ def test_hard_negatives_of_a_trained_dual_encoder(encoder: Path, tmp_path: Path)
     items = [Item(str(n), "", f"river {n}") for n in range(4)]
     collection = Collection("small", items, [Query("a", "river"), Query("b", "bank")], {"a": {"0": 1}, "b": {"0": 1}})
     job = Job(encoder, tmp_path, negatives="dual", miner=Planted(), hardest=True, settings=Settings(candidates=3))  # type: ignore[arg-type]
-    examples = Examples(pool=jobs.tokenizer_of(job).items(items))
-    rank = jobs._ranker(job, collection, jobs.tokenizer_of(job), examples.pool, None)
-    jobs._fill(examples, collection, job, jobs.tokenizer_of(job), rank, 0)
+    examples = Examples()
+    jobs._fill(examples, [collection], job, jobs.tokenizer_of(job), None)
     for example in (*examples.train, *examples.validation):
         assert sorted(example.items) == [0, 1, 2]
     with pytest.raises(InputError, match="needs negatives='dual'"):

@@ -1,15 +1,18 @@
-"""`crosscut train cross-encoder | dual-encoder | distill`: from a BEIR folder to a model folder."""
+"""`crosscut train cross-encoder | dual-encoder | distill`: from a BEIR or ZESHEL folder to a model folder.
+
+`crosscut train paper …` (`crosscut.cli.train_paper`) has the papers' recipes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import EngineName, progress_bar, say, table
+from crosscut.cli.common import Device, EngineName, progress_bar
+from crosscut.cli.train_paper import app as papers
+from crosscut.cli.training import Tokens, TrainingDtype, read_collections, reporting, show_outcome
 from crosscut.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -21,12 +24,13 @@ app = typer.Typer(
     no_args_is_help=True, help="Train a cross-encoder or a dual encoder on judged queries, or distil a scorer."
 )
 
-Data = Annotated[Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl, qrels; plain or gzipped")]
+app.add_typer(papers, name="paper")
+Data = Annotated[Path, typer.Argument(help="A BEIR folder (corpus.jsonl, queries.jsonl, qrels), or a ZESHEL folder")]
 Encoder = Annotated[
     Path, typer.Option(help="BERT, RoBERTa or DistilBERT to start from: config.json, model.safetensors, tokenizer.json")
 ]
 Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
-Part = Annotated[str, typer.Option(help="Split of the judgements: qrels/<split>.tsv")]
+Part = Annotated[str, typer.Option(help="Split of the judgements: qrels/<split>.tsv, mentions/<split>.json")]
 Negative = Annotated[str, typer.Option(help="random, tfidf or dual (mined with a dual encoder)")]
 Layers = Annotated[int | None, typer.Option(help="Keep only the first layers of the encoder")]
 Independent = Annotated[int, typer.Option(help="Layers that read query and item apart; item states are then kept")]
@@ -34,7 +38,7 @@ Frozen = Annotated[bool, typer.Option(help="Do not train the independent layers"
 Epochs = Annotated[int, typer.Option(help="Passes over the training queries")]
 Rate = Annotated[float, typer.Option(help="Peak learning rate of the one cycle")]
 Candidates = Annotated[int, typer.Option(help="Items per query: the right one and its negatives")]
-Tokens = Annotated[int, typer.Option(help="Most tokens a side")]
+PerBatch = Annotated[int, typer.Option(help="Tokens of the pairs of a batch")]
 Seed = Annotated[int, typer.Option(help="Seed of every draw")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
 
@@ -58,6 +62,9 @@ def cross_encoder(
     learning_rate: Rate = 2e-4,
     candidates: Candidates = 8,
     max_tokens: Tokens = 128,
+    tokens_per_batch: PerBatch = 4096,
+    device: Device = None,
+    dtype: TrainingDtype = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -65,15 +72,14 @@ def cross_encoder(
 
     Example: crosscut train cross-encoder scifact/ --encoder all-MiniLM-L6-v2/ --output my-model/ --layers 3
 
-    ANNCUR's recipe: --negatives dual --miner my-encoder/model --hardest --candidates 64 --epochs 4 --learning-rate 1e-5
+    The papers' own cross-encoders: crosscut train paper cross-encoder
     """
     values = locals()
 
     def run(job: Job, report: Report, _: Progress) -> Outcome:
-        from crosscut.datasets import read_beir
         from crosscut.training.jobs import train_cross_encoder
 
-        return train_cross_encoder(read_beir(data, split=split), job, head=head, report=report)  # type: ignore[arg-type]
+        return train_cross_encoder(read_collections(data, split), job, head=head, report=report)  # type: ignore[arg-type]
 
     _train(values, run)
 
@@ -92,6 +98,9 @@ def dual_encoder(
     learning_rate: Rate = 5e-5,
     candidates: Candidates = 8,
     max_tokens: Tokens = 128,
+    tokens_per_batch: PerBatch = 4096,
+    device: Device = None,
+    dtype: TrainingDtype = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -102,10 +111,9 @@ def dual_encoder(
     values = locals()
 
     def run(job: Job, report: Report, _: Progress) -> Outcome:
-        from crosscut.datasets import read_beir
         from crosscut.training.jobs import train_dual_encoder
 
-        return train_dual_encoder(read_beir(data, split=split), job, report=report)
+        return train_dual_encoder(read_collections(data, split), job, report=report)
 
     _train(values, run)
 
@@ -128,6 +136,9 @@ def distill(
     learning_rate: Rate = 1e-5,
     candidates: Annotated[int, typer.Option(help="Of the scored items, the scorer's best that are trained on")] = 64,
     max_tokens: Tokens = 128,
+    tokens_per_batch: PerBatch = 4096,
+    device: Device = None,
+    dtype: TrainingDtype = None,
     seed: Seed = 0,
     engine: EngineName = "local",
     as_json: Json = False,
@@ -164,37 +175,13 @@ def _train(
     """Make the job, show progress, print the outcome."""
     job = _job(values)
     with progress_bar(quiet=values["as_json"]) as progress:
-
-        def report(record: dict[str, Any]) -> None:
-            if "validation" not in record:
-                progress("training", record["step"], record["steps"])
-            elif not values["as_json"]:
-                say(f"step {record['step']}: {record['validation']['mean']:.3f} on validation")
-
-        outcome = run(job, report, progress)
-    model = job.output / "model"
-    if values["as_json"]:
-        typer.echo(
-            json.dumps(
-                {
-                    "model": str(model),
-                    "accuracy": outcome.best,
-                    "best_step": outcome.best_step,
-                    "steps": outcome.steps,
-                    "seconds": outcome.seconds,
-                    "history": outcome.history,
-                    **(more or {}),
-                }
-            )
-        )
-        return
-    rows = [(one["step"], f"{one['validation']['mean']:.3f}", f"{one['seconds']:.0f}") for one in outcome.history]
-    table("validation", ("step", "accuracy@1", "seconds"), rows)
-    say(f"the best, of step {outcome.best_step}, is in {model}")
+        outcome = run(job, reporting(progress, quiet=values["as_json"]), progress)
+    show_outcome(outcome, job.output / "model", as_json=values["as_json"], more=more)
 
 
 def _job(values: dict[str, Any]) -> Job:
     try:
+        from crosscut.training.hardware import Hardware
         from crosscut.training.jobs import Job
         from crosscut.training.loop import Settings
     except ImportError as error:
@@ -210,7 +197,9 @@ def _job(values: dict[str, Any]) -> Job:
         frozen=values["frozen"],
         query_tokens=values["max_tokens"],
         item_tokens=values["max_tokens"],
+        hardware=Hardware.of(values["device"], values["dtype"]),
         settings=Settings(
+            tokens_per_batch=values["tokens_per_batch"],
             learning_rate=values["learning_rate"],
             epochs=values["epochs"],
             candidates=values["candidates"],

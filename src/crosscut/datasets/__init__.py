@@ -8,7 +8,7 @@ from crosscut.datasets.planted import Planted, planted
 from crosscut.datasets.reading import read_items, read_queries
 from crosscut.datasets.records import Collection, Item, ItemList, Items, Judgement, Query
 from crosscut.datasets.wordnet import WORLDS, WordNet
-from crosscut.datasets.zeshel import read_world
+from crosscut.datasets.zeshel import read_world, read_worlds
 
 __all__ = [
     "WORLDS",
@@ -33,4 +33,5 @@ __all__ = [
     "read_queries",
     "read_tsv",
     "read_world",
+    "read_worlds",
 ]

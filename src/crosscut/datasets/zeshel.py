@@ -79,6 +79,16 @@ def read_world(
     return collection
 
 
+def read_worlds(folder: str | Path, *, split: str = "train") -> list[Collection]:
+    """Every world that has mentions in a split, in the order of their names: ZESHEL's eight of `train`, say."""
+    folder = Path(folder)
+    path = find(folder / "mentions", f"{split}.json")
+    names = sorted({text_of(record, ("corpus",), path, number) for number, record in records(path)})
+    if not names:
+        raise InputError(f"{str(path)!r} has no mentions; name another split")
+    return [read_world(folder, name, split=split) for name in names]
+
+
 def mark_span(words: list[str], first: object, last: object, context: int) -> str | None:
     """`ctxt_l [START] mention [END] ctxt_r` with at most `context` words a side, or None."""
     if not (isinstance(first, int) and isinstance(last, int) and 0 <= first <= last < len(words)):

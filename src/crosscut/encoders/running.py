@@ -60,13 +60,21 @@ class Running:
 
     def here(self, count: Callable[[], int] | None = None) -> str:
         """The device of this process: the worker's own, where there are several. `count()` says how many GPUs are."""
-        devices = (self.device or "cpu").split(",")
-        if devices == ["cuda:*"]:
-            found = (count or gpus)()
-            if not found:
-                raise InputError("device=cuda:* asks for every GPU, and torch sees none here; name the device")
-            devices = [f"cuda:{number}" for number in range(found)]
-        return devices[int(os.environ.get(WORKER, "0")) % len(devices)].strip()
+        devices = devices_of(self.device, count)
+        return devices[int(os.environ.get(WORKER, "0")) % len(devices)]
+
+
+def devices_of(device: str | None, count: Callable[[], int] | None = None) -> list[str]:
+    """The devices that a setting names: the CPU for None, every GPU for `cuda:*`; `count()` says how many there are."""
+    devices = [one.strip() for one in (device or "cpu").split(",")]
+    if devices == ["cuda:*"]:
+        found = (count or gpus)()
+        if not found:
+            raise InputError("device=cuda:* asks for every GPU, and torch sees none here; name the device")
+        devices = [f"cuda:{number}" for number in range(found)]
+    if not all(devices):
+        raise InputError(f"the devices {device!r} have an empty name among them; write cuda:0,cuda:1")
+    return devices
 
 
 def gpus() -> int:

@@ -183,23 +183,13 @@ class TorchPairs(Scorer):
         """Scores of rows, in order; the longest first, so that a batch that is too large fails at once."""
         import torch
 
-        from crosscut.scorers.exported import feed
-
         order = sorted(range(len(rows)), key=lambda place: -len(rows[place].ids))
         scores = np.empty(len(rows), np.float64)
-        segments = int(getattr(self.body.config, "type_vocab_size", 0) or 0)
         with torch.inference_mode():
             for start in range(0, len(order), self.batch_size):
                 places = order[start : start + self.batch_size]
-                arrays = feed([rows[place] for place in places], ("ids", "types", "positions", "reads"))
-                tensors = {key: torch.from_numpy(value).to(self.device) for key, value in arrays.items()}
-                mask = torch.arange(tensors["ids"].shape[1], device=self.device)[None] < tensors["lengths"][:, None]
-                inputs = {"input_ids": tensors["ids"], "attention_mask": mask.long()}
-                if segments > 1:
-                    inputs |= {"token_type_ids": tensors["types"], "position_ids": tensors["positions"]}
-                states = self.body(**inputs).last_hidden_state
-                read = states[torch.arange(len(places), device=self.device)[:, None], tensors["reads"]].float()
-                scores[places] = self._answer(read.cpu().numpy())
+                read = read_rows(self.body, [rows[place] for place in places])
+                scores[places] = self._answer(read.float().cpu().numpy())
         return scores
 
     def _answer(self, read: Any) -> Any:
@@ -218,6 +208,37 @@ class TorchPairs(Scorer):
 
     def __repr__(self) -> str:
         return f"TorchPairs({self.name!r}, fingerprint={self.fingerprint!r})"
+
+
+def read_rows(body: Any, rows: Sequence[Row], *, whole: bool = False) -> Any:
+    """States of the last layer where each row's head reads them (b × r × D), on the device of the body.
+
+    With `whole` all states (b × l × D) instead, and which of them are of tokens (b × l).
+    """
+    import inspect
+
+    import torch
+
+    from crosscut.scorers.exported import feed
+
+    device = next(body.parameters()).device
+    arrays = feed(rows, ("ids", "types", "positions", "reads"))
+    tensors = {key: torch.from_numpy(value).to(device) for key, value in arrays.items()}
+    mask = torch.arange(tensors["ids"].shape[1], device=device)[None] < tensors["lengths"][:, None]
+    inputs = {"input_ids": tensors["ids"], "attention_mask": mask.long()}
+    takes = inspect.signature(body.forward).parameters
+    kind = str(body.config.model_type)
+    if "position_ids" in takes:
+        begin = int(body.config.pad_token_id) + 1 if "roberta" in kind or kind == "camembert" else 0
+        inputs["position_ids"] = tensors["positions"] + begin
+    elif any(row.positions[-1] + 1 != len(row.positions) for row in rows):
+        raise InputError(f"a {kind} of this version of transformers takes no positions; use BERT, or a newer version")
+    if int(getattr(body.config, "type_vocab_size", 0) or 0) > 1:
+        inputs["token_type_ids"] = tensors["types"]
+    states = body(**inputs).last_hidden_state
+    if whole:
+        return states, mask
+    return states[torch.arange(len(rows), device=device)[:, None], tensors["reads"]]
 
 
 def torch_tensor(array: Any) -> Any:

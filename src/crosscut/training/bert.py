@@ -66,6 +66,9 @@ class Packing(NamedTuple):
     batch: int
     length: int
 
+    def to(self, device: torch.device) -> Packing:
+        return self._replace(places=self.places.to(device), starts=self.starts.to(device), mask=self.mask.to(device))
+
 
 def pack(lengths: Sequence[int] | npt.NDArray[np.int64]) -> Packing:
     """The packing of texts with these lengths."""
@@ -135,6 +138,8 @@ class Lower(nn.Module):
 
     def forward(self, ids: Tensor, packing: Packing) -> Tensor:
         """Packed token ids (T,) → states (T × D)."""
+        device = self.words.weight.device
+        ids, packing = ids.to(device), packing.to(device)
         x = self.words(ids) + self.positions(packing.places % packing.length)
         x = self.norm(x)
         for layer in self.layers:

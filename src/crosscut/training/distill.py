@@ -70,7 +70,7 @@ def distill(
     tokenizer = tokenizer_of(job)
     examples = Examples(pool=tokenizer.items(list(items)))
     tokens = [tokenizer.query(text) for text in queries]
-    lists = _by_score(scores)
+    lists = by_score(scores)
     shortest = min((len(ranked) for ranked, _ in lists.values()), default=0)
     if len(lists) < 2 or shortest < 2:
         raise InputError(
@@ -97,6 +97,7 @@ def distill(
         before_epoch=lambda epoch, found: examples_of(epoch, found) if epoch else None,
         objective=match_loss if loss == "match" else pair_loss,
         judge=agreement,
+        hardware=job.hardware,
     )
     export_model(job, dual=model)
     return outcome
@@ -105,7 +106,7 @@ def distill(
 def match_loss(model: Split, batch: Batch) -> tuple[Tensor, int]:
     """L_match of a batch, and how many queries have the scorer's best item first."""
     ours = scores_of(model, batch)  # (examples × k_d)
-    theirs = torch.tensor(batch.scores, dtype=torch.float32).view(ours.shape)
+    theirs = torch.tensor(batch.scores, dtype=torch.float32, device=ours.device).view(ours.shape)
     loss = -(functional.softmax(theirs, 1) * functional.log_softmax(ours, 1)).sum(1).mean()
     return loss, int((ours.argmax(1) == theirs.argmax(1)).sum())
 
@@ -138,7 +139,7 @@ def agreement(model: Split, examples: Examples) -> dict[str, float]:
 Lists = dict[int, tuple[list[int], list[float]]]
 
 
-def _by_score(scores: SparseScores) -> Lists:
+def by_score(scores: SparseScores) -> Lists:
     """Each query's scored items and their scores, best first."""
     order = np.lexsort((scores.pairs.items, -scores.scores, scores.pairs.queries))
     queries, items, values = scores.pairs.queries[order], scores.pairs.items[order], scores.scores[order]

@@ -24,6 +24,7 @@ from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.export import export
+from crosscut.training.hardware import Hardware
 from crosscut.training.loop import Outcome, Report, Settings, train
 from crosscut.training.models import CrossModel, DualModel, Head, Split, pack_texts
 from crosscut.training.negatives import draw, rank_dense
@@ -55,6 +56,7 @@ class Job:
     query_tokens: int = 128
     item_tokens: int = 128
     validation_share: float = 0.1
+    hardware: Hardware = field(default_factory=Hardware)
     settings: Settings = field(default_factory=Settings)
 
     def check(self) -> None:
@@ -74,9 +76,12 @@ class Job:
 
 
 def train_cross_encoder(
-    collection: Collection, job: Job, *, head: Head = "emb", report: Report | None = None
+    collections: Collection | Sequence[Collection], job: Job, *, head: Head = "emb", report: Report | None = None
 ) -> Outcome:
-    """Train a cross-encoder on judged queries and write `job.output`/model."""
+    """Train a cross-encoder on judged queries and write `job.output`/model.
+
+    Of several collections, such as the worlds of ZESHEL, negatives come from the query's own.
+    """
     job.check()
     model = start_model(CrossModel, job, head)
     tokenizer = tokenizer_of(job)
@@ -84,33 +89,45 @@ def train_cross_encoder(
     if job.negatives == "dual" and job.miner is None:
         miner = start_model(DualModel, job)
         miner.requires_grad_(False)
-    examples = Examples(pool=tokenizer.items(collection.items))
-    rank = _ranker(job, collection, tokenizer, examples.pool, miner)
-    _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
-    outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report)
+    examples = Examples()
+    _fill(examples, as_worlds(collections), job, tokenizer, miner)
+    outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report, hardware=job.hardware)
     export_model(job, cross=model)
     return outcome
 
 
-def train_dual_encoder(collection: Collection, job: Job, *, report: Report | None = None) -> Outcome:
+def train_dual_encoder(
+    collections: Collection | Sequence[Collection], job: Job, *, report: Report | None = None
+) -> Outcome:
     """Train a dual encoder on judged queries and write `job.output`/model."""
     job.check()
     model = start_model(DualModel, job)
     tokenizer = tokenizer_of(job)
-    examples = Examples(pool=tokenizer.items(collection.items))
-    rank = _ranker(job, collection, tokenizer, examples.pool, model)
-    _fill(examples, collection, job, tokenizer, rank, job.settings.seed)
+    worlds = as_worlds(collections)
+    examples = Examples()
+    _fill(examples, worlds, job, tokenizer, model)
 
     def mine_again(epoch: int, examples: Examples) -> None:
         if epoch and job.negatives == "dual":
-            latest = _ranker(job, collection, tokenizer, examples.pool, model)
             validation = examples.validation
-            _fill(examples, collection, job, tokenizer, latest, job.settings.seed)
+            _fill(examples, worlds, job, tokenizer, model)
             examples.validation = validation  # accuracies of all epochs are about the same candidates
 
-    outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report, before_epoch=mine_again)
+    outcome = train(
+        model,
+        examples,
+        job.settings,
+        job.output / "checkpoints",
+        report=report,
+        before_epoch=mine_again,
+        hardware=job.hardware,
+    )
     export_model(job, dual=model)
     return outcome
+
+
+def as_worlds(collections: Collection | Sequence[Collection]) -> list[Collection]:
+    return [collections] if isinstance(collections, Collection) else list(collections)
 
 
 def embed(model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 4096) -> npt.NDArray[np.float32]:
@@ -121,7 +138,7 @@ def embed(model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 
     while first < len(order):
         rows = order[first : first + max(1, tokens_per_call // len(tokens[order[first]].ids))]
         with torch.no_grad():
-            vectors[rows] = model(pack_texts([tokens[row] for row in rows])).numpy()
+            vectors[rows] = model(pack_texts([tokens[row] for row in rows])).float().cpu().numpy()
         first += len(rows)
     return vectors
 
@@ -138,7 +155,7 @@ def start_model(kind: Callable[..., M], job: Job, *arguments: object) -> M:
     model.start_from(weights)
     if job.frozen:
         model.freeze_lower()
-    return model
+    return model.to(job.hardware.first)
 
 
 def tokenizer_of(job: Job) -> Tokenizer:
@@ -168,9 +185,32 @@ def _ranker(
     return lambda queries: np.stack([rng.permutation(len(collection.items))[:count] for _ in queries])
 
 
-def _fill(examples: Examples, collection: Collection, job: Job, tokenizer: Tokenizer, rank: Ranker, seed: int) -> None:
+def _fill(
+    examples: Examples, worlds: Sequence[Collection], job: Job, tokenizer: Tokenizer, dual: DualModel | None
+) -> None:
     """One example per query and right item; which queries validate depends on the seed alone."""
-    rng = random.Random(seed)
+    if not examples.pool:
+        for world in worlds:
+            examples.add_items(tokenizer.items(world.items))
+    examples.train, examples.validation = [], []
+    rng = random.Random(job.settings.seed)
+    first = 0
+    for world in worlds:
+        pool = examples.pool[first : first + len(world.items)]
+        _add(examples, world, first, job, tokenizer, _ranker(job, world, tokenizer, pool, dual), rng)
+        first += len(world.items)
+
+
+def _add(
+    examples: Examples,
+    collection: Collection,
+    first: int,
+    job: Job,
+    tokenizer: Tokenizer,
+    rank: Ranker,
+    rng: random.Random,
+) -> None:
+    """The examples of one collection, whose items lie in the pool from `first` on."""
     positions = collection.positions
     judged = [query for query in collection.queries if collection.gold(query.id)]
     if len(judged) < 2:
@@ -180,18 +220,16 @@ def _fill(examples: Examples, collection: Collection, job: Job, tokenizer: Token
     rng.shuffle(judged)
     held = max(1, round(job.validation_share * len(judged)))
     ranked = rank(judged)
-    examples.train, examples.validation = [], []
+    count = job.settings.candidates - 1
     for number, query in enumerate(judged):
         gold = [positions[id] for id in collection.gold(query.id)]
         for right in gold:
-            count = job.settings.candidates - 1
             wrong = draw(ranked[number], set(gold), count, rng, among=count if job.hardest else max(50, count))
-            items = (right, *wrong)
             example = Example(
                 "validation" if number < held else "train",
                 tokenizer.query(query.text),
-                items,
-                frozenset(gold),
+                tuple(first + item for item in (right, *wrong)),
+                frozenset(first + item for item in gold),
             )
             (examples.validation if number < held else examples.train).append(example)
 

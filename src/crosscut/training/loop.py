@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -27,7 +27,11 @@ from torch.nn import functional
 from crosscut.errors import InputError
 from crosscut.storage import write_file, write_json
 from crosscut.training.examples import Batch, Example, Examples, batches, collate
+from crosscut.training.hardware import Hardware
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Report = Callable[[dict[str, Any]], None]
 Objective = Callable[[Split, Batch], tuple[Tensor, int]]
@@ -95,12 +99,11 @@ def loss_of(model: Split, batch: Batch) -> tuple[Tensor, int]:
 
     A dual encoder sees all items of the batch as negatives of every query: they cost it nothing.
     """
-    right = torch.zeros(batch.examples, dtype=torch.long)
     if isinstance(model, DualModel):
         vectors = model(pack_texts(batch.texts))
         own = torch.tensor(batch.items).view(batch.examples, batch.candidates)
         everything = vectors[: batch.examples] @ vectors[batch.examples :].T * model.temperature
-        target = own[:, 0] - batch.examples
+        target = (own[:, 0] - batch.examples).to(everything.device)
         # two queries of a batch may have the same right item; it is no negative of either
         same = target[:, None] == target[None, :]
         columns = torch.zeros_like(everything, dtype=torch.bool)
@@ -110,6 +113,7 @@ def loss_of(model: Split, batch: Batch) -> tuple[Tensor, int]:
         everything = everything.masked_fill(columns, -1e4)
         return functional.cross_entropy(everything, target), int((everything.argmax(1) == target).sum())
     scores = scores_of(model, batch)
+    right = torch.zeros(batch.examples, dtype=torch.long, device=scores.device)
     return functional.cross_entropy(scores, right), int((scores.argmax(1) == 0).sum())
 
 
@@ -148,6 +152,7 @@ def train(
     before_epoch: Callable[[int, Examples], None] | None = None,
     objective: Objective | None = None,
     judge: Judge | None = None,
+    hardware: Hardware | None = None,
 ) -> Outcome:
     """Train `model` on `examples`; the best weights end up in the model and in `folder`/best.safetensors.
 
@@ -162,6 +167,9 @@ def train(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tell = report or (lambda record: None)
+    how = hardware or Hardware()
+    how.one_device()
+    model.to(how.first)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     optimizer = make_optimizer(trained, settings)
     begun = time.monotonic()
@@ -192,7 +200,8 @@ def train(
             hurried = passed / (60 * settings.minutes) if settings.minutes else 0.0
             last = hurried >= 1
             rate = one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up)
-            loss, correct = (objective or loss_of)(model, batch)
+            with how.arithmetic():
+                loss, correct = (objective or loss_of)(model, batch)
             step, value = seen, descend(loss, trained, optimizer, rate)
             if not math.isfinite(value):
                 raise InputError(
@@ -256,7 +265,7 @@ def make_optimizer(trained: dict[str, nn.Parameter], settings: Settings) -> torc
 
 def write_tensors(path: Path, tensors: dict[str, Any], notes: dict[str, str] | None = None) -> None:
     """Write a safetensors file whole or not at all."""
-    write_file(path, [save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, notes)])
+    write_file(path, [save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, notes)])
 
 
 def keep(
@@ -267,7 +276,7 @@ def keep(
     best: float,
     best_step: int,
     history: Sequence[dict[str, Any]],
-    settings: Settings,
+    settings: DataclassInstance,
 ) -> None:
     """Write a checkpoint from which `resume` continues exactly."""
     tensors: dict[str, Any] = {f"weight/{name}": parameter for name, parameter in trained.items()}
@@ -287,7 +296,7 @@ def keep(
 
 
 def resume(
-    folder: Path, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, settings: Settings
+    folder: Path, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, settings: DataclassInstance
 ) -> tuple[int, float, int, list[dict[str, Any]]]:
     """Load the last checkpoint of a folder; it must come from the same settings."""
     with safe_open(folder / "checkpoint.safetensors", "pt") as file:
@@ -307,7 +316,7 @@ def resume(
     for name, tensor in saved.items():
         if name.startswith("optimizer/"):
             _, key, owner = name.split("/", 2)
-            optimizer.state[trained[owner]][key] = tensor
+            optimizer.state[trained[owner]][key] = tensor if key == "step" else tensor.to(trained[owner].device)
     return state["step"], state["best"], state["best_step"], state["history"]
 
 

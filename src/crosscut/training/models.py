@@ -58,6 +58,9 @@ class PairBatch(NamedTuple):
     rows: Tensor  # (pairs, 2) the rows, among the P, of the two special tokens
     packing: Packing
 
+    def to(self, device: torch.device) -> PairBatch:
+        return PairBatch(self.gather.to(device), self.roles.to(device), self.rows.to(device), self.packing.to(device))
+
 
 def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> PairBatch:
     """Pair text `queries[p]` with text `items[p]`, for every p."""
@@ -166,6 +169,7 @@ class CrossModel(Split):
 
     def meet(self, states: Tensor, pairs: PairBatch) -> Tensor:
         """From states at the meeting point (T × D) to scores (pairs,)."""
+        pairs = pairs.to(states.device)
         x = states[pairs.gather] + self.roles(pairs.roles)  # (P, D)
         for layer in self.upper[:-1]:
             x = layer(x, pairs.packing)
@@ -187,9 +191,11 @@ class DualModel(Split):
 
     def forward(self, texts: Texts) -> Tensor:
         """One vector per text: (texts × D)."""
-        x = self.states(texts) + self.roles(texts.roles)  # (T, D)
+        states = self.states(texts)
+        packing = texts.packing.to(states.device)
+        x = states + self.roles(texts.roles.to(states.device))  # (T, D)
         for layer in self.upper:
-            x = layer(x, texts.packing)
-        owner = texts.packing.places // texts.packing.length  # (T,)
-        sums = x.new_zeros(texts.packing.batch, x.shape[1]).index_add(0, owner, x)
+            x = layer(x, packing)
+        owner = packing.places // packing.length  # (T,)
+        sums = x.new_zeros(packing.batch, x.shape[1]).index_add(0, owner, x)
         return functional.normalize(sums, dim=1)  # the mean and the sum point the same way

@@ -33,7 +33,7 @@ PAPERS = {
     "axn": "Yadav et al. 2024, Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders",
     "early-exit": "Busolin et al. 2024, Early Exit Strategies for Approximate k-NN Search in Dense Retrieval",
 }
-_TRAIN = "training: `crosscut train cross-encoder` with --negatives random, tfidf, dual and --head emb, cls, then this on each model"
+_TRAIN = "`crosscut train paper cross-encoder` with --head emb and cls first, then this on each model"
 INVENTORY = (
     Entry("anncur", "fig1b", "distribution of scores, scorer and dual encoder", "histogram"),
     Entry("anncur", "fig3a,fig10a,fig11a,fig12a", "Top-k-Recall@k_r, equal numbers retrieved", "recall-of-retrieved"),

@@ -1,0 +1,250 @@
+"""`crosscut train paper …`: the papers' models by the papers' recipes (`crosscut.training.published`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crosscut.cli.common import Device, EngineName, progress_bar
+from crosscut.cli.training import Tokens, TrainingDtype, read_collections, reporting, show_outcome
+from crosscut.errors import InputError, MissingDependency
+
+if TYPE_CHECKING:
+    from crosscut.training.hardware import Hardware
+    from crosscut.training.published.fitting import Recipe
+
+app = typer.Typer(no_args_is_help=True, help="Train the papers' models by the papers' recipes.")
+
+Data = Annotated[Path, typer.Argument(help="A ZESHEL folder (documents, mentions) or a BEIR folder")]
+Start = Annotated[str, typer.Option(help="What to start from, such as bert-base-uncased: a folder or a hub id")]
+Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
+Part = Annotated[str, typer.Option(help="Split to learn from")]
+Dev = Annotated[str | None, typer.Option(help="Split that picks the best checkpoint; a tenth of the queries if none")]
+Epochs = Annotated[int, typer.Option(help="Passes over the queries")]
+Rate = Annotated[float, typer.Option(help="Learning rate")]
+WarmUp = Annotated[float, typer.Option(help="Share of the steps in which the rate rises")]
+Batch = Annotated[int, typer.Option("--batch-size", help="Queries at a time on a device")]
+Accumulate = Annotated[int, typer.Option(help="Batches whose gradients make a step; devices share them")]
+Candidates = Annotated[int, typer.Option(help="Items of a query: the right one and its negatives")]
+Seed = Annotated[int, typer.Option(help="Seed of every draw")]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
+
+
+def _made(values: dict[str, Any]) -> tuple[Recipe, Hardware]:
+    try:
+        from crosscut.training.hardware import Hardware
+        from crosscut.training.published.fitting import Recipe
+    except ImportError as error:
+        raise MissingDependency("training needs torch", "torch") from error
+    names = ("learning_rate", "warm_up", "epochs", "batch", "accumulate", "candidates", "seed")
+    return Recipe(**{name: values[name] for name in names}), Hardware.of(values["device"], values["dtype"])
+
+
+@app.command("dual-encoder")
+def dual_encoder(
+    data: Data,
+    start: Start,
+    output: Output,
+    split: Part = "train",
+    dev: Dev = None,
+    epochs: Epochs = 4,
+    learning_rate: Rate = 1e-5,
+    warm_up: WarmUp = 0.01,
+    batch: Batch = 8,
+    accumulate: Accumulate = 1,
+    candidates: Candidates = 64,
+    max_tokens: Tokens = 128,
+    device: Device = None,
+    dtype: TrainingDtype = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """DE_BASE of ANNCUR (app. A.1): two towers, hard negatives mined anew before every epoch.
+
+    Example: crosscut train paper dual-encoder zeshel/ --start bert-base-uncased --dev val --output de/ --device cuda
+    """
+    recipe, hardware = _made(locals())
+    from crosscut.training.published.recipes import train_towers
+
+    with progress_bar(quiet=as_json) as progress:
+        outcome = train_towers(
+            read_collections(data, split),
+            start,
+            output,
+            recipe,
+            dev=read_collections(data, dev) if dev else (),
+            tokens=max_tokens,
+            hardware=hardware,
+            report=reporting(progress, quiet=as_json),
+        )
+    show_outcome(outcome, output / "model", as_json=as_json)
+
+
+@app.command("cross-encoder")
+def cross_encoder(
+    data: Data,
+    start: Start,
+    output: Output,
+    miner: Annotated[str, typer.Option(help="The trained dual encoder that mines negatives: de/model")],
+    head: Annotated[str, typer.Option(help="emb (inner product of special tokens) or cls (linear layer)")] = "emb",
+    split: Part = "train",
+    dev: Dev = None,
+    epochs: Epochs = 4,
+    learning_rate: Rate = 1e-5,
+    warm_up: WarmUp = 0.01,
+    batch: Batch = 4,
+    accumulate: Accumulate = 1,
+    candidates: Candidates = 64,
+    max_tokens: Tokens = 128,
+    device: Device = None,
+    dtype: TrainingDtype = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """[EMB]-CE or [CLS]-CE of ANNCUR (app. A.1): special tokens, 63 fixed negatives of a trained dual encoder.
+
+    Example: crosscut train paper cross-encoder zeshel/ --start bert-base-uncased --miner de/model --output ce/
+    """
+    recipe, hardware = _made(locals())
+    from crosscut.training.published.recipes import train_cross
+
+    with progress_bar(quiet=as_json) as progress:
+        outcome = train_cross(
+            read_collections(data, split),
+            start,
+            output,
+            recipe,
+            miner,
+            head=head,  # type: ignore[arg-type]
+            dev=read_collections(data, dev) if dev else (),
+            tokens=max_tokens,
+            hardware=hardware,
+            report=reporting(progress, quiet=as_json),
+        )
+    show_outcome(outcome, output / "model", as_json=as_json)
+
+
+@app.command("distill")
+def distill(
+    start: Start,
+    output: Output,
+    scorer: Annotated[str, typer.Option(help="The cross-encoder: a model folder, a hub id, an address")],
+    data: Annotated[Path, typer.Argument(help="A BEIR folder, or a ZESHEL folder with --world")],
+    world: Annotated[str | None, typer.Option(help="The world of a ZESHEL folder, such as yugioh")] = None,
+    loss: Annotated[str, typer.Option(help="match (distribution of scores) or pair (top items, negatives)")] = "match",
+    queries: Annotated[int, typer.Option(help="Train queries, drawn")] = 500,
+    k_d: Annotated[int | None, typer.Option(help="Items a query that are scored; every item if left out")] = None,
+    epochs: Epochs = 10,
+    learning_rate: Rate = 1e-5,
+    warm_up: WarmUp = 0.01,
+    batch: Batch = 1,
+    accumulate: Accumulate = 4,
+    candidates: Annotated[int, typer.Option(help="Of the scored items, the best that are trained on")] = 100,
+    max_tokens: Tokens = 128,
+    device: Device = None,
+    dtype: TrainingDtype = None,
+    engine: EngineName = "local",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """DE_BERT+CE, DE_BASE+CE (ANNCUR app. A.3) or DE_DSTL (AXN app. A.2.1), by what it starts from.
+
+    An encoder gives DE_BERT+CE, towers of `crosscut train paper dual-encoder` DE_BASE+CE, a sentence-transformers model
+    DE_DSTL. Without --k-d the scorer sees every item of every train query, as ANNCUR's does.
+
+    Example: crosscut train paper distill zeshel/ --world yugioh --scorer ce/model --start de/model --output dstl/
+    """
+    recipe, hardware = _made(locals())
+    from crosscut.evaluation.papers.making import read_texts
+    from crosscut.spaces.sparse import SparseScores, items_per_query
+    from crosscut.training.negatives import rank_dense
+    from crosscut.training.published.distillation import distil
+    from crosscut.training.published.models import Towers
+
+    texts = read_texts(data, world, "full", train=queries, seed=seed)
+    shape = (len(texts.train), len(texts.items))
+    count = min(k_d or shape[1], shape[1])
+    ranked = None
+    if count < shape[1]:
+        towers = Towers.start(start, tokens=max_tokens).to(hardware.first)
+        vectors = towers.embed(towers.form.items(texts.items), 1)
+        ranked = rank_dense(vectors, towers.embed(towers.form.queries(texts.train), 0), count)
+    pairs = items_per_query(count, shape, ranked=ranked)
+    with progress_bar(quiet=as_json) as progress:
+        terms: Any = {"store": output / "scores", "engine": engine, "progress": progress}
+        scores = SparseScores.buy(scorer, texts.train, pairs, items=texts.items, **terms)
+        outcome = distil(
+            texts.items,
+            texts.train,
+            scores,
+            start,
+            output,
+            recipe,
+            loss=loss,  # type: ignore[arg-type]
+            tokens=max_tokens,
+            hardware=hardware,
+            report=reporting(progress, quiet=as_json),
+        )
+    more = {"calls": scores.calls, "scoring_seconds": scores.seconds}
+    show_outcome(outcome, output / "model", as_json=as_json, more=more, measure="shared top 10")
+
+
+@app.command("student")
+def student(
+    data: Data,
+    start: Start,
+    output: Output,
+    teacher: Annotated[list[str], typer.Option(help="A scorer whose scores are learned; several are averaged")],
+    split: Part = "train",
+    epochs: Epochs = 1,
+    learning_rate: Rate = 7e-6,
+    warm_up: WarmUp = 0.05,
+    batch: Batch = 32,
+    accumulate: Accumulate = 1,
+    candidates: Annotated[int, typer.Option(help="Items of a query: the right one and the words' best others")] = 2,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of a pair")] = 256,
+    device: Device = None,
+    dtype: TrainingDtype = None,
+    engine: EngineName = "local",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """ADACUR's cross-encoder for BEIR (app. B.1.2): mean squared error to the mean score of several teachers.
+
+    The model scores by the inner product of [CLS] and [SEP]; search with `--scorer emb+OUTPUT/model`.
+
+    Example: crosscut train paper student msmarco/ --start microsoft/MiniLM-L6 --teacher A --teacher B --output ce/
+    """
+    recipe, hardware = _made(locals())
+    from crosscut.retrievers.bm25 import BM25
+    from crosscut.training.negatives import top
+    from crosscut.training.published.recipes import teach
+
+    if (data / "documents").is_dir():
+        raise InputError("the student learns from plain queries and texts: give a BEIR folder")
+    (collection,) = read_collections(data, split)
+    judged = [query.text for query in collection.queries if collection.gold(query.id)]
+    if not judged:
+        raise InputError(f"no query of {str(data)!r} has a right item in the split {split!r}")
+    with progress_bar(quiet=as_json) as progress:
+        import numpy as np
+
+        words = BM25(collection.items)
+        most = min(candidates + 20, len(collection.items))
+        ranked = np.concatenate([top(np.asarray(words.scores(text))[None], most) for text in judged])
+        outcome = teach(
+            collection,
+            start,
+            output,
+            recipe,
+            teacher,
+            ranked=ranked,
+            tokens=max_tokens,
+            hardware=hardware,
+            report=reporting(progress, quiet=as_json),
+            engine=engine,
+            progress=progress,
+        )
+    show_outcome(outcome, output / "model", as_json=as_json, measure="1 / (1 + error)")

@@ -1,0 +1,176 @@
+"""How the papers fit their models: AdamW, a short linear warm-up, linear decay, the best checkpoint kept.
+
+ANNCUR app. A.1: learning rate 1e-5, warm-up 1 %, 4 epochs, the dev set looked at five times an epoch. AXN app. A.2.1:
+10 epochs, gradients added up over 4 steps. A run that was killed goes on where it last looked at the dev set, with the
+examples that it had mined.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from crosscut.errors import InputError
+from crosscut.storage import write_json
+from crosscut.training.hardware import Hardware, Replicas
+from crosscut.training.loop import Outcome, Report, keep, load_into, resume, write_tensors
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Case(NamedTuple):
+    """A query of a world with some of its items, and what they ought to score where that is known."""
+
+    world: int
+    query: int
+    items: tuple[int, ...]
+    scores: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The numbers of a recipe; those of ANNCUR's cross-encoder are the defaults.
+
+    A step sees `batch` × `accumulate` queries, `batch` at a time.
+    """
+
+    learning_rate: float = 1e-5
+    weight_decay: float = 0.01
+    warm_up: float = 0.01
+    epochs: int = 4
+    batch: int = 4
+    accumulate: int = 1
+    candidates: int = 64
+    validations: int = 5  # an epoch
+    most_norm: float = 1.0
+    seed: int = 0
+
+    def check(self) -> None:
+        if not self.learning_rate > 0:
+            raise InputError(f"the learning rate must be positive, not {self.learning_rate}")
+        for name in ("epochs", "batch", "accumulate", "validations"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.candidates < 2:
+            raise InputError(f"{self.candidates} candidates a query leave no negative; use at least 2")
+
+
+def warmed(progress: float, warm_up: float) -> float:
+    """Share of the learning rate at `progress` in 0 … 1: linear up, linear down."""
+    if progress < warm_up:
+        return progress / warm_up
+    return max(0.0, (1 - progress) / max(1 - warm_up, 1e-9))
+
+
+def fit(
+    model: M,
+    mine: Callable[[int], list[Case]],
+    loss: Callable[[M, Sequence[Case]], Tensor],
+    judge: Callable[[M], float],
+    recipe: Recipe,
+    folder: Path,
+    *,
+    hardware: Hardware | None = None,
+    report: Report | None = None,
+) -> Outcome:
+    """Train; the best weights end up in the model. `mine(epoch)` gives the examples of an epoch."""
+    recipe.check()
+    folder.mkdir(parents=True, exist_ok=True)
+    how = hardware or Hardware()
+    replicas = Replicas(model, how)
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    optimizer = _optimizer(trained, recipe)
+    begun = time.monotonic()
+    step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
+    if (folder / "state.json").is_file():
+        step, best, best_step, history = resume(folder, trained, optimizer, recipe)
+    seen = 0
+    model.train()
+    for epoch in range(recipe.epochs):
+        cases = list(_examples(folder, epoch, mine))
+        random.Random(recipe.seed + epoch).shuffle(cases)
+        size = recipe.batch * recipe.accumulate
+        steps = -(-len(cases) // size)
+        every = max(1, steps // recipe.validations)
+        for number in range(steps):
+            seen += 1
+            if seen <= step:
+                continue
+            torch.manual_seed(recipe.seed * 1_000_003 + seen)  # of dropout: a run that goes on draws the same
+            group = cases[number * size : (number + 1) * size]
+            parts = [group[at : at + recipe.batch] for at in range(0, len(group), recipe.batch)]
+            value = replicas.gradient(parts, loss)
+            if not math.isfinite(value):
+                raise InputError(
+                    f"the loss is {value} at step {seen}; lower the learning rate ({recipe.learning_rate}) and start "
+                    "again in an empty folder"
+                )
+            _descend(replicas, trained, optimizer, recipe, seen / (steps * recipe.epochs))
+            step = seen
+            done = {"step": step, "steps": steps * recipe.epochs, "loss": value, "seconds": time.monotonic() - begun}
+            if report is not None:
+                report(done)
+            if (number + 1) % every == 0 or number + 1 == steps:
+                model.eval()
+                with torch.no_grad(), how.arithmetic():
+                    found = judge(model)
+                model.train()
+                history.append({**done, "validation": {"mean": found}})
+                if report is not None:
+                    report(history[-1])
+                if found > best:
+                    best, best_step = found, step
+                    write_tensors(folder / "best.safetensors", dict(trained))
+                keep(folder, trained, optimizer, step, best, best_step, history, recipe)
+    if (folder / "best.safetensors").is_file():
+        load_into(trained, load_file(folder / "best.safetensors"), folder)
+    model.eval()
+    return Outcome(best, best_step, step, time.monotonic() - begun, history)
+
+
+def _examples(folder: Path, epoch: int, mine: Callable[[int], list[Case]]) -> list[Case]:
+    """What an epoch is trained on; mined once, so that a run that goes on sees the same."""
+    path = folder / f"examples-{epoch}.json"
+    if path.is_file():
+        kept = json.loads(path.read_text("utf-8"))
+        return [Case(world, query, tuple(items), tuple(scores)) for world, query, items, scores in kept]
+    made = mine(epoch)
+    if not made:
+        raise InputError("there are no training examples; give queries with right items")
+    write_json(path, made)
+    return made
+
+
+def _optimizer(trained: dict[str, nn.Parameter], recipe: Recipe) -> torch.optim.AdamW:
+    """AdamW; vectors (biases, norms) do not decay."""
+    groups: dict[float, list[nn.Parameter]] = {}
+    for parameter in trained.values():
+        groups.setdefault(recipe.weight_decay if parameter.ndim > 1 else 0.0, []).append(parameter)
+    return torch.optim.AdamW(
+        [{"params": some, "lr": recipe.learning_rate, "weight_decay": decay} for decay, some in groups.items()]
+    )
+
+
+def _descend(
+    replicas: Replicas[Any],
+    trained: dict[str, nn.Parameter],
+    optimizer: torch.optim.AdamW,
+    recipe: Recipe,
+    progress: float,
+) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = recipe.learning_rate * warmed(progress, recipe.warm_up)
+    replicas.scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(list(trained.values()), recipe.most_norm)
+    replicas.scaler.step(optimizer)
+    replicas.scaler.update()

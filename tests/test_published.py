@@ -1,0 +1,517 @@
+"""The papers' recipes on tiny BERTs: what is trained, what is saved, and that it loads as the published models do."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from typer.testing import CliRunner
+
+from crosscut.cli import app
+from crosscut.datasets.records import Collection, Item, ItemList, Query
+from crosscut.datasets.zeshel import read_worlds
+from crosscut.encoders.named import load_encoder
+from crosscut.encoders.running import devices_of
+from crosscut.encoders.towers import TwoTowers
+from crosscut.errors import InputError
+from crosscut.scorers.exported import ExportedCrossEncoder
+from crosscut.scorers.named import load_scorer
+from crosscut.spaces.sparse import SparseScores
+from crosscut.training.hardware import Hardware, Replicas
+from crosscut.training.published import recipes
+from crosscut.training.published.distillation import distil, match, pair
+from crosscut.training.published.fitting import Case, Recipe, fit, warmed
+from crosscut.training.published.models import PaperCross, Towers
+from tests.hub_models import add_pair_template, write_model
+from tests.tiny_models import WORDS, sentences, write_tokenizer
+
+TOKENS = 24
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def marked_tokenizer(path: Path) -> Path:
+    """Word pieces with the unused tokens that mark mentions and titles."""
+    from tokenizers import Tokenizer
+
+    add_pair_template(write_tokenizer(path))
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.add_special_tokens(["[unused0]", "[unused1]", "[unused2]"])
+    tokenizer.save(str(path))
+    return path
+
+
+def write_bert(folder: Path, spread: float) -> Path:
+    tokenizer = marked_tokenizer(folder / "made.json")
+    still: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return write_model(folder / "bert", "bert", layers=1, head=False, tokenizer=tokenizer, spread=spread, **still)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bert(tmp_path_factory.mktemp("bert"), 0.15)
+
+
+def world(name: str, count: int = 30, seed: int = 0) -> Collection:
+    """Entities named after two words; a mention of one is its name in a sentence."""
+    rng = np.random.default_rng(seed)
+    names = [f"{WORDS[a]} {WORDS[b]}" for a in range(10, 20) for b in range(10, 20) if a != b]
+    rng.shuffle(names)
+    items = [Item(f"{name}{n}", names[n], f"{names[n]} {text}") for n, text in enumerate(sentences(count, seed=seed))]
+    queries = [Query(f"{name}q{n}", f"he sat on [START] {items[n].title} [END] in the land") for n in range(count)]
+    return Collection(name, items, queries, {f"{name}q{n}": {f"{name}{n}": 1.0} for n in range(count)})
+
+
+def recipe(**more: Any) -> Recipe:
+    return Recipe(**{"learning_rate": 3e-3, "epochs": 2, "candidates": 4, "validations": 2, "seed": 1, **more})
+
+
+def test_towers_learn_and_load_as_published(bert: Path, tmp_path: Path) -> None:
+    worlds = [world("a", 10), world("b", 6, seed=1)]
+    how = recipe(epochs=12, batch=2, candidates=10, learning_rate=1e-3)
+    outcome = recipes.train_towers(worlds, bert, tmp_path, how, dev=worlds, tokens=TOKENS)
+    assert outcome.best >= outcome.history[0]["validation"]["mean"] + 0.2
+    loaded = load_encoder(str(tmp_path / "model"))
+    assert isinstance(loaded, TwoTowers)
+    trained = Towers.start(tmp_path / "model", tokens=TOKENS)
+    items = worlds[0].items[:7]
+    ours = trained.embed(trained.form.items(items), 1)
+    np.testing.assert_allclose(loaded.encode_items(items), ours, atol=2e-4)
+    texts = [query.text for query in worlds[0].queries[:3]]
+    asked = trained.embed(trained.form.queries(texts), 0)
+    np.testing.assert_allclose(loaded.encode_queries(texts), asked, atol=2e-4)
+    assert not np.allclose(asked @ asked.T, np.diag(np.ones(3)), atol=0.5)  # lengths are the models' own
+    assert not np.allclose(trained.embed(trained.form.queries(texts), 1), asked)  # two sets of weights
+
+
+def form(bert: Path) -> Any:
+    return Towers.start(bert, tokens=TOKENS).form
+
+
+def test_negatives_are_mined_anew_and_stay_in_their_world(bert: Path, tmp_path: Path) -> None:
+    worlds = [world("a"), world("b", 20, seed=1)]
+    recipes.train_towers(worlds, bert, tmp_path, recipe(batch=8), tokens=TOKENS)
+    epochs = [json.loads((tmp_path / "checkpoints" / f"examples-{n}.json").read_text()) for n in range(2)]
+    assert epochs[0] != epochs[1]
+    for cases in epochs:
+        for number, query, items, _ in cases:
+            assert len(items) == len(set(items)) == 4
+            assert max(items) < len(worlds[number].items)
+            assert query < len(worlds[number].queries)
+
+
+@pytest.mark.parametrize("head", ["emb", "cls"])
+def test_cross_encoders_learn_and_load_as_published(head: Any, tmp_path: Path) -> None:
+    bert = write_bert(tmp_path, 0.4)
+    worlds = [world("a", 10), world("b", 6, seed=1)]
+    recipes.train_towers(worlds, bert, tmp_path / "de", recipe(epochs=1, batch=8), tokens=TOKENS)
+    how = recipe(epochs=10, batch=4, learning_rate=1e-3)
+    outcome = recipes.train_cross(
+        worlds, bert, tmp_path / "ce", how, tmp_path / "de" / "model", head=head, dev=worlds, tokens=TOKENS
+    )
+    assert outcome.best >= outcome.history[0]["validation"]["mean"] + 0.2  # of four candidates
+    fixed = [(tmp_path / "ce" / "checkpoints" / f"examples-{n}.json").read_text() for n in (0, 9)]
+    assert fixed[0] == fixed[1]
+    scorer = load_scorer(str(tmp_path / "ce" / "model"))
+    assert isinstance(scorer, ExportedCrossEncoder)
+    target = world("c", 6, seed=2)
+    trained = PaperCross.start(bert, head, tokens=TOKENS)
+    saved = torch.load(tmp_path / "ce" / "model" / "model.torch", weights_only=True)
+    names = {"encoder.bert_model.": "body.", "encoder.additional_linear.": "linear."}
+    for old, new in names.items():
+        saved = {name.replace(old, new): tensor for name, tensor in saved.items()}
+    trained.load_state_dict(saved)
+    trained.eval()
+    query = target.queries[0].text
+    read = trained.form.items(target.items)
+    asked = trained.form.queries([query])[0]
+    with torch.no_grad():
+        ours = trained([trained.form.join(asked, item) for item in read]).numpy()
+    theirs = scorer.bind(ItemList(target.items)).score(query, np.arange(6))
+    np.testing.assert_allclose(theirs, ours, atol=3e-4)
+    # the same model by torch, as on a GPU
+    on_device = load_scorer(str(tmp_path / "ce" / "model") + "#device=cpu,cpu").bind(ItemList(target.items))
+    np.testing.assert_allclose(on_device.score(query, np.arange(6)), ours, atol=3e-4)
+
+
+def test_sixty_three_negatives_are_the_best_that_are_not_right() -> None:
+    ranked = np.arange(80)
+    assert recipes.negatives(ranked, frozenset({0, 5}), 63) == [n for n in range(80) if n not in (0, 5)][:63]
+    assert Recipe().candidates - 1 == 63
+
+
+def test_a_miner_may_be_any_dual_encoder(bert: Path) -> None:
+    some = recipes.World.read(world("a", 12), form(bert))
+    rank = recipes.ranker("default", 5, TOKENS, Hardware())
+    assert rank(some).shape == (12, 6)
+
+
+def scores_of(count: int = 12, items: int = 20) -> tuple[Collection, SparseScores]:
+    target = world("a", items)
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(count, items)) + 4 * np.eye(count, items)
+    return target, SparseScores.from_dense(dense)
+
+
+@pytest.mark.parametrize("loss", ["match", "pair"])
+def test_distillation(loss: Any, bert: Path, tmp_path: Path) -> None:
+    target, scores = scores_of()
+    texts = [query.text for query in target.queries[:12]]
+    how = recipe(epochs=8, candidates=6, batch=1, accumulate=4, learning_rate=1e-3)
+    outcome = distil(target.items, texts, scores, bert, tmp_path, how, loss=loss, tokens=TOKENS)
+    losses = [one["loss"] for one in outcome.history]
+    assert np.mean(losses[-4:]) < np.mean(losses[:4])
+    assert load_encoder(str(tmp_path / "model")).encode_queries(texts[:1]).shape == (1, 32)
+    first, last = (json.loads((tmp_path / "checkpoints" / f"examples-{n}.json").read_text()) for n in (0, 7))
+    assert (sorted(first) == sorted(last)) == (loss == "match")  # L_pair mines its negatives anew
+    best = {q: np.argsort(-row)[:6].tolist() for q, row in enumerate(dense_of(scores))}
+    for _, query, items, _ in first:
+        assert items[:6] == best[query]
+        assert len(items) == (6 if loss == "match" else 12)
+        assert not set(items[6:]) & set(items[:6])
+
+
+def dense_of(scores: SparseScores) -> Any:
+    made = np.full(scores.shape, np.nan)
+    made[scores.pairs.queries, scores.pairs.items] = scores.scores
+    return made
+
+
+def test_losses_are_those_of_the_paper() -> None:
+    ours = [torch.tensor([1.0, 2.0, 0.5, -1.0]), torch.tensor([0.0, 1.0, 3.0, 1.0])]
+    cases = [Case(0, 0, (1, 2, 3, 4), (3.0, 1.0, 0.0, -2.0)), Case(0, 1, (1, 2, 3, 4), (0.0, 0.0, 1.0, 2.0))]
+    expected = []
+    for one, case in zip(ours, cases, strict=True):
+        p, q = (np.exp(v - v.max()) / np.exp(v - v.max()).sum() for v in (np.asarray(case.scores), one.numpy()))
+        expected.append(-(p * np.log(q)).sum())
+    assert float(match(ours, cases)) == pytest.approx(np.mean(expected), abs=1e-6)
+    # H([0, 1], softmax [s_N, s_T]), pair by pair
+    pairs = [
+        functional.cross_entropy(torch.stack([one[2 + j], one[j]])[None], torch.tensor([1])).item()
+        for one in ours
+        for j in range(2)
+    ]
+    assert float(pair(ours, cases)) == pytest.approx(np.mean(pairs), abs=1e-6)
+    assert float(recipes.entropy(ours)) == pytest.approx(
+        np.mean([functional.cross_entropy(one[None], torch.tensor([0])).item() for one in ours]), abs=1e-6
+    )
+    targets = [np.asarray(case.scores) for case in cases]
+    errors = [(one.numpy() - two) ** 2 for one, two in zip(ours, targets, strict=True)]
+    assert float(recipes.squared(ours, cases)) == pytest.approx(np.mean(errors), abs=1e-6)
+
+
+def test_distillation_goes_on_from_a_sentence_transformers_model(bert: Path, tmp_path: Path) -> None:
+    """DE_SRC of BEIR: one tower, mean pooling; what is saved loads as it did."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    transformer = Transformer(str(bert), max_seq_length=TOKENS)
+    source = SentenceTransformer(modules=[transformer, Pooling(32, "mean")], similarity_fn_name="dot", device="cpu")
+    source.save(str(tmp_path / "src"))
+    model = Towers.start(tmp_path / "src", tokens=TOKENS)
+    assert (len(model.bodies), model.mean, model.unit) == (1, True, False)
+    target, scores = scores_of()
+    texts = [query.text for query in target.queries[:12]]
+    np.testing.assert_allclose(
+        model.embed(model.form.queries(texts), 0), source.encode(texts, normalize_embeddings=False), atol=1e-4
+    )
+    distil(target.items, texts, scores, tmp_path / "src", tmp_path / "out", recipe(accumulate=4), tokens=TOKENS)
+    loaded = load_encoder(str(tmp_path / "out" / "model"))
+    again = Towers.start(tmp_path / "out" / "model", tokens=TOKENS)
+    np.testing.assert_allclose(loaded.encode_queries(texts), again.embed(again.form.queries(texts), 0), atol=1e-4)
+    assert not np.allclose(loaded.encode_queries(texts), model.embed(model.form.queries(texts), 0), atol=1e-2)
+
+
+def test_a_student_learns_the_mean_of_its_teachers(bert: Path, tmp_path: Path) -> None:
+    """ADACUR B.1.2."""
+    target = world("a", 16)
+    plain = [query._replace(text=query.text.replace("[START] ", "").replace(" [END]", "")) for query in target.queries]
+    target = Collection("plain", target.items, plain, target.judgements)
+    calls: list[int] = []
+
+    def teacher(sign: float) -> Any:
+        def score(query: str, texts: Any) -> list[float]:
+            calls.append(len(texts))
+            return [sign + len(set(query.split()) & set(text.split())) for text in texts]
+
+        return score
+
+    ranked = np.stack([np.random.default_rng(n).permutation(16) for n in range(16)])
+    outcome = recipes.teach(
+        target,
+        bert,
+        tmp_path,
+        recipe(epochs=4, candidates=3),
+        [teacher(0.5), teacher(-1.5)],
+        ranked=ranked,
+        tokens=2 * TOKENS,
+        store=None,
+    )
+    assert sum(calls) == 2 * 16 * 3
+    kept = json.loads((tmp_path / "checkpoints" / "examples-0.json").read_text())
+    for _, query, items, scores in kept:
+        for item, score in zip(items, scores, strict=True):
+            words = set(plain[query].text.split()) & set(
+                f"{target.items[item].title}\n{target.items[item].text}".split()
+            )
+            assert score == pytest.approx(len(words) - 0.5)
+    assert outcome.best > outcome.history[0]["validation"]["mean"]
+    scorer = ExportedCrossEncoder.load(f"emb+{tmp_path / 'model'}")
+    assert scorer.bind(target.items).score("the river bank", np.arange(3)).shape == (3,)
+
+
+# ---------------------------------------------------------------- steps and devices
+
+
+def toy() -> tuple[torch.nn.Linear, list[Case], Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    points = torch.randn(12, 3)
+    cases = [Case(0, n, (0,)) for n in range(12)]
+
+    def loss(layer: torch.nn.Linear, some: Any) -> torch.Tensor:
+        x = points[[case.query for case in some]].to(layer.weight.device)
+        return (layer(x)[:, 0] - x.sum(1)).square().mean()
+
+    return model, cases, loss
+
+
+def test_gradients_add_up_over_batches_and_devices() -> None:
+    model, cases, loss = toy()
+    grads = []
+    for hardware, size in (
+        (Hardware(), 12),
+        (Hardware(), 3),
+        (Hardware(("cpu", "cpu")), 3),
+        (Hardware(("cpu",) * 3), 5),
+    ):
+        replicas = Replicas(model, hardware)
+        value = replicas.gradient([cases[at : at + size] for at in range(0, 12, size)], loss)
+        assert value == pytest.approx(float(loss(model, cases).detach()), abs=1e-6)
+        assert model.weight.grad is not None
+        grads.append(model.weight.grad.clone())
+    for grad in grads[1:]:
+        torch.testing.assert_close(grad, grads[0])
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(bert: Path, tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def run(folder: Path, stop: int | None) -> list[dict[str, Any]]:
+        def report(record: dict[str, Any]) -> None:
+            if stop is not None and record["step"] == stop and "validation" not in record:
+                raise Killed
+
+        how = recipe(epochs=2, batch=8, validations=2)
+        return recipes.train_towers([world("a")], bert, folder, how, tokens=TOKENS, report=report).history
+
+    whole = run(tmp_path / "whole", None)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", 6)
+    again = run(tmp_path / "killed", None)
+    assert [one["loss"] for one in again] == pytest.approx([one["loss"] for one in whole], abs=1e-5)
+    weights = [torch.load(tmp_path / name / "model" / "model.torch", weights_only=True) for name in ("whole", "killed")]
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, atol=1e-5, rtol=1e-4)
+
+
+def test_bf16_trains(bert: Path, tmp_path: Path) -> None:
+    outcome = recipes.train_towers(
+        [world("a", 12)], bert, tmp_path, recipe(epochs=1, batch=8), tokens=TOKENS, hardware=Hardware(dtype="bf16")
+    )
+    assert np.isfinite(outcome.history[-1]["loss"])
+
+
+def test_models_run_where_their_weights_are(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device without numbers everything has its shape, and nothing is left behind on the CPU."""
+    look = "transformers.masking_utils._ignore_bidirectional_mask_sdpa"  # looks at the numbers of a mask
+    monkeypatch.setattr(look, lambda *_, **__: False, raising=False)
+    cross, towers = PaperCross.start(bert, tokens=TOKENS).to("meta"), Towers.start(bert, tokens=TOKENS).to("meta")
+    target = world("a", 4)
+    query, items = cross.form.queries([target.queries[0].text])[0], cross.form.items(target.items)
+    scores = cross([cross.form.join(query, item) for item in items])
+    assert (scores.device.type, tuple(scores.shape)) == ("meta", (4,))
+    vectors = towers(items, 1)
+    assert (vectors.device.type, tuple(vectors.shape)) == ("meta", (4, 32))
+
+
+def test_our_own_models_run_where_their_weights_are(bert: Path, tmp_path: Path) -> None:
+    from crosscut.training.examples import Example, Examples, collate
+    from crosscut.training.jobs import Job, start_model, tokenizer_of
+    from crosscut.training.loop import loss_of
+    from crosscut.training.models import CrossModel, DualModel
+
+    job = Job(bert, tmp_path, hardware=Hardware(("meta",)), query_tokens=TOKENS, item_tokens=TOKENS)
+    tokenizer = tokenizer_of(job)
+    target = world("a", 6)
+    examples = Examples(pool=tokenizer.items(target.items))
+    group = [Example("train", tokenizer.query(target.queries[n].text), (n, 4, 5), frozenset({n})) for n in range(2)]
+    batch = collate(examples, group, 3, random.Random(0))
+    for kind in (CrossModel, DualModel):
+        model = start_model(kind, job)
+        assert {p.device.type for p in model.parameters()} == {"meta"}
+        with pytest.raises(RuntimeError, match="meta"):  # only the count of hits, a number, cannot be told
+            loss_of(model, batch)
+
+
+def test_devices() -> None:
+    assert devices_of(None) == ["cpu"]
+    assert devices_of("cuda:*", lambda: 3) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert Hardware.of("cuda:0, cuda:1", "bf16") == Hardware(("cuda:0", "cuda:1"), "bf16")
+    for device, dtype, said in (
+        ("cuda:*", None, "sees none"),
+        ("cpu", "fp16", "fp16 trains on a GPU"),
+        ("cpu", "int8", "computes in"),
+        ("nowhere", None, "no device"),
+        ("cuda:0,", None, "empty name"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Hardware.of(device, dtype, lambda: 0)
+    with pytest.raises(InputError, match="one device"):
+        Hardware(("cuda:0", "cuda:1")).one_device()
+
+
+def test_the_rate_rises_and_falls_in_a_line() -> None:
+    rates = [warmed(progress / 100, 0.1) for progress in range(101)]
+    assert rates[0] == 0
+    assert rates[10] == pytest.approx(1)
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[100] == 0
+
+
+def test_refusals(bert: Path, tmp_path: Path) -> None:
+    for wrong in ({"learning_rate": 0}, {"epochs": 0}, {"accumulate": 0}, {"candidates": 1}):
+        with pytest.raises(InputError):
+            Recipe(**wrong).check()
+    with pytest.raises(InputError, match="do not fit the 96 positions"):
+        PaperCross.start(bert, tokens=128)
+    with pytest.raises(InputError, match="'emb' or 'cls'"):
+        PaperCross.start(bert, "mean", tokens=TOKENS)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="at least 2"):
+        recipes.train_towers([world("a", 1)], bert, tmp_path, recipe(), tokens=TOKENS)
+    model, _, loss = toy()
+    with pytest.raises(InputError, match="no training examples"):
+        fit(model, lambda epoch: [], loss, lambda _: 0.0, recipe(), tmp_path / "none")
+    target, scores = scores_of()
+    with pytest.raises(InputError, match="'match' or 'pair'"):
+        distil(target.items, ["a"], scores, bert, tmp_path, recipe(), loss="other")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="queries × items"):
+        distil(target.items, ["a"], scores, bert, tmp_path, recipe())
+
+
+# ---------------------------------------------------------------- the command line, on a ZESHEL folder
+
+
+def write_worlds(folder: Path) -> Path:
+    """Two worlds to learn from and one to be judged by, in ZESHEL's format."""
+    (folder / "documents").mkdir(parents=True)
+    (folder / "mentions").mkdir()
+    for split, names in (("train", ("forgotten", "lego")), ("val", ("coronation",))):
+        lines = []
+        for seed, name in enumerate(names):
+            made = world(name, 12, seed=seed)
+            documents = [
+                {"document_id": one.id, "title": one.title, "text": f"{one.title} {one.text}"} for one in made.items
+            ]
+            (folder / "documents" / f"{name}.json").write_text("".join(json.dumps(one) + "\n" for one in documents))
+            lines += [
+                {
+                    "mention_id": f"{name}{n}",
+                    "corpus": name,
+                    "context_document_id": one.id,
+                    "label_document_id": one.id,
+                    "start_index": 0,
+                    "end_index": 1,
+                    "text": one.title,
+                    "category": "LOW_OVERLAP",
+                }
+                for n, one in enumerate(made.items)
+            ]
+        (folder / "mentions" / f"{split}.json").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return folder
+
+
+def run(*arguments: object) -> Any:
+    told = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert told.exit_code == 0, f"{arguments}\n{told.output}\n{told.exception!r}"
+    return told
+
+
+def test_command_line(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    zeshel = write_worlds(Path("zeshel"))
+    assert [one.name for one in read_worlds(zeshel)] == ["zeshel/forgotten", "zeshel/lego"]
+    small = ("--epochs", 1, "--max-tokens", TOKENS, "--candidates", 3, "--json")
+    told = run("train", "paper", "dual-encoder", zeshel, "--start", bert, "--dev", "val", "--output", "de", *small)
+    assert 0 <= json.loads(told.stdout)["accuracy"] <= 1
+    assert len(json.loads(Path("de/checkpoints/examples-0.json").read_text())) == 24  # nothing is held out: val judges
+    run("train", "paper", "cross-encoder", zeshel, "--start", bert, "--miner", "de/model", "--output", "ce", *small)
+    run(
+        *("train", "paper", "distill", zeshel, "--world", "lego", "--scorer", "ce/model", "--start", "de/model"),
+        *("--output", "dstl", "--queries", 6, *small, "--device", "cpu,cpu", "--dtype", "bf16"),
+    )
+    told = run(
+        *("train", "paper", "distill", zeshel, "--world", "lego", "--scorer", "ce/model", "--start", bert),
+        *("--output", "bert-ce", "--queries", 6, "--k-d", 5, "--loss", "pair", *small),
+    )
+    assert json.loads(told.stdout)["calls"] == 30
+    assert load_encoder("bert-ce/model").dimension == 32
+    # ours, on the worlds of a ZESHEL folder
+    for kind in ("cross-encoder", "dual-encoder"):
+        ours = ("--encoder", bert, "--output", f"ours-{kind}", "--candidates", 3, "--max-tokens", TOKENS, "--json")
+        run(
+            "train", kind, zeshel, *ours, "--epochs", 1, "--device", "cpu", "--dtype", "bf16", "--tokens-per-batch", 512
+        )
+        assert (tmp_path / f"ours-{kind}" / "model" / "config.json").is_file()
+
+
+def test_student_from_the_command_line(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    from tests.test_reproduce import write_beir
+
+    beir = write_beir(Path("beir"))
+    teacher = write_model(Path("teacher"), "bert", layers=1)
+    run(
+        *(
+            "train",
+            "paper",
+            "student",
+            beir,
+            "--split",
+            "test",
+            "--start",
+            bert,
+            "--teacher",
+            teacher,
+            "--teacher",
+            teacher,
+        ),
+        *("--output", "student", "--max-tokens", 48, "--batch-size", 4, "--json"),
+    )
+    assert Path("student/model/model.safetensors").is_file()
+    told = CliRunner().invoke(
+        app,
+        [
+            "train",
+            "paper",
+            "student",
+            str(write_worlds(Path("z"))),
+            "--start",
+            str(bert),
+            "--teacher",
+            "x",
+            "--output",
+            "y",
+        ],
+    )
+    assert "plain queries" in str(told.exception)
