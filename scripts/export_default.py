@@ -1,8 +1,8 @@
 """Write the models in the box: python scripts/export_default.py WORK [FOLDER] [--precision float32]
 
-WORK is what relevance_sets.py and train_relevance.py left. The frozen lower layers are shared; weights are kept in
-eight bits (those of the lower layers were rounded before training, so nothing is lost), and products are of whole
-numbers.
+WORK is what relevance_sets.py and train_relevance.py left. The frozen lower layers are shared and kept in eight bits
+(they were rounded before training, so nothing is lost); they and the dual encoder read texts by products of whole
+numbers. The cross-encoder's own layers are kept in sixteen bits.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ def main() -> None:
         tokenizer,
         cross=cross,
         dual=dual,
-        lower_precision="int8" if arguments.precision == "float16" else arguments.precision,
-        upper_precision=arguments.precision,
+        lower_precision={"integer": "integer", "float16": "int8", "float32": "float32"}[arguments.precision],
+        upper_precision="float32" if arguments.precision == "float32" else "float16",
+        dual_precision=arguments.precision,
         query_tokens=RECIPE["query_tokens"],
         item_tokens=RECIPE["item_tokens"],
         narrow=np.load(arguments.work / "basis.npy") @ np.load(arguments.work / "late-all.npy"),

@@ -1,5 +1,6 @@
-"""The same model with products of whole numbers: python scripts/integer_products.py FOLDER OUT
+"""The same model, reading texts by products of whole numbers: python scripts/integer_products.py FOLDER OUT
 
+Lower layers and dual encoder are rewritten; the cross-encoder stays in float32, whose few layers decide a score.
 FOLDER is a model folder whose lower layers are in eight bits and whose upper layers are in sixteen, as
 `scripts/export_default.py --precision float16` writes it. The weights are read from its graphs, so that the model in
 the box can be rewritten without the training runs that made it.
@@ -76,7 +77,7 @@ def main() -> None:
     lower = lower_weights(arguments.folder / "lower.onnx", independent)
     graphs = {
         "lower.onnx": lower_graph(lower, independent, heads, epsilon, PRECISION),
-        "cross.onnx": cross_graph(cross, upper, heads, epsilon, PRECISION, config["head"]),
+        "cross.onnx": cross_graph(cross, upper, heads, epsilon, "float16", config["head"]),
         "dual.onnx": dual_graph(dual, upper, heads, epsilon, PRECISION, narrow=narrow),
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,10 @@ def main() -> None:
             shutil.copy(path, arguments.out / path.name)
     for name, content in graphs.items():
         write_file(arguments.out / name, [content])
-    write_json(arguments.out / "config.json", {**config, "precision": {"lower": PRECISION, "upper": PRECISION}})
+    write_json(
+        arguments.out / "config.json",
+        {**config, "precision": {**config["precision"], "lower": PRECISION, "dual": PRECISION}},
+    )
 
 
 if __name__ == "__main__":

@@ -79,8 +79,10 @@ class Graph:
             return self.node("Mul", [wide, self.constant(scale.T)])
         return self.small(weight.T)
 
-    def product(self, x: str, weight: npt.NDArray[np.float32], *, positive: bool = False) -> str:
-        """x (b × l × in) with a linear layer's weight (out × in): (b × l × out); `positive`: x ≥ 0."""
+    def product(self, x: str, weight: npt.NDArray[np.float32], *, positive: bool = False, exact: bool = False) -> str:
+        """x (b × l × in) with a linear layer's weight (out × in): (b × l × out). `positive`: x ≥ 0; `exact`: in float32."""
+        if exact and self.precision == "integer":
+            return self.node("MatMul", [x, self.small(weight.T)])
         if self.precision != "integer":
             return self.node("MatMul", [x, self.matrix(weight)])
         rows, scale, lead, zero = self.rounded_rows(x, weight.shape[1], positive)
@@ -116,25 +118,30 @@ class Graph:
         return self.node("Mul", [rows, self.node("Gather", [self.constant(scale), ids])])
 
     def layer(self, weights: Weights, prefix: str, x: str, *, mask: str = "", asked: str = "") -> str:
-        """One transformer layer on x (b × l × D); with `asked` (b × r × D) only for those rows of x."""
-        asked = asked or x
+        """One transformer layer on x (b × l × D); with `asked` (b × r × D) only for those rows of x.
+
+        Such rows are few and what the head reads: they are never rounded.
+        """
+        few, asked = bool(asked), asked or x
         names = ("query", "key", "value")
         projected = [
-            self.product(source, weights[f"{prefix}.{name}.weight"])
+            self.product(source, weights[f"{prefix}.{name}.weight"], exact=few and source == asked)
             for name, source in zip(names, (asked, x, x), strict=True)
         ]
         biases = self.small(np.concatenate([weights[f"{prefix}.{name}.bias"] for name in names]))
         inputs = [*projected, biases] + ([mask] if mask else [])
         mixed = self.node("MultiHeadAttention", inputs, "com.microsoft", num_heads=self.heads)
-        mixed = self.product(mixed, weights[f"{prefix}.output.weight"])
+        mixed = self.product(mixed, weights[f"{prefix}.output.weight"], exact=few)
         x = self.add_norm(weights, f"{prefix}.attention_norm", mixed, asked, weights[f"{prefix}.output.bias"])
-        wide = self.product(x, weights[f"{prefix}.up.weight"])
+        wide = self.product(x, weights[f"{prefix}.up.weight"], exact=few)
         wide = self.node("BiasGelu", [wide, self.small(weights[f"{prefix}.up.bias"])], "com.microsoft")
         down, bias = weights[f"{prefix}.down.weight"], weights[f"{prefix}.down.bias"]
-        if self.precision == "integer":  # raised above 0 it has a bit more; the bias takes back what that adds
+        if (
+            self.precision == "integer" and not few
+        ):  # raised above 0 it has a bit more; the bias takes back what that adds
             wide = self.node("Add", [wide, self.constant(np.float32(GELU_LEAST))])
             bias = bias - np.float32(GELU_LEAST) * rounded(down).sum(axis=1)
-        narrow = self.product(wide, down, positive=True)
+        narrow = self.product(wide, down, positive=True, exact=few)
         return self.add_norm(weights, f"{prefix}.norm", narrow, x, bias)
 
     def add_norm(self, weights: Weights, norm: str, x: str, skip: str, bias: npt.NDArray[np.float32]) -> str:

@@ -41,6 +41,7 @@ def export(
     dual: DualModel | None = None,
     lower_precision: Precision = "float32",
     upper_precision: Precision = "float32",
+    dual_precision: Precision | None = None,
     half_states: bool = True,
     query_tokens: int = 128,
     item_tokens: int = 128,
@@ -50,7 +51,8 @@ def export(
     """Write a model folder; files appear under their names only when they are complete.
 
     `narrow` (D × d) projects the dual encoder's token vectors for late interaction, and `known` makes the cross-encoder
-    a correction of what is known without it; they go together.
+    a correction of what is known without it; they go together. `dual_precision` is that of the dual encoder's own
+    layers, if another than that of the cross-encoder's.
     `half_states` keeps item states in float16: half the memory, and scores that differ from float32 by about 1e-4.
     """
     try:
@@ -75,7 +77,8 @@ def export(
         weights = numpy_weights(cross)
         parts["cross.onnx"] = cross_graph(weights, upper, heads, epsilon, upper_precision, cross.head, states=kind)
     if dual is not None:
-        parts["dual.onnx"] = dual_graph(numpy_weights(dual), upper, heads, epsilon, upper_precision, kind, narrow)
+        precision = dual_precision or upper_precision
+        parts["dual.onnx"] = dual_graph(numpy_weights(dual), upper, heads, epsilon, precision, kind, narrow)
     config: dict[str, Any] = {
         "format": FORMAT,
         "shape": shape.asdict(),
@@ -84,7 +87,11 @@ def export(
         "query_tokens": query_tokens,
         "item_tokens": item_tokens,
         "known": known is not None,
-        "precision": {"lower": lower_precision, "upper": upper_precision},
+        "precision": {
+            "lower": lower_precision,
+            "upper": upper_precision,
+            "dual": dual_precision or upper_precision,
+        },
     }
     for name, content in parts.items():
         write_file(folder / name, [content])
