@@ -80,7 +80,10 @@ class Graph:
         return self.small(weight.T)
 
     def product(self, x: str, weight: npt.NDArray[np.float32], *, positive: bool = False, exact: bool = False) -> str:
-        """x (b × l × in) with a linear layer's weight (out × in): (b × l × out). `positive`: x ≥ 0; `exact`: in float32."""
+        """x (b × l × in) with a linear layer's weight (out × in): (b × l × out).
+
+        `positive` says that x ≥ 0, and `exact` asks for float32.
+        """
         if exact and self.precision == "integer":
             return self.node("MatMul", [x, self.small(weight.T)])
         if self.precision != "integer":
