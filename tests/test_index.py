@@ -224,10 +224,16 @@ def test_an_empty_index_and_one_item(world: Planted) -> None:
 
 
 def test_another_scorer_is_refused_unless_told(world: Planted, tmp_path: Path) -> None:
-    build(world, stop=20).save(tmp_path / "a.index")
+    index = build(world, stop=20)
+    index.save(tmp_path / "a.index")
     with pytest.raises(InputError, match="has no name"):
         Index.load(tmp_path / "a.index", encoder=world)
     other = TextScorer(world.score, fingerprint="other")
+    assert (
+        Index.load(tmp_path / "a.index", scorer=other, encoder=world).scorer is other
+    )  # nothing of the first is in it
+    index.calibrate(queries=["query 1", "query 2"], pairs=40)
+    index.save()
     with pytest.raises(InputError, match="built with scorer planted, and this one is other"):
         Index.load(tmp_path / "a.index", scorer=other, encoder=world)
     assert len(Index.load(tmp_path / "a.index", scorer=other, encoder=world, any_scorer=True)) == 20

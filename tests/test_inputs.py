@@ -68,7 +68,7 @@ def test_columns_are_named_and_never_guessed(kind: str) -> None:
     else:
         frame = frame.rename_columns({name: new for name, new in old.items() if name != new})
     assert as_items(frame, text="body", title="headline", id="pk") == ITEMS
-    with pytest.raises(InputError, match=r"no 'text' or 'contents'; its keys are \['body', .*text=…"):
+    with pytest.raises(InputError, match=r"no 'text' or 'contents'; it has .*'body', .*text=…"):
         as_items(frame)
     with pytest.raises(InputError, match="no 'bodi'"):
         as_items(frame, text="bodi")
@@ -288,3 +288,33 @@ def test_an_empty_file_is_said_on_the_command_line(tmp_path: Path) -> None:
     assert isinstance(done.exception, InputError)
     assert "empty" in str(done.exception)
     (tmp_path / "corpus.jsonl").write_text(json.dumps(ROWS[0]))
+
+
+def test_a_folder_of_files_is_cut_unless_told_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A\n\n" + "Cats purr. " * 100)
+    (tmp_path / "b.md").write_text("# B\n\nDogs bark.")
+    cut = built(tmp_path)
+    assert cut.passages == crosscut.Passages()
+    assert len(cut) > 2
+    assert len(built(tmp_path, passages=False)) == 2
+    assert built([("a", "Cats purr. " * 100)]).passages is None  # records are items
+
+
+def test_a_search_is_not_over_before_k_documents_are_found() -> None:
+    """Ten passages of one document used to be its top ten, and the answer one document."""
+    words = {f"d{j}": f"Cats purr{' now' * (20 - j)}. " * 8 for j in range(20)}
+    index = built(words, passages=crosscut.Passages(words=24, overlap=0), encoder=letters, method="axn@rounds=40")
+    hits = index.search("cats", 5, 80, stop="patience@rounds=1")
+    assert len(hits) == 5
+    assert hits.stop_reason == "patience"
+    assert len(hits.scored) < len(index)
+    assert len({index._state.items[place].metadata["passage_of"] for place in hits.scored[:4].tolist()}) < 4
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_csv_with_another_separator(tmp_path: Path, sign: str) -> None:
+    file = tmp_path / "items.csv"
+    file.write_text(f"pk{sign}body\n1{sign}ice, floating\n")
+    assert as_items(file, text="body", id="pk") == [Item("1", "", "ice, floating")]
+    with pytest.raises(InputError, match=r"no column 'Body' \(did you mean 'body'\?\)"):
+        as_items(file, text="Body")

@@ -62,7 +62,7 @@ def test_every_format_gives_the_same_items(tmp_path: Path, ending: str) -> None:
     if ending != "arrow":  # of a stream nobody knows the length
         assert calls[-1][1] == calls[-1][2] > 0
     assert read_queries(path, text="body", title="headline")[0].text.startswith('Salt a "quoted"')
-    with pytest.raises(InputError, match=r"has no 'text' or 'contents'; its keys are .*'body'.*: name the one"):
+    with pytest.raises(InputError, match=r"has no 'text' or 'contents'; it has .*'body'.*: name the one"):
         list(read_items(path))
     with pytest.raises(InputError, match=r"no (column )?'bdy'"):
         list(read_items(path, text="bdy"))

@@ -251,7 +251,7 @@ def _show(result: DemoResult, stage: Stage, console: Console) -> None:
             item = stage.world.items[hit.position]
             right = " [green]✓[/green]" if item.id == found.gold else ""
             table.add_row(
-                str(place), f"{hit.score:.1f}", str(hit.round), f"[bold]{item.title}[/bold] {item.text}{right}"
+                str(place), f"{hit.score:.1f}", str(hit.round), f"[bold]{item.title}[/bold]: {item.text}{right}"
             )
         console.print(table)
         console.print(

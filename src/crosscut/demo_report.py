@@ -111,7 +111,7 @@ def one_query(found: Found, result: DemoResult, world: Collection) -> str:
         )
         rows.append(
             f'<tr><td class="number">{place}</td><td class="number">{found.truth[position]:.1f}</td>'
-            f"<td{kind}><b>{escape(item.title)}</b> {escape(item.text)}</td>{cells}</tr>"
+            f"<td{kind}><b>{escape(item.title)}</b>: {escape(item.text)}</td>{cells}</tr>"
         )
     return (
         f"<h2>{text}</h2><p>The true top {found.k}, and who found it with {result.budget} calls: crosscut "

@@ -110,7 +110,8 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
         now = time.monotonic()
         first, before = begun.setdefault(what, (now, done))
         late = now - told.get(what, first + SECONDS_TO_THE_FIRST - SECONDS_BETWEEN_LINES) >= SECONDS_BETWEEN_LINES
-        if quiet or not (done >= total or late):
+        soon = now - first < SECONDS_TO_THE_FIRST and what not in told  # done before anybody wonders
+        if quiet or (not late and (soon or done < total)):
             return
         told[what] = now
         left = (now - first) / (done - before) * (total - done) if done > before else 0.0
@@ -213,8 +214,9 @@ def conditions(texts: list[str] | None) -> dict[str, Any] | None:
         bound = _value(value.strip())
         if OPERATORS[found]:
             made.setdefault(key.strip(), {})[OPERATORS[found]] = bound
-        else:
-            made[key.strip()] = [*made.get(key.strip(), []), bound]
+        else:  # 2005 is a number in JSON and a text in CSV
+            either = [bound] if isinstance(bound, str) else [bound, value.strip()]
+            made[key.strip()] = [*made.get(key.strip(), []), *either]
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,24 +18,30 @@ from crosscut.cli.common import (
     Title,
     TrustRemote,
     columns_of,
+    counted,
+    lasting,
     progress_bar,
     read_texts,
     say,
     table,
 )
+from crosscut.cli.show import show
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
+    from crosscut.datasets.records import Item
     from crosscut.index import Index
     from crosscut.index.tune import Tuning
 
 app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and keep it.")
+app.command()(show)
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
 Corpus = Annotated[
     Path, typer.Argument(help="A JSONL, JSON, CSV, TSV, Parquet, Arrow or text file, or a folder of texts.")
 ]
 ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
+LONG = 200  # words; most scorers read fewer than a text with more of them has
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 
 
@@ -69,7 +76,11 @@ def build(
     ] = None,
     passages: Annotated[
         int | None,
-        typer.Option(min=1, help="Cut long documents into passages of so many words; searches answer with documents."),
+        typer.Option(
+            min=0,
+            help="Cut documents into passages of so many words; searches answer with documents. 0 keeps them whole.",
+            show_default="120 for a folder of files, 0 otherwise",
+        ),
     ] = None,
     text: TextColumn = None,
     title: Title = None,
@@ -87,7 +98,7 @@ def build(
 
         crosscut index build corpus.parquet my.index --text body --id pk
 
-        crosscut index build notes/ notes.index --passages 120
+        crosscut index build notes/ notes.index
 
         crosscut index build scifact/ my.index --queries train.jsonl --anchors 100 --store scores/
 
@@ -95,7 +106,9 @@ def build(
     """
     from crosscut.index import Index
     from crosscut.index.items import as_items
+    from crosscut.index.passages import Passages
 
+    started = time.monotonic()
     if (folder / "index.json").exists():
         raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
     columns = columns_of(text, title, id, metadata, number)
@@ -103,9 +116,8 @@ def build(
         items = as_items(corpus, progress=progress, **columns)
     dense = space in ("auto", "cur")
     asked = read_texts(queries)[: anchors if dense else None] if queries is not None else None
-    empty = [item.id for item in items if not (item.title + item.text).strip()]
-    if empty:
-        say(f"{len(empty)} of {len(items)} items have no text, the first is {empty[0]!r}")
+    cut = Passages.of(None if passages is None else passages or False, corpus)
+    _remark(items, whole=cut is None)
     if asked:
         each = len(items) if dense else min(per_query, len(items))
         say(f"{len(asked):,} train queries × {each:,} items: {len(asked) * each:,} calls to make at most")
@@ -115,7 +127,7 @@ def build(
             scorer=scorer,
             encoder=None if encoder == "none" else encoder,
             vectors=vectors,
-            passages=passages,
+            passages=cut or False,
             queries=asked,
             anchors=anchors,
             space=space,  # type: ignore[arg-type]
@@ -127,7 +139,26 @@ def build(
             progress=progress,
         )
         index.save(folder)
-    _result(f"{len(index):,} items in {folder}", {"items": len(index), "calls": index.build_calls}, as_json)
+    made = (
+        counted(len(items), "item") if cut is None else f"{counted(len(items), 'document')} ({len(index):,} passages)"
+    )
+    took = lasting(time.monotonic() - started)
+    _result(f"{made} in {folder}, in {took}", {"items": len(index), "calls": index.build_calls}, as_json)
+    if not as_json:
+        say(f'next: crosscut search {folder} "…", or crosscut serve {folder}')
+
+
+def _remark(items: list[Item], *, whole: bool) -> None:
+    """Say what is odd about items: no text, or more than a scorer reads."""
+    empty = [item.id for item in items if not (item.title + item.text).strip()]
+    if empty:
+        say(f"without a text: {counted(len(empty), 'item')} of {len(items):,}, the first is {empty[0]!r}")
+    long = sum(item.text.count(" ") > LONG for item in items) if whole else 0
+    if long:
+        say(
+            f"longer than {LONG} words: {counted(long, 'item')} of {len(items):,}; most scorers read only the "
+            "beginning of such texts (--passages 120 cuts them into passages)"
+        )
 
 
 @app.command()
@@ -156,7 +187,9 @@ def add(
         index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
         count = index.add(corpus, vectors=vectors, progress=progress, **columns_of(text, title, id, metadata, number))
         index.save()
-    _result(f"{count:,} items added; {len(index):,} in {folder}", {"added": count, "items": len(index)}, as_json)
+    _result(
+        f"{counted(count, 'item')} added; {len(index):,} in {folder}", {"added": count, "items": len(index)}, as_json
+    )
 
 
 @app.command()
@@ -178,7 +211,11 @@ def remove(
     index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     count = index.remove(ids)
     index.save()
-    _result(f"{count:,} items removed; {len(index):,} in {folder}", {"removed": count, "items": len(index)}, as_json)
+    _result(
+        f"{counted(count, 'item')} removed; {len(index):,} in {folder}",
+        {"removed": count, "items": len(index)},
+        as_json,
+    )
 
 
 @app.command()
@@ -282,39 +319,6 @@ def _tuning(report: Tuning) -> None:
 
 def _or_dash(number: float | None) -> str:
     return "–" if number is None else f"{number:.0f}"
-
-
-@app.command()
-def show(folder: Folder, as_json: Json = False) -> None:
-    """Say what is in an index.
-
-    Example:
-
-        crosscut index show my.index
-    """
-    from crosscut.index.folder import KIND
-    from crosscut.storage import Folder as Saved
-
-    manifest = Saved(folder, KIND).record()
-    size = sum(file["bytes"] for file in manifest["files"].values())
-    hidden = ("files", "tuned", "format", "folder", "block")
-    facts: dict[str, Any] = {name: value for name, value in manifest.items() if name not in hidden}
-    facts |= {"bytes": size, "tuned": manifest["tuned"] is not None}
-    if as_json:
-        typer.echo(json.dumps(facts, indent=1))
-        return
-    table(str(folder), ("what", "value"), [(name, _plain(value)) for name, value in facts.items()])
-
-
-def _plain(value: Any) -> str:
-    """A fact of an index in words."""
-    if isinstance(value, dict):
-        return ", ".join(
-            f"{name} {_plain(inner)}" for name, inner in value.items() if not isinstance(inner, dict | list)
-        )
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @app.command()

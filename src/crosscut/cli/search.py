@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,23 +19,16 @@ from crosscut.cli.common import (
     counted,
     piped,
     price,
-    table,
 )
 from crosscut.errors import InputError
 
-REASONS = {
-    "budget": "the budget is spent",
-    "exhausted": "everything was scored",
-    "patience": "the top k had settled",
-    "confident": "more calls would hardly change the top k",
-    "target recall": "enough is expected to be found",
-    "deadline": "the deadline had come",
-    "rounds": "all rounds were made",
-}
-"""Why a search stopped, in words."""
+EXCERPT = 30  # words of a text that are shown, about
+LONGEST = 280  # characters of them
 FEW = 4  # up to this many queries are answered sooner than compiled loops are loaded
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from crosscut.index import Index
     from crosscut.search.hits import Hits
 
@@ -106,7 +100,7 @@ def search(
         if as_json:
             typer.echo(json.dumps(_record(hits, loaded), ensure_ascii=False))
         else:
-            _show(hits, loaded)
+            _show(hits)
 
 
 def _record(hits: Hits, index: Index) -> dict[str, Any]:
@@ -119,7 +113,8 @@ def _record(hits: Hits, index: Index) -> dict[str, Any]:
                 "probability": hit.probability,
                 "round": hit.round,
                 "title": index[hit.id].title,
-                "text": index[hit.id].text,
+                "text": hit.text,
+                "metadata": index[hit.id].metadata,
             }
             for hit in hits
         ],
@@ -132,18 +127,44 @@ def _record(hits: Hits, index: Index) -> dict[str, Any]:
     }
 
 
-def _show(hits: Hits, index: Index) -> None:
-    rows = []
+def _show(hits: Hits) -> None:
+    """A paragraph a hit: what it is called, how well it fits, and the words in it that fit."""
+    out = console()
+    out.print(hits.query, style="bold underline", soft_wrap=True)
     for place, hit in enumerate(hits, 1):
-        item = index[hit.id]
-        snippet = item.text if len(item.text) <= 160 else item.text[:157] + "…"
-        text = f"{item.title} · {snippet}" if item.title else snippet
-        chance = () if hit.probability is None else (f"{hit.probability:.2f}",)
-        rows.append((place, f"{hit.score:.2f}", *chance, hit.round, hit.id, text))
-    chances = ("probability",) if hits and hits[0].probability is not None else ()
-    table(hits.query, ("", "score", *chances, "round", "id", "text"), rows)
+        title, text = ("", hit.text or "") if hit.item is None else (hit.item.title, hit.item.text)
+        chance = "" if hit.probability is None else f" · probability {hit.probability:.2f}"
+        facts = f"score {hit.score:.2f}{chance} · round {hit.round}"
+        _indented(out, f"{place:>2}  ", f"{title or hit.id}", "bold")
+        _indented(out, "    ", f"{hit.id} · {facts}" if title else facts, "dim")
+        if text.strip():
+            _indented(out, "    ", excerpt(text, hits.query))
     seconds = hits.seconds
-    told = f"{seconds.total:.2f} s ({seconds.scorer:.2f} s of them in the scorer)"
-    why = REASONS.get(hits.stop_reason, f"stopped by {hits.stop_reason}")
+    told = f"{seconds.total:.2f} s ({seconds.scorer:.2f} s in the scorer)"
+    why = hits.why if hits else "nothing passes the filter or the threshold"
     money = "" if hits.cost is None else f"; {hits.cost:.6g} in money"
-    typer.echo(f"{counted(hits.calls, 'call')} in {counted(hits.rounds, 'round')}, {told}; {why}{money}\n")
+    _indented(out, "", f"{counted(hits.calls, 'call')} in {counted(hits.rounds, 'round')}, {told}; {why}{money}", "dim")
+    out.print()
+
+
+def _indented(out: Console, before: str, text: str, style: str | None = None) -> None:
+    """A text between its margin and the edge of the screen; in a pipe, 80 columns."""
+    for line in textwrap.wrap(text, max(out.width - len(before), 20)) or [""]:
+        out.print(f"{before}{line}", style=style, soft_wrap=True)
+        before = " " * len(before)
+
+
+def excerpt(text: str, query: str) -> str:
+    """The sentences of a text that share most words with a query; its beginning, if none shares any."""
+    from crosscut.encoders.words import query_stems, stems
+    from crosscut.index.passages import Passages
+
+    wanted = set(query_stems(query))
+
+    def shared(span: tuple[int, int]) -> int:
+        return len(wanted & set(stems(text[slice(*span)])))
+
+    start, end = max(Passages(EXCERPT, overlap=1).windows(text), key=shared)
+    told = " ".join(text[start:end].split())
+    short = textwrap.shorten(told, LONGEST, placeholder="") or told[:LONGEST]
+    return f"{'… ' if text[:start].strip() else ''}{short}{' …' if text[end:].strip() or short != told else ''}"

@@ -12,6 +12,7 @@ asks. What is left over is metadata; an object under `metadata` is taken apart.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -63,13 +64,15 @@ class Columns:
         """Refuse a table that lacks a column that was named, and one whose text is not known."""
         missing = [name for name in self.given if name not in names]
         if missing:
-            raise InputError(f"{where} has no column {missing[0]!r}; its columns are {', '.join(names)}")
+            raise InputError(
+                f"{where} has no column {missing[0]!r}{_meant(missing[0], names)}; its columns are {', '.join(names)}"
+            )
         if self.text is None and not set(TEXT) & set(names):
             raise self._untold(where, names)
 
     def item(self, record: Mapping[str, Any], where: str, number: int) -> Item:
-        """One record as an item."""
-        place = f"{where} line {number}"
+        """One record as an item; `where` says of what it is the record of this number."""
+        place = f"{where} {number}"
         rest = dict(record)
         text = self._taken(rest, self.text, TEXT, place)
         if text is None:
@@ -111,9 +114,16 @@ class Columns:
 
     def _untold(self, where: str, names: Sequence[str]) -> InputError:
         return InputError(
-            f"{where} has no 'text' or 'contents'; its keys are {sorted(names)}: "
+            f"{where} has no 'text' or 'contents'; it has {', '.join(map(repr, names))}: "
             "name the one to search, text=… (--text on the command line)"
         )
+
+
+def _meant(name: str, names: Sequence[str]) -> str:
+    """A column that is nearly called so."""
+    usual = {one.casefold(): one for one in names}
+    close = difflib.get_close_matches(name.casefold(), usual, 1)
+    return f" (did you mean {usual[close[0]]!r}?)" if close else ""
 
 
 def _number(text: str, name: str, place: str) -> int | float:

@@ -55,7 +55,9 @@ class Opened:
             raise InputError(f"there is no file {str(self.path)!r}") from error
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{self.path} is not UTF-8 after line {self.number} ({error}); convert it first"
+                f"{self.path} is not UTF-8 (byte 0x{error.object[error.start]:02x} in "
+                f"{error.object[max(error.start - 10, 0) : error.end + 10]!r}); convert it first: "
+                "iconv -f latin1 -t utf-8"
             ) from error
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{self.path} cannot be read after line {self.number} ({error})") from error
@@ -105,6 +107,8 @@ def as_text(value: Any, key: str, where: str) -> str:
         return value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(value)
+    if value is None:
+        raise InputError(f"{where}: {key!r} is missing; leave such records out, or give them an empty text")
     raise InputError(f"{where}: {key!r} is a {type(value).__name__}; expected a string")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Unpack
 
@@ -38,7 +39,8 @@ def read_json(path: str | Path, *, progress: Progress | None = None, **columns: 
 
 
 def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
-    """Items of a CSV file; its first row names the columns. Empty fields are no metadata.
+    """Items of a CSV file; its first row names the columns. Empty fields are no metadata. Where that row has no comma,
+    semicolons or tabs stand between columns.
 
     An item without an id is called by the number of its row, the first one below the names being 1.
     """
@@ -47,7 +49,8 @@ def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: U
     def rows() -> Iterator[tuple[int, dict[str, Any]]]:
         csv.field_size_limit(max(csv.field_size_limit(), WIDEST))
         with opened.text(newline="") as file:
-            reader = csv.reader(file, strict=True)
+            first = file.readline()
+            reader = csv.reader(chain([first], file), strict=True, delimiter=_separator(first))
             try:
                 names = _header(next(reader, []), path)
                 chosen.check(names, str(path))
@@ -60,7 +63,8 @@ def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: U
                         )
                     yield number, _filled(names, fields, chosen)
             except csv.Error as error:
-                raise InputError(f"{path} line {reader.line_num} is broken CSV ({error})") from error
+                hint = ": is a quotation mark not closed?" if "end of data" in str(error) else ""
+                raise InputError(f"{path} line {reader.line_num} is broken CSV ({error}{hint})") from error
             opened.tell(end=True)
 
     return unique_items(path, rows(), chosen)
@@ -104,12 +108,17 @@ def read_lines(path: str | Path, *, progress: Progress | None = None, **columns:
 
 def unique_items(path: str | Path, rows: Iterator[tuple[int, dict[str, Any]]], columns: Columns) -> Iterator[Item]:
     """Numbered records as items, no id twice."""
-    unique, where = Unique(path), str(path)
+    unique, where = Unique(path), f"{path} line"
     for number, record in rows:
         item = columns.item(record, where, number)
         unique.check(item.id, number)
         yield item
     unique.close()
+
+
+def _separator(first: str) -> str:
+    """What stands between columns: a comma; where the first line has none, a semicolon or a tab that it has."""
+    return next((sign for sign in ",;\t" if sign in first), ",")
 
 
 def _header(names: list[str], path: str | Path) -> list[str]:

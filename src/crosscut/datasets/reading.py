@@ -31,6 +31,12 @@ COLUMNAR = (".parquet", ".arrow", ".feather", ".ipc")
 KINDS = f"{', '.join(READERS)}, all but {', '.join(COLUMNAR)} also with .gz behind it"
 
 
+def holds_texts(path: Path) -> bool:
+    """Whether this is a folder of text files: of documents rather than of records."""
+    records = (one for pattern in ("*.parquet", "corpus.jsonl*") for one in path.glob(pattern))
+    return path.is_dir() and not any(records) and bool(text_files(path))
+
+
 def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
     """Items of a file by its ending, of a BEIR folder, or of a folder of Parquet or of text files; streamed.
 
@@ -52,15 +58,15 @@ def read_items(path: str | Path, *, progress: Progress | None = None, **columns:
     if path.is_dir():
         if any(path.glob("*.parquet")):
             return arrow.read_parquet(path, progress=progress, **columns)
-        if not any(path.glob("corpus.jsonl*")) and text_files(path):
+        if holds_texts(path):
             if any(columns.values()):
                 raise InputError(f"{str(path)!r} holds text files, which have no columns to name; got {columns}")
             return read_folder(path, progress=progress)
         return beir.read_items(find(path, "corpus.jsonl"), progress=progress, **columns)
     if not path.exists():
         raise InputError(
-            f"there is no file or folder {str(path)!r}; items are read from {KINDS}, from BEIR folders, or from "
-            "folders of .txt, .md and .html files"
+            f"there is no file or folder {str(path)!r:.100}; items are read from {KINDS}, from BEIR folders, or from "
+            "folders of .txt, .md and .html files; texts themselves come in a list"
         )
     packed = path.suffix == ".gz"
     ending = (path.with_suffix("") if packed else path).suffix.lower()

@@ -37,7 +37,7 @@ from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.known import KnownItems
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.knowing import bound
+from crosscut.index.knowing import bound, knowing
 from crosscut.index.metadata import write_columns
 from crosscut.index.state import State
 from crosscut.retrievers.bm25 import BM25
@@ -247,29 +247,38 @@ def verify(path: str | Path) -> list[str]:
     return found
 
 
+def owed(saved: Saved, model: Any) -> bool:
+    """Whether a saved index holds what it has from its scorer, and from no other: another would be wrong about it."""
+    files = ["anchors.npy", "factors.json", "prior.json", *(["known.json"] if knowing(model) else [])]
+    return any(name in saved for name in files) or any(
+        saved.facts.get(name) is not None for name in ("tuned", "calibration")
+    )
+
+
 def same_model(
     what: str,
     given: Any,
     saved: dict[str, Any] | None,
     load: Callable[[Any], Any],
     path: Path,
-    any_fingerprint: bool,
+    fits: Callable[[Any], bool] = lambda model: False,
     trust_remote: bool = False,
 ) -> Any:
-    """The scorer or encoder of a saved index, checked against what the index was built with."""
+    """The scorer or encoder of a saved index: the one it was built with, or another that `fits`."""
     if saved is None:
         return None if given is None else load(given)
     if given is None and saved["name"] is None:
         if what == "scorer":
             raise InputError(
                 f"the index at {str(path)!r} was built with a scorer that has no name: pass it, Index.load(…, scorer=…)"
+                " (--scorer on the command line, for one that has a name)"
             )
         return None  # searches go without query vectors, or with the caller's
     if given is None:
         check_saved(str(saved["name"]), f"the index at {str(path)!r}", trust_remote)
     model = load(saved["name"] if given is None else given)
-    if model.fingerprint != saved["fingerprint"] and not any_fingerprint:
-        way = "; pass any_scorer=True to use it all the same" if what == "scorer" else ""
+    if model.fingerprint != saved["fingerprint"] and not fits(model):
+        way = "; build it anew, or pass any_scorer=True in Python to use it all the same" if what == "scorer" else ""
         raise InputError(
             f"the index at {str(path)!r} was built with {what} {saved['fingerprint']}, and this one is "
             f"{model.fingerprint}{way}"

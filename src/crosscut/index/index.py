@@ -105,7 +105,8 @@ class Index(Searching, Growing, Keeping):
             without a call it knows of candidates only.
         passages
             Of long documents: True, words a passage, or `crosscut.Passages(…)`. Passages are scored and counted,
-            documents are what a search answers with; the best passage is shown.
+            documents are what a search answers with; the best passage is shown. By default the files of a folder are
+            cut (120 words) and nothing else is; False keeps files whole, of which a scorer then reads the beginning.
         queries
             Train queries: most of the recall comes from there. Without them nothing is scored while building.
         space
@@ -150,13 +151,13 @@ class Index(Searching, Growing, Keeping):
             "method": method,
         }
         if path is not None:
-            if cache is not None or store is not None or asked or passages is not None:
+            if cache is not None or store is not None or asked or passages:
                 raise InputError("with path= an index is built without train queries, passages and a store of scores")
             made = StreamedBuild(path, source, columns, dual, vectors, dtype, bm25, seed, progress)
             streamed = cls._streamed(made, named)
             streamed.price = price
             return streamed
-        cut = Passages.of(passages)
+        cut = Passages.of(passages, source)
         given = as_items(source, progress=progress, **columns)
         if not given:
             raise InputError("there is no item to build an index of: the source is empty")

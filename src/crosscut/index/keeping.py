@@ -11,7 +11,7 @@ from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.core import Core, name_of
-from crosscut.index.folder import KIND, read_state, same_model, verify, write_state
+from crosscut.index.folder import KIND, owed, read_state, same_model, verify, write_state
 from crosscut.index.knowing import under
 from crosscut.index.passages import Passages
 from crosscut.index.state import State
@@ -103,7 +103,8 @@ class Keeping(Core):
         ----------
         scorer, encoder
             Needed when the index was built with an object or a function instead of a name. They must be the ones it
-            was built with: fingerprints are compared.
+            was built with: fingerprints are compared. An index that holds nothing of its scorer (no train queries, no
+            tuning, no calibration, nothing learned) takes any.
         any_scorer
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
         trust_remote
@@ -149,10 +150,10 @@ class Keeping(Core):
             manifest["scorer"],
             lambda given: under(load_scorer(given), lexicon),
             target,
-            any_scorer,
+            lambda model: any_scorer or not owed(saved, model),
             trust_remote,
         )
-        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target, False)
+        dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target)
         state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:
             state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))

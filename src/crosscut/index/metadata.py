@@ -59,9 +59,12 @@ class Metadata:
             start, columns = 0, self._columns(key)
             if len(self._items) and not any(column.values for column in columns):
                 self._known(key)
-            for column in columns:
-                passed[start : start + column.n] &= column.meets(value)
-                start += column.n
+            met = [column.meets(value) for column in columns]
+            if not any(part.any() for part in met):
+                _comparable(key, value, columns)
+            for part in met:
+                passed[start : start + len(part)] &= part
+                start += len(part)
         return passed
 
     def has(self, key: str) -> bool:
@@ -273,6 +276,24 @@ def _checked(key: str, wanted: Any) -> Any:
         known = frozenset(filter(_hashes, wanted))
         return _AnyOf(known, [value for value in wanted if not _hashes(value)])
     return wanted
+
+
+def _comparable(key: str, wanted: Any, columns: Sequence[Column]) -> None:
+    """Refuse a condition on numbers where all values are texts, and the reverse: nothing could ever meet it."""
+    asked = wanted.known if isinstance(wanted, _AnyOf) else wanted.values() if isinstance(wanted, Mapping) else [wanted]
+    here = {_kind(value) for column in columns for value in column.values}
+    there = {_kind(value) for value in asked}
+    if len(here) == len(there) == 1 and here != there and here | there == {"number", "text"}:
+        value = next(value for column in columns for value in column.values)
+        way = f"build it with numbers=[{key!r}] (--number {key})" if "text" in here else "leave out the quotes"
+        raise InputError(
+            f"the filter compares {key!r} with the {there.pop()} {next(iter(asked))!r}, and every {key!r} of this "
+            f"index is a {here.pop()}, such as {value!r}: {way}, or compare with the same kind"
+        )
+
+
+def _kind(value: Any) -> str:
+    return "text" if isinstance(value, str) else "number" if isinstance(value, int | float) else "other"
 
 
 def _holds(value: Any, wanted: Any) -> bool:

@@ -1,18 +1,24 @@
 """Long documents: their passages are the items, and a search answers with documents.
 
 A passage is a window of sentences. The budget counts passages, k counts documents; a document scores as its best
-passage does, or as the mean of those that were scored, and the best one is shown (`hit.text`, `hit.item`).
+passage does, or as the mean of those that were scored, and the best one is shown (`hit.text`, `hit.item`). Stopping
+rules see documents: a search is not over because ten passages of one document are its top ten.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from crosscut.datasets.reading import holds_texts
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
+from crosscut.search.stopping import SoFar, Stop, Watch
 
 OF, AT = "passage_of", "passage_at"
 """In a passage's metadata: the id of its document, and the character at which it begins there."""
@@ -45,12 +51,12 @@ class Passages:
             raise InputError(f"a document scores as its 'best' passage or as the 'mean' of them; got {self.score!r}")
 
     @classmethod
-    def of(cls, given: Passages | int | bool | None) -> Passages | None:
-        """What `passages=` was given: True, a number of words, or `Passages(…)`."""
-        if given is None or given is False:
-            return None
-        if given is True:
-            return cls()
+    def of(cls, given: Passages | int | bool | None, source: Any = None) -> Passages | None:
+        """What `passages=` was given: True, False, a number of words, or `Passages(…)`; None cuts a folder of files."""
+        if given is None:
+            given = isinstance(source, str | Path) and holds_texts(Path(source))
+        if isinstance(given, bool):
+            return cls() if given else None
         return cls(given) if isinstance(given, int) else given
 
     def cut(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -97,3 +103,35 @@ def document_of(passages: Sequence[Item]) -> Item:
     first = passages[0]
     metadata: dict[str, Any] = {key: value for key, value in first.metadata.items() if key not in (OF, AT)}
     return Item(str(first.metadata[OF]), first.title, text, metadata)
+
+
+@dataclass(frozen=True)
+class OfDocuments:
+    """A stopping rule that is shown documents, each by its best passage, in place of passages."""
+
+    rule: Stop
+    document: Callable[[int], Any]
+
+    @property
+    def reason(self) -> str:
+        return self.rule.reason
+
+    def watch(self, k: int) -> Watch:
+        return _Grouping(self.rule.watch(k), self.document)
+
+
+@dataclass(frozen=True)
+class _Grouping:
+    inner: Watch
+    document: Callable[[int], Any]
+
+    def enough(self, so_far: SoFar) -> bool:
+        handles = np.concatenate([made.positions for made in so_far.rounds])
+        scores = np.concatenate([made.scores for made in so_far.rounds])
+        best: dict[Any, int] = {}  # document → place of its best passage, best first
+        for place in np.lexsort((handles, -scores)).tolist():
+            best.setdefault(self.document(int(handles[place])), place)
+            if len(best) == so_far.k:
+                break
+        places = list(best.values())
+        return self.inner.enough(replace(so_far, handles=handles[places], scores=scores[places]))

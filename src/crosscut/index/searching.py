@@ -19,14 +19,14 @@ from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
 from crosscut.index.learning import Learning
 from crosscut.index.options import ManyQueries, OneQuery, Options
-from crosscut.index.passages import OF
+from crosscut.index.passages import OF, OfDocuments
 from crosscut.index.state import State
 from crosscut.methods import Method, methods, parse
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, scored
 from crosscut.search.recall import TargetRecall
-from crosscut.search.stopping import Confident, Stop
+from crosscut.search.stopping import Confident, Stop, parse_stop
 from crosscut.searcher import checked_deadline
 from crosscut.types import Floats
 
@@ -110,6 +110,8 @@ class Searching(Learning, Calibrating):
         queries = _texts(queries)
         state = self._state
         chosen, rule = self._way(method, stop, target_recall, budget)
+        if self.passages is not None and rule is not None and target_recall is None:
+            rule = OfDocuments(parse_stop(rule), partial(_document, state.items))  # that counts documents, as k does
         within = state.within(filter)
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
         try:
@@ -138,7 +140,7 @@ class Searching(Learning, Calibrating):
             hits = self.price.on(hits, items.get(hits.scored))
         cut = self.passages
         if cut is not None:
-            hits = hits.grouped(lambda position: items[position].metadata[OF], k, cut.score)
+            hits = hits.grouped(partial(_document, items), k, cut.score)
         found = zip(hits, items.get(np.array([hit.position for hit in hits], np.int64)), strict=True)
         named = [replace(hit, id=item.id if cut is None else hit.id, text=item.text, item=item) for hit, item in found]
         return replace(hits, items=tuple(named))
@@ -195,6 +197,11 @@ class Searching(Learning, Calibrating):
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
         if self._state.scorer is not None:
             self._state.scorer.preload(np.flatnonzero(self._state.alive))
+
+
+def _document(items: ItemList | FiledItems, position: int) -> Any:
+    """The document of a passage."""
+    return items[position].metadata[OF]
 
 
 def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:

@@ -94,7 +94,8 @@ class State:
         """The position of an item."""
         place = self.places.get(id)
         if place is None:
-            raise InputError(f"item id {id!r} is not among the {self.size} items of the index")
+            way = "" if isinstance(id, str) else f"; ids are texts: {str(id)!r}"
+            raise InputError(f"item id {id!r} is not among the {self.size} items of the index{way}")
         return place
 
     @cached_property

@@ -38,9 +38,11 @@ def opened(index: Index | str | Path, **options: Any) -> Index:
 
 
 def metadata_of(hit: Hit) -> dict[str, Any]:
-    """What a document of another library carries beside its text: title, metadata, and the exact score."""
+    """What a document of another library carries beside its text: title, metadata, the exact score, and, where it is
+    known, the probability that it is relevant."""
     item = hit.item
+    scored = {"score": hit.score} | ({} if hit.probability is None else {"probability": hit.probability})
     if item is None:
-        return {"score": hit.score}
+        return scored
     titled = {"title": item.title} if item.title else {}
-    return {**titled, **item.metadata, "score": hit.score}
+    return {**titled, **item.metadata, **scored}

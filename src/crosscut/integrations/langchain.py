@@ -23,7 +23,7 @@ with needing("langchain"):
 class CrosscutRetriever(BaseRetriever):
     """Searches an index: the documents that its scorer would rank first, with at most `budget` calls."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     index: Any
     """An `Index`, or the folder of one."""
@@ -55,7 +55,7 @@ class CrosscutRetriever(BaseRetriever):
 class CrosscutCompressor(BaseDocumentCompressor):
     """Reranks the documents of another retriever; it cannot find what that did not. Scores are in the metadata."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     reranker: Any = "default"
     """A scorer as `Index.build` takes it, or a `Reranker` with a budget and a cache of its own."""

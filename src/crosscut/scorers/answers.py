@@ -74,5 +74,5 @@ def _miscounted(given: Any, query: Any, size: int) -> ScoreCountError:
 
 
 def brief(query: Any) -> str:
-    text = repr(query)
-    return text if len(text) <= 60 else text[:57] + "…'"
+    text = " ".join(repr(query).split())
+    return text if len(text) <= 60 else text[:57] + ("…'" if isinstance(query, str) else "…")

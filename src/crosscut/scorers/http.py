@@ -208,6 +208,8 @@ def from_url(url: str) -> RerankEndpoint | ChatJudge:
     if shape == "chat":
         from crosscut.scorers.chat import PATH, ChatJudge
 
+        if not given.get("model"):
+            raise InputError("a chat endpoint wants to know which model judges: put it behind the address, #model=…")
         path = path if path.endswith("/completions") else (path or "/v1") + PATH
         return ChatJudge(urlunsplit(parts._replace(path=path, fragment="")), **given)
     address = urlunsplit(parts._replace(path=path or SHAPES[shape].path, fragment=""))

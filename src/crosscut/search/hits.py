@@ -13,6 +13,18 @@ from crosscut.datasets.records import Item
 from crosscut.scorers.calibration import Calibration
 from crosscut.types import NO_SCORES, Floats, Positions
 
+REASONS = {
+    "budget": "the budget is spent",
+    "exhausted": "everything was scored",
+    "patience": "the hits had settled",
+    "confident": "more calls would hardly change the hits",
+    "target recall": "enough is expected to be found",
+    "deadline": "the deadline had come",
+    "rounds": "all rounds were made",
+}
+"""Why a search stopped, in words."""
+WIDTH = 80  # characters of a text in a printed hit
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -24,7 +36,7 @@ class Hit:
     estimate: float  # NaN when it was picked without a prediction
     position: int
     text: str | None = None
-    item: Item | None = None  # with its title and metadata, where they are known
+    item: Item | None = field(default=None, repr=False)  # with its title and metadata, where they are known
     probability: float | None = None  # that it is relevant, where the scorer is calibrated
 
 
@@ -57,6 +69,16 @@ class Round:
     predictions: npt.NDArray[np.float32] | None = None  # of every item, when the search was told to keep them
 
 
+def _line(place: int, hit: Hit) -> str:
+    """A hit on one line of about a hundred characters."""
+    chance = "" if hit.probability is None else f"  {hit.probability:.2f}"
+    text = " ".join(
+        f"{hit.item.title}: {hit.text}".split() if hit.item and hit.item.title else (hit.text or "").split()
+    )
+    shown = text if len(text) <= WIDTH else text[:WIDTH].rsplit(" ", 1)[0] + " …"
+    return f"{place:>2}  {hit.score:8.3f}{chance}  {hit.id}  {shown}".rstrip()
+
+
 @dataclass(frozen=True, eq=False)
 class Hits(Sequence[Hit]):
     """The best k of what was scored, by exact score, best first; the cost is part of the result."""
@@ -71,6 +93,13 @@ class Hits(Sequence[Hit]):
     cost: float | None = None  # in money, where the index has a price
     ranking: Floats | None = field(default=None, repr=False)  # what all that was scored is ordered by, if not by score
 
+    def __str__(self) -> str:
+        """A line a hit, and what it cost: for people."""
+        lines = [_line(place, hit) for place, hit in enumerate(self.items, 1)]
+        rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
+        cost = f"{self.calls} call{'' if self.calls == 1 else 's'} in {rounds}; {self.why}"
+        return "\n".join([*lines, cost])
+
     @overload
     def __getitem__(self, index: int) -> Hit: ...
     @overload
@@ -83,6 +112,11 @@ class Hits(Sequence[Hit]):
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.items)
+
+    @property
+    def why(self) -> str:
+        """Why the search stopped, in words."""
+        return REASONS.get(self.stop_reason, f"stopped by {self.stop_reason}")
 
     @property
     def ids(self) -> list[Any]:
