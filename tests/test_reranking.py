@@ -11,9 +11,11 @@ import pytest
 
 import crosscut
 from crosscut.errors import InputError
+from crosscut.scorers.calibration import against_random
 from crosscut.scorers.chat import ChatJudge
 from crosscut.scorers.http import RerankEndpoint
 from crosscut.scorers.relevance import relevance, sigmoid
+from crosscut.scores.reranking import Reranker
 from crosscut.server import Settings, make_app
 from tests.served import running, score_words, small_index
 
@@ -147,3 +149,37 @@ def test_half_a_character_is_no_fault_of_the_server(url: str, path: str, body: b
     answer = httpx.post(url + path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 422
     assert "half a character" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "results", "score"),
+    [("/v2/rerank", "documents", "results", "relevance_score"), ("/rerank", "texts", None, "score")],
+)
+def test_a_threshold_leaves_out_what_is_below_it(
+    url: str, path: str, name: str, results: str | None, score: str
+) -> None:
+    def places(**more: Any) -> list[int]:
+        answer = httpx.post(f"{url}{path}", json={"query": QUERY, name: DOCUMENTS, **more}).json()
+        return [one["index"] for one in (answer if results is None else answer[results])]
+
+    least = sorted(wanted())[1]
+    assert places() == [2, 0, 1]
+    assert places(threshold=least) == places(threshold=least, raw_scores=True) == [2, 0]
+    assert places(threshold=1.0) == []
+    assert httpx.post(f"{url}{path}", json={"query": QUERY, name: DOCUMENTS, "threshold": 2}).status_code == 422
+
+
+def test_a_threshold_in_python() -> None:
+    reranker = Reranker(score_words)
+    ranking = reranker.rank(QUERY, DOCUMENTS)
+    assert ranking.relevance.tolist() == pytest.approx(wanted())
+    kept = reranker.rank(QUERY, DOCUMENTS, threshold=sorted(wanted())[1])
+    assert kept.order.tolist() == [2, 0]
+    assert kept.calls == 0  # remembered
+    with pytest.raises(InputError, match="0 … 1; got 7"):
+        reranker.rank(QUERY, DOCUMENTS, threshold=7)
+    box = Reranker().rank("what floats on water", ["Ice floats on water.", "Bread is baked."], threshold=0.5)
+    assert box.order.tolist() == [0]
+    known = against_random(np.arange(40.0), "another scorer", 40)
+    with pytest.raises(InputError, match="calibrated for scorer another scorer"):
+        Reranker(score_words, calibration=known)

@@ -141,7 +141,7 @@ def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
     [
         ("/search", {}, 422, "query"),
         ("/search", {"query": ""}, 422, "at least 1"),
-        ("/search", {"query": "a", "k": 0}, 422, "body.k"),
+        ("/search", {"query": "a", "k": 0}, 422, "k: Input"),
         ("/search", {"query": "a", "k": "10"}, 422, "valid integer"),
         ("/search", {"query": "a", "budget": 301}, 422, "less than or equal to 300"),
         ("/search", {"query": "a", "deadline": 1e9}, 422, "deadline"),
@@ -204,7 +204,23 @@ def test_bodies_that_are_no_requests(client: httpx.Client, content: bytes, code:
 
 
 def test_a_body_that_is_no_json_type(client: httpx.Client) -> None:
-    assert client.post("/search", content=b'{"query": "a"}', headers={"content-type": "text/plain"}).status_code == 422
+    answer = client.post("/search", content=b'{"query": "a"}', headers={"content-type": "text/plain"})
+    assert answer.status_code == 422
+    assert "content-type: application/json" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("POST", "/search", {"q": "a"}, "query is missing; there is no field q"),
+        ("GET", "/nowhere", None, "GET /docs tells what there is"),
+        ("GET", "/search", None, "this address takes POST, not GET"),
+    ],
+)
+def test_errors_are_sentences(client: httpx.Client, method: str, path: str, body: Any, message: str) -> None:
+    assert message in client.request(method, path, json=body).json()["message"]
+    broken = client.post("/search", content=b"{'q': 1}", headers={"content-type": "application/json"})
+    assert "the body is not JSON, at character 1" in broken.json()["message"]
 
 
 def test_items_that_are_not_there(client: httpx.Client) -> None:

@@ -64,15 +64,15 @@ def _told(hits: Hits) -> dict[str, Any]:
 
 @component
 class CrosscutRanker:
-    """Reranks the documents of another retriever; it cannot find what that did not."""
+    """Reranks the documents of another retriever; it cannot find what that did not. `threshold`: of relevance."""
 
-    def __init__(self, reranker: Any = "default", top_k: int | None = 10) -> None:
+    def __init__(self, reranker: Any = "default", top_k: int | None = 10, threshold: float | None = None) -> None:
         self.reranker = reranker if isinstance(reranker, Reranker) else Reranker(reranker)
-        self.top_k = top_k
+        self.top_k, self.threshold = top_k, threshold
 
     @component.output_types(documents=list[Document], calls=int)
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, Any]:
-        ranking = self.reranker.rank(query, [document.content or "" for document in documents])
+        ranking = self.reranker.rank(query, [one.content or "" for one in documents], threshold=self.threshold)
         places = ranking.order[: top_k or self.top_k].tolist()
         ordered = [(documents[place], float(ranking.scores[place])) for place in places]
         made = [Document(id=one.id, content=one.content, meta=one.meta, score=score) for one, score in ordered]

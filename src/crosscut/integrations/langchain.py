@@ -60,6 +60,8 @@ class CrosscutCompressor(BaseDocumentCompressor):
     reranker: Any = "default"
     """A scorer as `Index.build` takes it, or a `Reranker` with a budget and a cache of its own."""
     top_n: int | None = 10
+    threshold: float | None = None
+    """Leaves out documents of less relevance than that, 0 … 1."""
 
     def model_post_init(self, context: Any) -> None:
         self.reranker = self.reranker if isinstance(self.reranker, Reranker) else Reranker(self.reranker)
@@ -67,10 +69,10 @@ class CrosscutCompressor(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None
     ) -> Sequence[Document]:
-        ranking = self.reranker.rank(query, [document.page_content for document in documents])
-        return [
-            documents[place].model_copy(
-                update={"metadata": {**documents[place].metadata, "score": float(ranking.scores[place])}}
-            )
-            for place in ranking.order[: self.top_n].tolist()
-        ]
+        ranking = self.reranker.rank(query, [one.page_content for one in documents], threshold=self.threshold)
+        made = []
+        for place in ranking.order[: self.top_n].tolist():
+            told = {"score": float(ranking.scores[place]), "probability": float(ranking.relevance[place])}
+            metadata = {**documents[place].metadata, **told}
+            made.append(documents[place].model_copy(update={"metadata": metadata}))
+        return made

@@ -56,10 +56,11 @@ class CrosscutPostprocessor(BaseNodePostprocessor):
     """Reranks the nodes of another retriever; it cannot find what that did not."""
 
     top_n: int | None = 10
+    threshold: float | None = None  # leaves out nodes of less relevance than that, 0 … 1
     _reranker: Reranker = PrivateAttr()
 
-    def __init__(self, reranker: Any = "default", *, top_n: int | None = 10, **options: Any) -> None:
-        super().__init__(top_n=top_n, **options)
+    def __init__(self, reranker: Any = "default", **options: Any) -> None:
+        super().__init__(**options)
         self._reranker = reranker if isinstance(reranker, Reranker) else Reranker(reranker)
 
     @classmethod
@@ -72,6 +73,6 @@ class CrosscutPostprocessor(BaseNodePostprocessor):
         if query_bundle is None or not nodes:
             return nodes
         texts = [one.node.get_content(metadata_mode=MetadataMode.NONE) for one in nodes]
-        ranking = self._reranker.rank(query_bundle.query_str, texts)
+        ranking = self._reranker.rank(query_bundle.query_str, texts, threshold=self.threshold)
         places = ranking.order[: self.top_n].tolist()
         return [NodeWithScore(node=nodes[place].node, score=float(ranking.scores[place])) for place in places]

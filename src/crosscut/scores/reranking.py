@@ -16,8 +16,10 @@ import numpy as np
 
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError, ScorerError
+from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.scorers.named import load_scorer
+from crosscut.scorers.relevance import relevance
 from crosscut.scores.keys import Keys, text_hash
 from crosscut.scores.store import ScoreStore
 from crosscut.types import Floats, Positions
@@ -30,8 +32,9 @@ REMEMBERED = 100_000
 class Ranking:
     """Documents by their place in the request, best first, and what it cost to order them."""
 
-    order: Positions  # those that were scored
+    order: Positions  # those that were scored, and passed the threshold
     scores: Floats  # (documents) NaN where there was no call left
+    relevance: Floats  # (documents) 0 … 1, what the scores mean (`crosscut.scorers.relevance`)
     calls: int
     cached: int
 
@@ -47,13 +50,25 @@ class Reranker:
         Calls for one request at most; documents beyond it, in the order given, are left out. None: all are scored.
     store
         The folder of a score store. Without one, the scores of the last 100,000 pairs are kept in memory.
+    calibration
+        What the scores mean, such as `index.calibration` of an index with this scorer; the one in the box has its own.
     """
 
-    def __init__(self, scorer: Any = "default", *, budget: int | None = None, store: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        scorer: Any = "default",
+        *,
+        budget: int | None = None,
+        store: str | Path | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
         if budget is not None and budget < 1:
             raise InputError(f"a budget is 1 call or more; got {budget}")
         self.scorer = load_scorer(scorer)
         self.budget = budget
+        if calibration is not None:
+            calibration.check(self.scorer.fingerprint)
+        self.calibration = calibration
         self._store = None if store is None else ScoreStore(store, scorer_fingerprint=self.scorer.fingerprint)
         self._known: OrderedDict[tuple[bytes, bytes], float] = OrderedDict()
         self._lock = threading.Lock()
@@ -63,10 +78,16 @@ class Reranker:
         query: str,
         documents: Sequence[Item | str],
         *,
+        threshold: float | None = None,
         deadline: float | None = None,
         halt: Halt | None = None,
     ) -> Ranking:
-        """The documents that the budget and the deadline allow, best first; of equal ones, the earlier."""
+        """The documents that the budget and the deadline allow, best first; of equal ones, the earlier.
+
+        With a threshold, 0 … 1, only those of at least that relevance.
+        """
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise InputError(f"a threshold is a relevance, 0 … 1; got {threshold!r}")
         keys = Keys.of(documents)
         cache: ScoreCache = _Remembered(self, keys) if self._store is None else self._store.cache(keys)
         known = ~np.isnan(cache.get(query, np.arange(len(documents))))
@@ -82,7 +103,11 @@ class Reranker:
         scores = np.full(len(documents), np.nan)
         scores[account.positions] = account.scores
         told = np.sort(account.positions)
-        return Ranking(told[np.argsort(-scores[told], kind="stable")], scores, account.calls, account.cached)
+        means = np.full(len(documents), np.nan)
+        means[told] = relevance(self.scorer, scores[told], self.calibration)
+        order = told[np.argsort(-scores[told], kind="stable")]
+        kept = order if threshold is None else order[means[order] >= threshold]
+        return Ranking(kept, scores, means, account.calls, account.cached)
 
 
 class _Remembered:

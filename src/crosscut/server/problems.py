@@ -94,13 +94,32 @@ def problem(status: int, error: str, message: str, headers: dict[str, str] | Non
 
 async def invalid(request: Request, error: RequestValidationError) -> Response:
     found = error.errors()
-    told = [f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg']}" for one in found[:5]]
     broken = any(one["type"] == "json_invalid" for one in found)
+    typed = "json" in request.headers.get("content-type", "")
+    told = [_told(one) for one in found[:5]] if typed else ["send JSON, with the header content-type: application/json"]
     return problem(400 if broken else 422, "InvalidRequest", "; ".join(told))
 
 
+def _told(one: dict[str, Any]) -> str:
+    """What is wrong with one field, in words."""
+    place = ".".join(str(part) for part in one["loc"] if part != "body")[:100]
+    if one["type"] == "json_invalid":
+        return f"the body is not JSON, at character {place}: {one.get('ctx', {}).get('error', one['msg'])}"
+    if one["type"] == "missing":
+        return f"{place or 'the body'} is missing"
+    if one["type"] == "extra_forbidden":
+        return f"there is no field {place}"
+    return f"{place or 'the body'}: {one['msg']}"
+
+
 async def refused(request: Request, error: HTTPException) -> Response:
-    return problem(error.status_code, "Refused", str(error.detail), dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    told = str(error.detail)
+    if told == "Not Found":
+        told = "there is nothing at this address; GET /docs tells what there is"
+    elif error.status_code == 405:
+        told = f"this address takes {headers.get('allow', headers.get('Allow', 'other methods'))}, not {request.method}"
+    return problem(error.status_code, "Refused", told, headers)
 
 
 async def full(request: Request, error: QueueFull) -> Response:

@@ -6,8 +6,8 @@
 | /v1/rerank | Cohere v1, Jina | texts, or objects with `text` or `rank_fields` | the same, and `model`, `usage` |
 | /rerank | text-embeddings-inference (TEI) | `texts` | [{index, score}] |
 
-Scores are relevance, 0 … 1, so that thresholds keep their meaning; `raw_scores: true` asks for the scorer's own. What
-else a client sends is passed over.
+Scores are relevance, 0 … 1, so that thresholds keep their meaning; `raw_scores: true` asks for the scorer's own.
+`threshold` leaves out what is below it. What else a client sends is passed over.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Asked(BaseModel):
     query: str
     index: str | None = Field(None, max_length=200, description="Whose scorer; that of the first index by default.")
     raw_scores: bool = RAW
+    threshold: float | None = Field(None, ge=0, le=1, description="Only results of at least this relevance, 0 … 1.")
 
     def texts_of(self) -> list[str]:
         """The documents, as the scorer reads them."""
@@ -180,8 +181,10 @@ def limited(shape: type[Asked], settings: Settings) -> type[Asked]:
 
 def answered(request: Asked, texts: list[str], scores: Floats, calls: int, index: Index, cost: float | None) -> Any:
     """The answer in the shape of the request."""
-    told = scores if request.raw_scores else relevance(index.scorer, scores, index.calibration)
-    places = np.argsort(-scores, kind="stable")[: request.wanted].tolist()
+    chances = relevance(index.scorer, scores, index.calibration)
+    told = scores if request.raw_scores else chances
+    least = -np.inf if request.threshold is None else request.threshold
+    places = [j for j in np.argsort(-scores, kind="stable")[: request.wanted].tolist() if chances[j] >= least]
     if isinstance(request, PlainRerankRequest):
         return [
             PlainRerankResult(index=j, score=float(told[j]), text=texts[j] if request.return_text else None)
