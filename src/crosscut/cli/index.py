@@ -59,6 +59,10 @@ def build(
         typer.Option(help="Train queries (.jsonl, .tsv, .txt): scored with every item, they make searches far better."),
     ] = None,
     anchors: Annotated[int, typer.Option(help="How many of them, at most, for --space cur.")] = 200,
+    calls: Annotated[
+        int | None,
+        typer.Option(min=1, help="Spend at most so many calls on train queries, where they help most."),
+    ] = None,
     space: Annotated[
         str,
         typer.Option(
@@ -102,6 +106,8 @@ def build(
 
         crosscut index build scifact/ my.index --queries train.jsonl --anchors 100 --store scores/
 
+        crosscut index build corpus.jsonl my.index --queries train.jsonl --calls 20000
+
         crosscut index build corpus.jsonl my.index --queries train.jsonl --space inductive --per-query 50
     """
     from crosscut.index import Index
@@ -115,10 +121,11 @@ def build(
     with progress_bar() as progress:
         items = as_items(corpus, progress=progress, **columns)
     dense = space in ("auto", "cur")
-    asked = read_texts(queries)[: anchors if dense else None] if queries is not None else None
+    most = anchors if dense and calls is None else None
+    asked = read_texts(queries)[:most] if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
     _remark(items, whole=cut is None)
-    if asked:
+    if asked and calls is None:
         each = len(items) if dense else min(per_query, len(items))
         say(f"{len(asked):,} train queries × {each:,} items: {len(asked) * each:,} calls to make at most")
     with progress_bar() as progress:
@@ -130,6 +137,7 @@ def build(
             passages=cut or False,
             queries=asked,
             anchors=anchors,
+            calls=calls,
             space=space,  # type: ignore[arg-type]
             per_query=per_query,
             store=store,
@@ -143,7 +151,9 @@ def build(
         counted(len(items), "item") if cut is None else f"{counted(len(items), 'document')} ({len(index):,} passages)"
     )
     took = lasting(time.monotonic() - started)
-    _result(f"{made} in {folder}, in {took}", {"items": len(index), "calls": index.build_calls}, as_json)
+    record = {"items": len(index), "calls": index.build_calls, "anchors": len(index.anchor_queries)}
+    learnt = "" if index.taught is None else f"; {index.build_calls:,} calls on train queries, {index.taught.why}"
+    _result(f"{made} in {folder}, in {took}{learnt}", record, as_json)
     if not as_json:
         say(f'next: crosscut search {folder} "…", or crosscut serve {folder}')
 

@@ -16,6 +16,7 @@ from crosscut.index.log import SearchLog
 from crosscut.index.passages import Passages
 from crosscut.index.state import State
 from crosscut.methods import Method, parse
+from crosscut.methods.learning import Learned
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scores.engines import EngineChoice
@@ -56,6 +57,7 @@ class Core:
         self.passages: Passages | None = None  # how documents were cut into the items, if they were
         self.price: Price | None = None  # of a call, for `hits.cost`
         self.build_calls = 0
+        self.taught: Learned | None = None  # by searches of train queries while it was built (`build(calls=…)`)
         self.log: SearchLog | None = None  # of searches, to learn from
         self.learn_every: int | None = None  # searches after which it learns by itself
         self._since = 0  # searches since it last did

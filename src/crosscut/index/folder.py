@@ -156,6 +156,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         arrays["anchors"] = saved.array("anchors", FLOATS, (len(queries), n), mapped="r")
         arrays["measured"] = saved.array("measured", "|b1", (n,))
     bm25, known = _words(saved, items, arrays["alive"]), _known(saved, n)
+    d = arrays["vectors"].shape[1] if "vectors" in arrays else 0
     state = State(
         items,
         scorer=bound(scorer, items, known, arrays.get("vectors"), bm25),
@@ -163,7 +164,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         lexicon=Lexicon.read(saved) if "lexicon.json" in saved else None,
         known=known,
         factors=Factors.read(saved, n) if "factors.json" in saved else None,
-        prior=Prior.read(saved, n, arrays["vectors"].shape[1]) if "prior.json" in saved else None,
+        prior=Prior.read(saved, n, [d, d + len(queries)]) if "prior.json" in saved else None,
         cache=cache,
         seed=saved.facts["seed"],
         unread=saved.unread,

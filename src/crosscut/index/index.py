@@ -24,6 +24,7 @@ from crosscut.index.knowing import bound, knowing, lexicon_of, under
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
 from crosscut.index.searching import Searching
+from crosscut.index.spending import spend
 from crosscut.index.state import State
 from crosscut.index.streaming import StreamedBuild
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
@@ -71,6 +72,7 @@ class Index(Searching, Growing, Keeping):
         passages: Passages | int | bool | None = None,
         queries: Iterable[str] | None = None,
         anchors: int = ANCHORS,
+        calls: int | None = None,
         space: SpaceName = "auto",
         per_query: int = PER_QUERY,
         bm25: bool = True,
@@ -109,6 +111,10 @@ class Index(Searching, Growing, Keeping):
             cut (120 words) and nothing else is; False keeps files whole, of which a scorer then reads the beginning.
         queries
             Train queries: most of the recall comes from there. Without them nothing is scored while building.
+        calls
+            That may be spent on train queries, where they help most: on searches of some of them, which teach what to
+            expect of the next query, and on scores of others with every item. None: up to `anchors` queries are
+            scored with every item.
         space
             What train queries are used for. `cur` scores up to `anchors` of them with every item. `als`,
             `transductive` and `inductive` score each with `per_query` items (half of them near its vector, half
@@ -142,7 +148,7 @@ class Index(Searching, Growing, Keeping):
         if isinstance(encoder, str) and encoder == "auto":
             encoder = "default" if vectors is None else None
         dual = None if encoder is None else load_encoder(encoder)
-        space, asked = _train(space, list(queries or ()), anchors)
+        space, asked = _train(space, list(queries or ()), anchors, calls)
         named: dict[str, Any] = {
             "scorer": model,
             "scorer_name": name_of(scorer),
@@ -184,7 +190,11 @@ class Index(Searching, Growing, Keeping):
         )
         index = cls(state, queries=asked, **named)
         index.passages, index.price = cut, price
-        index._train(asked, space, per_query, index._seller(engine, progress))
+        seller = index._seller(engine, progress)
+        if calls is None:
+            index._train(asked, space, per_query, seller)
+        else:
+            index._spend(asked, calls, anchors, seller)
         if isinstance(cache, StoreCache):
             cache.flush()
         index._state.searcher(index.method)  # a method that cannot work here says so now
@@ -203,6 +213,12 @@ class Index(Searching, Growing, Keeping):
             factors = factorized(state, self.encoder, asked, per_query, space, seller)
             self.build_calls = factors.fitting.calls
             self._state = state.changed(factors=factors)
+
+    def _spend(self, asked: list[str], calls: int, anchors: int, seller: Seller) -> None:
+        """At most so many calls for train queries, where they help most."""
+        spent = spend(self._state.clustered(self.scorer), self.encoder, [*dict.fromkeys(asked)], calls, anchors, seller)
+        self._state, self.anchor_queries, self.build_calls = spent.state, spent.queries, spent.calls
+        self.taught = spent.taught
 
     @classmethod
     def _streamed(cls, build: StreamedBuild, named: dict[str, Any]) -> Index:
@@ -354,13 +370,16 @@ class Index(Searching, Growing, Keeping):
         return f"Index({len(self)} items, scorer={self.scorer!r}, method={str(self.method)!r}{anchors})"
 
 
-def _train(space: SpaceName, queries: list[str], anchors: int) -> tuple[SpaceName, list[str]]:
+def _train(space: SpaceName, queries: list[str], anchors: int, calls: int | None) -> tuple[SpaceName, list[str]]:
     """The space that train queries are for, and those that it takes."""
+    if calls is not None and (space not in ("auto", "cur") or calls < 1 or not queries):
+        told = f"calls={calls}, space={space!r} and {len(queries)} train queries"
+        raise InputError(f"{told} do not go together: give queries, at least 1 call, and space='auto'")
     if space == "auto":
         space = "cur" if queries else "encoder"
     if space not in SPACES:
         raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
-    asked = queries[:anchors] if space == "cur" else queries
+    asked = queries[:anchors] if space == "cur" and calls is None else queries
     if (space == "encoder") == bool(asked):
         told = f"space={space!r} and {len(asked)} train queries"
         raise InputError(f"{told} do not go together: give queries for a space that is made of them")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.index.core import Core
 from crosscut.index.log import LIMIT, Logged, SearchLog, query_hash
+from crosscut.index.spending import told
 from crosscut.index.state import State
 from crosscut.methods.learning import Learned, learn
 from crosscut.search.hits import Hits
@@ -45,9 +47,11 @@ class Learning(Core):
     def learn(self, *, half_life: float = HALF_LIFE) -> Learned:
         """Learn from the log what to expect of a query: better searches, and not one call more.
 
-        What is learned is used by `crosscut` where there are no anchor scores, and only if it does better on logged
-        searches that were held out; the answer says so. Scores of another scorer or encoder do not count, nor those of
-        items that are gone; a search that is `half_life` searches old counts half.
+        What is learned is used by `crosscut`, beside anchor scores where there are any, and only if it does better on
+        logged searches that were held out; the answer says so. Scores of another scorer or encoder do not count, nor
+        those of items that are gone, nor searches of the anchor queries themselves; a search that is `half_life`
+        searches old counts half. What an index was taught while it was built (`build(calls=…)`) stays until a log of
+        as many searches teaches something.
         """
         if self.log is None:
             raise InputError("there is no log of searches to learn from: call index.keep_log('searches.log') first")
@@ -57,7 +61,18 @@ class Learning(Core):
                 raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
             past = self._past(state, state.encoder_space.d)
             weights = 0.5 ** (np.arange(len(past))[::-1] / half_life)
-            got = learn(past, state.encoder_space, n=len(state.items), weights=weights, seed=state.seed)
+            got = learn(
+                past,
+                state.encoder_space,
+                anchors=state.anchor_space,
+                n=len(state.items),
+                weights=weights,
+                seed=state.seed,
+            )
+            old = state.prior
+            if old is not None and old.bought and (got.prior is None or got.searches < old.searches):
+                why = f"{got.why}; what {old.searches} searches taught while the index was built stays"
+                return replace(got, prior=old, why=why)
             self._state = state.changed(prior=got.prior)
             return got
 
@@ -70,9 +85,8 @@ class Learning(Core):
         """What a log held of queries and items, and what was learned from that, are gone."""
         count = 0 if self.log is None else self.log.forget(queries=queries, ids=ids)
         if self._state.prior is not None:
-            if self.log is None:
-                self._state = self._state.changed(prior=None)
-            else:
+            self._state = self._state.changed(prior=None)
+            if self.log is not None:
                 self.learn()
         return count
 
@@ -84,7 +98,10 @@ class Learning(Core):
         """What the log holds of these models and of items that are there, oldest first."""
         assert self.log is not None
         past = []
+        anchors = set(map(query_hash, self.anchor_queries)) if state.anchors is not None else set()
         for search in self.log.read():
+            if search.query in anchors:
+                continue
             pairs = zip(search.ids, search.scores, strict=True)
             places = [(state.places[id], score) for id, score in pairs if id in state.places]
             if search.models == self._models and len(search.vector) == d and len(places) > 1:
@@ -101,19 +118,16 @@ class Learning(Core):
         vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None,
         found: Sequence[Hits],
     ) -> None:
-        """Log what searches have scored, if they are logged; of a scorer that knows a part of it unasked, the rest."""
+        """Log what searches have scored, if they are logged."""
         if self.log is None or vectors is None or state.scorer is None:
             return
         searches = []
         for query, vector, hits in zip(queries, vectors, found, strict=True):
             if vector is None or not hits.calls + hits.cached:
                 continue
-            scores = np.concatenate([round.scores for round in hits.trace])
-            if state.scorer.knows:
-                scores = scores - state.scorer.known(query, hits.scored)
-            told = np.isfinite(scores)
-            ids = [state.items[position].id for position in hits.scored[told].tolist()]
-            values = np.asarray(vector, dtype=np.float32), scores[told].astype(np.float32)
+            handles, scores = told(state, query, hits)
+            ids = [state.items[position].id for position in handles.tolist()]
+            values = np.asarray(vector, dtype=np.float32), scores.astype(np.float32)
             searches.append(Logged(query_hash(query), self._models, time.time(), ids, *values))
         self.log.append(searches)
         self._since += len(searches)

@@ -24,9 +24,9 @@ than in truth, and would be crowded out by what is sure.
 Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
 the items of highest base. With neither, what is left is to score the given ids, and random items after them.
 
-With a `Prior` that past searches have taught (`search/prior.py`) and no anchor scores: u ~ N(u₀(q), Σ) instead, and b_i
-is what those searches left over of the item. Where an index or a store finds the top, b is not used: the question stays
-one vector.
+With a `Prior` that past searches have taught (`search/prior.py`): u ~ N(u₀(q), Σ) instead, of the encoder's space, or
+beside anchor scores of the stacked one, and b_i is what those searches left over of the item. Where an index or a store
+finds the top, b is not used: the question stays one vector.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.methods.base import Parts, register
 from crosscut.methods.rounds import InRounds
-from crosscut.methods.weights import FREE, learned, spread_of
+from crosscut.methods.weights import FREE, beside, learned, spread_of
 from crosscut.retrievers.first import Dense, FirstStage, FixedOrder, Known
-from crosscut.search.estimators import Expecting, Stretched
+from crosscut.search.estimators import Estimator, Expecting, Stretched
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.prior import CAUTION, LEVEL, Prior
 from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.spaces.cur import CUR
+from crosscut.types import Floats
 
 HOPE = 0.5  # h
 ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores
@@ -85,12 +86,12 @@ class Crosscut(InRounds):
         return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0)}
 
     def plan(self, parts: Parts) -> Plan:
-        if parts.anchors is not None:
-            return self._with_anchors(parts, parts.anchors)
         prior = parts.prior if self.learned and parts.factors is None else None
-        if prior is not None and parts.encoder is not None and parts.encoder.d == prior.d:
-            return self._expecting(parts, parts.encoder, prior)
-        return self._without(parts)
+        if prior is not None and parts.encoder is not None:
+            space = beside(parts.encoder, parts.anchors, prior.weight)
+            if space.d == prior.d:
+                return self._expecting(parts, space, prior)
+        return self._without(parts) if parts.anchors is None else self._with_anchors(parts, parts.anchors)
 
     def _with_anchors(self, parts: Parts, cur: CUR) -> Plan:
         rank = self.rank if cur.rank is None else min(self.rank, cur.rank)
@@ -98,43 +99,48 @@ class Crosscut(InRounds):
         blocks: list[Space] = [block, *([] if parts.encoder is None else [parts.encoder])]
         constant = Constant(parts.n)
         space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
-        # by query vector; without one, the items of highest base
-        popular = FixedOrder(np.lexsort((np.arange(len(base)), -base)))
-        by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
         noise = self.ridge * weights.noise
-        unsure = None if cur.errors is None or not cur.errors.any() else cur.errors
-        return Plan(
-            parts.pool,
-            self._stage(parts, by_vector),
-            self.schedule(),
-            space,
-            Stretched(
-                noise,
-                self.stretch if parts.encoder is not None else 1.0,
-                block.d,
-                None if unsure is None else np.sqrt(noise / (noise + unsure**2)),
-            ),
-            self.selection(),
-            Offset(base),
-            self.shortlist,
-            corrects=True,
-            topk=None if unsure is None else topk_of(space, base + HOPE * unsure),
-        )
+        stretch = self.stretch if parts.encoder is not None else 1.0
+        return self._over(parts, cur, base, space, Stretched(noise, stretch, block.d, _trust(cur, noise)))
 
-    def _expecting(self, parts: Parts, encoder: Space, prior: Prior) -> Plan:
+    def _expecting(self, parts: Parts, own: Space, prior: Prior) -> Plan:
+        cur = parts.anchors
         noise = self.ridge * CAUTION * prior.noise
-        space = Stacked([encoder, Constant(parts.n)], [1.0, (LEVEL * noise) ** 0.5])
-        flat = encoder.topk is None and parts.n is not None
+        blocks, weights = zip(*own.blocks, (Constant(parts.n), (LEVEL * noise) ** 0.5), strict=True)
+        space = Stacked(blocks, weights)
+        estimator = Expecting(prior, noise, None if cur is None else _trust(cur, noise))
+        if cur is not None:
+            return self._over(parts, cur, prior.base(parts.size), space, estimator)
+        flat = own.topk is None and parts.n is not None
         return Plan(
             parts.pool,
             self._stage(parts, parts.stage("auto")),
             self.schedule(),
             space,
-            Expecting(prior, noise),
+            estimator,
             self.selection(),
             Offset(prior.base(parts.size)) if flat else Offset(),
             self.shortlist,
             corrects=True,
+        )
+
+    def _over(self, parts: Parts, cur: CUR, base: Floats, space: Space, estimator: Estimator) -> Plan:
+        """With a base per item; items whose scores are estimates are hoped for."""
+        # by query vector; without one, the items of highest base
+        popular = FixedOrder(np.lexsort((np.arange(len(base)), -base)))
+        by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
+        unsure = _unsure(cur)
+        return Plan(
+            parts.pool,
+            self._stage(parts, by_vector),
+            self.schedule(),
+            space,
+            estimator,
+            self.selection(),
+            Offset(base),
+            self.shortlist,
+            corrects=True,
+            topk=None if unsure is None else topk_of(space, base + HOPE * unsure),
         )
 
     def _without(self, parts: Parts) -> Plan:
@@ -157,3 +163,14 @@ class Crosscut(InRounds):
     def _stage(self, parts: Parts, own: FirstStage) -> FirstStage:
         """What the scorer knows without a call; else vectors and words in turn, or what there is."""
         return parts.stage(self.first, Known(own if parts.words is None else parts.stage("union")))
+
+
+def _unsure(cur: CUR) -> Floats | None:
+    """How far each item's anchor scores may be off; None: all were measured."""
+    return None if cur.errors is None or not cur.errors.any() else cur.errors
+
+
+def _trust(cur: CUR, noise: float) -> Floats | None:
+    """σ / σ_i of items whose anchor scores are estimates."""
+    unsure = _unsure(cur)
+    return None if unsure is None else np.asarray(np.sqrt(noise / (noise + unsure**2)))

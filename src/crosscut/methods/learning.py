@@ -17,9 +17,11 @@ from crosscut.errors import InputError
 from crosscut.measures import recall
 from crosscut.methods.base import Parts
 from crosscut.methods.crosscut import Crosscut
+from crosscut.methods.weights import beside, spread_of
 from crosscut.search.loop import Plan
-from crosscut.search.prior import Past, Prior, fit_prior
+from crosscut.search.prior import Past, Prior, fit_prior, padded
 from crosscut.spaces.base import Space
+from crosscut.spaces.cur import CUR
 from crosscut.types import Floats
 
 FEWEST = 40  # searches, under which nothing is learned
@@ -28,6 +30,7 @@ ROUGHLY = 5  # rounds of learning that are enough to judge by
 MANY = 400  # searches, from which one fold is enough to judge by
 GIVEN = (0.2, 0.5)  # shares of a held-out search that are given
 BEST = 10
+EASE = 2.0  # the spread of the encoder's coordinates against that of anchor scores, where learning starts
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ def learn(
     searches: Sequence[Past],
     encoder: Space,
     *,
+    anchors: CUR | None = None,
     n: int | None = None,
     weights: Floats | None = None,
     start: Prior | None = None,
@@ -60,6 +64,9 @@ def learn(
         The log, oldest first.
     encoder
         The items' vectors; handles of the log name its rows.
+    anchors
+        Scores of anchor queries, if there are any, none of which may be among the searches: what is learned is then
+        what a search expects beside them.
     n
         The number of items; None: not known.
     weights
@@ -76,13 +83,15 @@ def learn(
     if len(told) < max(fewest, 2 * FOLDS):
         why = f"{len(told)} searches of more than {2 * BEST} calls are too few to learn from: {fewest} are needed"
         return Learned(None, len(told), float("nan"), float("nan"), float("nan"), why)
-    parts = Parts(encoder=encoder, n=n, seed=seed)
+    parts = Parts(encoder=encoder, anchors=anchors, n=n, seed=seed)
+    space, weight, heard = _space(searches, encoder, anchors, seed)
     order = np.random.default_rng(seed).permutation(told)
     values: list[tuple[float, float]] = []
     for fold in range(FOLDS if len(told) < MANY else 1):
         held = order[fold::FOLDS][: MANY // 2]
         rest = np.setdiff1d(order, held)[: 2 * MANY]
-        prior = fit_prior([searches[j] for j in rest], encoder.rows, weights=counts[rest], rounds=ROUGHLY, seed=seed)
+        prior = fit_prior([heard[j] for j in rest], space.rows, weights=counts[rest], rounds=ROUGHLY, seed=seed)
+        prior = replace(prior, weight=weight)
         plain, learned = (Crosscut().plan(made) for made in (parts, replace(parts, prior=prior)))
         values += [(_share(plain, searches[j]), _share(learned, searches[j])) for j in held]
     shares = np.array(values)  # (held × 2)
@@ -93,9 +102,21 @@ def learn(
     told_by = f"of the best of {len(gains)} held-out searches it expects {after:.3f}, the plain ridge {before:.3f}"
     final = None
     if better:
-        kept = [searches[j] for j in told]
-        final = fit_prior(kept, encoder.rows, weights=counts[told], start=start, rounds=8 if start is None else 3)
+        kept = [heard[j] for j in told]
+        final = fit_prior(kept, space.rows, weights=counts[told], start=start, rounds=8 if start is None else 3)
+        final = replace(final, weight=weight)
     return Learned(final, len(told), before, after, error, f"{'used' if better else 'not used'}: {told_by}")
+
+
+def _space(
+    searches: Sequence[Past], encoder: Space, anchors: CUR | None, seed: int
+) -> tuple[Space, float, Sequence[Past]]:
+    """The space that is learned in, the weight of the encoder in it, and the searches as they look in it."""
+    if anchors is None:
+        return encoder, 1.0, searches
+    weight = EASE * spread_of(beside(encoder, anchors, 0.0), seed) / spread_of(encoder, seed)
+    space = beside(encoder, anchors, weight)
+    return space, weight, [past._replace(vector=padded(past.vector, space.d)) for past in searches]
 
 
 def _share(plan: Plan, past: Past) -> float:

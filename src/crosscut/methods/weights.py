@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from crosscut.spaces.base import Space, Vectors
+from crosscut.spaces.base import Space, Stacked, Vectors
 from crosscut.spaces.cur import CUR, background, reduced
 from crosscut.types import Array, Floats, Positions
 
@@ -33,6 +33,26 @@ def learned(cur: CUR, encoder: Space | None, rank: int, seed: int) -> tuple[Floa
         weights = choose_weights(scores, encoder, rank, seed, measured)
         known[key] = base, Vectors(reduced(scores, rank, base)), weights
     return known[key]
+
+
+_ROWS: WeakKeyDictionary[CUR, Vectors] = WeakKeyDictionary()
+
+
+def beside(encoder: Space, cur: CUR | None, weight: float) -> Space:
+    """The space of a `Prior`: the encoder's, or [w × encoder ‖ anchor scores less each query's mean, over √k_q].
+
+    No base is taken off: how far an item's mean score tells is in the mean of u, and learned. Nor are the scores turned
+    into their leading directions: those change when items come and go, and what was learned has to outlive that.
+    """
+    if cur is None:
+        return encoder
+    if cur not in _ROWS:
+        scores = cur.anchor_scores
+        rows = np.empty(scores.shape[::-1], np.float32)  # (n × k_q)
+        for j, row in enumerate(scores):
+            rows[:, j] = (row - row.mean(dtype=np.float64)) / np.sqrt(len(scores))
+        _ROWS[cur] = Vectors(rows)
+    return Stacked([encoder, _ROWS[cur]], [weight, 1.0])
 
 
 @dataclass(frozen=True)

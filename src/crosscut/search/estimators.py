@@ -143,12 +143,13 @@ class _StretchedFit:
 class Expecting:
     """Ridge towards what past searches lead to expect: u ~ N(u₀(q), Σ), noise μ.
 
-    The encoder's coordinates come first in the space; the constant that stands after them is estimated beside them,
-    with variance 1.
+    The encoder's coordinates come first in the space; the constant that stands last is estimated beside them, with
+    variance 1. `trust` is that of `Stretched`.
     """
 
     prior: Prior
     ridge: float
+    trust: Floats | None = field(default=None, compare=False)
 
     @cached_property
     def directions(self) -> Floats:
@@ -176,9 +177,12 @@ class _ExpectingFit:
 
     def add(self, positions: Positions, targets: Floats) -> None:
         rows, how = self._space.rows(positions), self._how  # (k × d + 1)
+        left = targets - rows @ self._expected
+        if how.trust is not None:
+            rows, left = rows * how.trust[positions, None], left * how.trust[positions]
         images = rows * how.floor
         images += (rows @ how.directions.T) @ how.directions
-        self._squares.add(rows, targets - rows @ self._expected, images)
+        self._squares.add(rows, left, images)
 
     def solve(self) -> Floats:
         return self._expected + self._squares.solve()

@@ -16,7 +16,8 @@ K_j = X_j Σ X_jᵀ + σ² I + level:
     M   ū, s by least squares of û on q;        Σ = mean of (û_j − u₀)(û_j − u₀)ᵀ + C_j, then shrunk
         σ² = mean of E ε²;                      b_i = Σ_j [K_j⁻¹ y_j]_i / (Σ_j [K_j⁻¹]_ii + 1 / (ρ σ²))
 
-Everything is arrays: a log of searches in, a `Prior` out. u stays a vector of the encoder's space.
+Everything is arrays: a log of searches in, a `Prior` out. u stays a vector of the encoder's space. Beside anchor scores
+it is one of the stacked space [w × encoder ‖ anchor scores], and q has no coordinates in the second part.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class Prior:
     searches: int  # how many it was learned from
     seen: Handles = field(default_factory=lambda: NO_HANDLES)  # items with a residual of their own
     residuals: Floats = field(default_factory=lambda: NO_SCORES)  # b of those
+    weight: float = 1.0  # w of the encoder's coordinates, beside anchor scores
+    bought: bool = False  # by searches of train queries, while an index was built
     floor: float = field(init=False, repr=False)  # a search takes Σ = floor I + Dᵀ D
     directions: Floats = field(init=False, repr=False)  # D (r × d)
 
@@ -81,7 +84,11 @@ class Prior:
 
     def at(self, query_vector: Floats | None) -> Floats:
         """u₀ (d): what u is expected to be; without a query vector, what it is for the average query."""
-        return self.mean if query_vector is None else self.mean + self.slope * (query_vector - self.centre)
+        return self.mean if query_vector is None else self.mean + self.slope * (self.whole(query_vector) - self.centre)
+
+    def whole(self, query_vector: Floats) -> Floats:
+        """q (d), 0 in coordinates that the encoder does not have."""
+        return padded(query_vector, self.d)
 
     def base(self, n: int) -> Floats:
         """b (n), 0 for items that no search has seen."""
@@ -98,19 +105,23 @@ class Prior:
 
     def write(self, files: Files) -> None:
         """Into the folder of an index: `prior.json`, `prior-*.npy`."""
-        files.json("prior", {"slope": self.slope, "noise": self.noise, "searches": self.searches})
+        files.json("prior", {name: getattr(self, name) for name in ("slope", "noise", "searches", "weight", "bought")})
         for name in ("mean", "centre", "covariance", "seen", "residuals"):
             files.array(f"prior-{name}", getattr(self, name))
 
     @staticmethod
-    def read(saved: Saved, n: int, d: int) -> Prior:
-        """What `write` wrote."""
+    def read(saved: Saved, n: int, sizes: Sequence[int]) -> Prior:
+        """What `write` wrote; d is one of these."""
         facts = saved.json("prior")
+        mean = saved.array("prior-mean", "<f8", (None,))
+        d = len(mean)
+        if d not in sizes:
+            raise saved.damaged("prior-mean.npy", f"has {d} dimensions, and the items {' or '.join(map(str, sizes))}")
         seen = saved.array("prior-seen", "<i8", (None,))
         if len(seen) and not (seen.min() >= 0 and seen.max() < n):
             raise saved.damaged("prior-seen.npy", f"names items outside the {n} there are")
         return Prior(
-            saved.array("prior-mean", "<f8", (d,)),
+            mean,
             saved.array("prior-centre", "<f8", (d,)),
             float(facts["slope"]),
             saved.array("prior-covariance", "<f8", (d, d)),
@@ -118,7 +129,14 @@ class Prior:
             int(facts["searches"]),
             seen,
             saved.array("prior-residuals", "<f8", (len(seen),)),
+            float(facts.get("weight", 1.0)),
+            bool(facts.get("bought", False)),
         )
+
+
+def padded(vector: Floats, d: int) -> Floats:
+    """A vector with 0 in the coordinates that it does not have."""
+    return vector if len(vector) == d else np.pad(vector, (0, d - len(vector)))
 
 
 def fit_prior(

@@ -1,0 +1,173 @@
+"""Calls that may be spent while an index is built, where they help most.
+
+Scores of train queries buy two things. A *search* of its own, some hundred calls, teaches what to expect of the next
+query (`search/prior.py`), however many items there are. *Anchor scores*, a query with every item, show what items have
+in common under this scorer. Searches bring more a call, and anchors bring more on top of them than further searches do:
+half the calls go to either, where half of them pay for an anchor query. Scores of anchor queries with a part of the
+items, the rest estimated, bring less than both (`benchmarks/spending.py`).
+
+Little is never worse than nothing: what searches teach is used only if it orders held-out searches better
+(`methods/learning.py`), and without it no fewer than eight anchor queries are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crosscut.encoders.named import DualEncoder
+from crosscut.errors import InputError
+from crosscut.index.building import Seller
+from crosscut.index.state import State
+from crosscut.methods.crosscut import Crosscut
+from crosscut.methods.learning import FEWEST, Learned, learn
+from crosscut.search.hits import Hits
+from crosscut.search.prior import Past
+from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
+
+EACH = 100  # calls of a search
+LEAST, MOST = 50, 400  # where calls are few, and where queries are
+ENOUGH = 160  # searches, beyond which a query is better an anchor, if that can be paid
+ALONE = 8  # anchor queries that help without anything learned
+TOGETHER = 20  # searches between two reports
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What calls are spent on: so many anchor queries, and so many searches of `each` calls."""
+
+    anchors: int
+    searches: int
+    each: int
+
+    def calls(self, n: int) -> int:
+        """At most."""
+        return self.anchors * n + self.searches * self.each
+
+
+def share_out(calls: int, queries: int, n: int, most: int, *, searchable: bool = True) -> Spending:
+    """How calls are shared out.
+
+    Parameters
+    ----------
+    calls
+        That may be spent.
+    queries
+        Train queries there are.
+    n
+        Items, which an anchor query is scored with.
+    most
+        Anchor queries that are wanted at most.
+    searchable
+        Whether items have vectors, without which searches teach nothing.
+    """
+    dense = Spending(min(calls // n, queries, most), 0, 0)
+    if not searchable or queries < FEWEST or calls < FEWEST * LEAST:
+        if dense.anchors < ALONE:
+            raise InputError(
+                f"{calls:,} calls for {queries:,} train queries are too few to help: give {FEWEST} queries and "
+                f"{FEWEST * LEAST:,} calls for searches, or {ALONE} queries and {ALONE * n:,} calls for anchor scores"
+            )
+        return dense
+    paid = min(calls // 2, calls - FEWEST * LEAST) // n
+    anchors = min(paid, queries // 2, queries - FEWEST, most)
+    searches, each = _searches(calls - anchors * n, queries - anchors, n)
+    spare = calls - anchors * n - searches * each
+    more = min(spare // n, queries - anchors - searches, most - anchors)
+    anchors, spare = anchors + more, spare - more * n
+    turned = min(spare // max(1, n - each), searches - ENOUGH, most - anchors)
+    if turned > 0:
+        anchors, searches = anchors + turned, searches - turned
+    return Spending(anchors, searches, each)
+
+
+def _searches(calls: int, queries: int, n: int) -> tuple[int, int]:
+    """How many searches, and the calls of each."""
+    searches = min(queries, max(calls // EACH, min(FEWEST, calls // LEAST)))
+    return searches, min(calls // searches, MOST, n)
+
+
+def middles(vectors: Floats, count: int, seed: int = 0) -> Positions:
+    """Queries to have anchor scores of: the one nearest to the middle of each of so many clusters (k-means++).
+
+    On train queries they taught more than queries drawn at random, and than the pivots of a QR decomposition.
+    """
+    if count < 1:
+        return NO_HANDLES
+    from sklearn.cluster import KMeans  # takes a while to import
+
+    rows = vectors.astype(np.float64)
+    distinct = len(np.unique(rows, axis=0))
+    fitted = KMeans(min(count, distinct), n_init=4, random_state=seed).fit(rows)
+    found = []
+    for cluster, centre in enumerate(fitted.cluster_centers_):
+        inside = np.flatnonzero(fitted.labels_ == cluster)
+        found.append(int(inside[np.argmin(((rows[inside] - centre) ** 2).sum(axis=1))]))
+    rest = np.setdiff1d(np.arange(len(rows)), found)  # where queries are alike
+    return np.concatenate([np.array(found, np.int64), rest])[:count]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What came of it."""
+
+    state: State
+    queries: list[str]  # the anchor queries
+    calls: int
+    taught: Learned | None
+
+
+def spend(
+    state: State, encoder: DualEncoder | None, queries: Sequence[str], calls: int, most: int, seller: Seller
+) -> Spent:
+    """An index's state with what at most so many calls for train queries buy."""
+    n = len(state.items)
+    searchable = encoder is not None and state.vectors is not None
+    plan = share_out(calls, len(queries), n, most, searchable=searchable)
+    vectors = None if encoder is None or not searchable else encoder.encode_queries(queries)
+    chosen = np.arange(plan.anchors) if vectors is None else middles(vectors, plan.anchors, state.seed)
+    asked = [queries[j] for j in chosen.tolist()]
+    plain, paid = state, 0
+    if asked:
+        scores, paid = seller.scores(state, asked, np.arange(n))
+        state = state.changed(anchors=scores, measured=np.ones(n, np.bool_))
+    if vectors is None or not plan.searches or state.encoder_space is None:
+        return Spent(state, asked, paid, None)
+    others = np.setdiff1d(np.arange(len(queries)), chosen)[: plan.searches]
+    past, more = searched(state, [queries[j] for j in others.tolist()], vectors[others], plan.each, seller)
+    taught = learn(past, state.encoder_space, anchors=state.anchor_space, n=n, seed=state.seed)
+    if taught.prior is None and len(asked) < ALONE:
+        return Spent(plain, [], paid + more, taught)
+    prior = None if taught.prior is None else replace(taught.prior, bought=True)
+    return Spent(state.changed(prior=prior), asked, paid + more, taught)
+
+
+def searched(state: State, queries: Sequence[str], vectors: Array, each: int, seller: Seller) -> tuple[list[Past], int]:
+    """What searches of train queries have scored, and the calls they took."""
+    searcher = state.searcher(Crosscut(learned=False))
+    past: list[Past] = []
+    calls = 0
+    for start in range(0, len(queries), TOGETHER):
+        some = slice(start, start + TOGETHER)
+        for query, vector, hits in zip(
+            queries[some],
+            vectors[some],
+            searcher.search_many(queries[some], 1, each, query_vectors=vectors[some]),
+            strict=True,
+        ):
+            past.append(Past(np.asarray(vector, np.float64), *told(state, query, hits)))
+            calls += hits.calls
+        if seller.progress is not None:
+            seller.progress("searching train queries", len(past), len(queries))
+    return past, calls
+
+
+def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats]:
+    """What a search has scored; of a scorer that knows a part of it unasked, the rest."""
+    scores = np.concatenate([round.scores for round in hits.trace])
+    if state.scorer is not None and state.scorer.knows:
+        scores = scores - state.scorer.known(query, hits.scored)
+    finite = np.isfinite(scores)
+    return hits.scored[finite], np.asarray(scores[finite], np.float64)
