@@ -5,7 +5,8 @@
 A world is a known score matrix (arrays test, train, vectors, query_vectors, anchor_query_vectors). The train queries
 are the past: each is searched by the default method without anchors, 100 calls, and only the pairs that it scored are
 learned from. Then the test queries are searched, before and after. Differences are paired over test queries. `misses`
-is the share of the misses before that is gone after. A seed chooses which of the train queries came first.
+is the share of the misses before that is gone after. A seed chooses which of the train queries came first. Where train
+queries were never scored with every item, `--log` brings what searches of them scored (`scripts/past_searches.py`).
 Results are written as they come; what is there already is not computed again.
 """
 
@@ -94,11 +95,24 @@ def record(
     return {"used": got.prior is not None, "held_out": judged, "cells": cells}
 
 
-def study(data: dict[str, npt.NDArray[Any]], sizes: Sequence[int], seeds: int, known: dict[str, Any]) -> Any:
+def read_log(path: Path) -> list[Past]:
+    """What `scripts/past_searches.py` wrote."""
+    with np.load(path, allow_pickle=False) as archive:
+        parts = [archive[f"past_{name}"] for name in ("vectors", "items", "scores")]
+    return [
+        Past(vector.astype(np.float64), items.astype(np.int64), scores.astype(np.float64))
+        for vector, items, scores in zip(*parts, strict=True)
+    ]
+
+
+def study(
+    data: dict[str, npt.NDArray[Any]], sizes: Sequence[int], seeds: int, known: dict[str, Any], log: list[Past] | None
+) -> Any:
     """Records by number of past searches and seed, one after another; those that are known are left out."""
     space = Vectors(data["vectors"].astype(np.float32))
     parts = Parts(encoder=space, n=space.n)
-    log = log_of(parts, data["train"], data["anchor_query_vectors"])
+    if log is None:
+        log = log_of(parts, data["train"], data["anchor_query_vectors"])
     before = recalls(parts, data)
     for size in sizes:
         for seed in range(1 if size >= len(log) else seeds):
@@ -115,6 +129,7 @@ def study(data: dict[str, npt.NDArray[Any]], sizes: Sequence[int], seeds: int, k
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--log", type=Path, default=None, help="past searches, in place of train queries")
     parser.add_argument("--name", required=True)
     parser.add_argument("--searches", default="160,40,80,20,10,1")
     parser.add_argument("--seeds", type=int, default=3)
@@ -122,18 +137,20 @@ def main() -> None:
     options = parser.parse_args()
     with np.load(options.data, allow_pickle=False) as archive:
         data = {name: archive[name] for name in archive.files if archive[name].dtype.kind == "f"}
-    most = len(data["train"])
+    log = None if options.log is None else read_log(options.log)
+    most = len(data["train"] if log is None else log)
     sizes = list(dict.fromkeys(min(int(size), most) for size in options.searches.split(",")))
     known = json.loads(options.json.read_text())["runs"] if options.json.exists() else {}
+    logged = "" if options.log is None else f" --log {options.log.name}"
     facts = {
-        "command": f"python benchmarks/learning.py --data {options.data.name} --name {options.name}",
+        "command": f"python benchmarks/learning.py --data {options.data.name} --name {options.name}{logged}",
         "world": options.name,
         "python": platform.python_version(),
         "items": data["test"].shape[1],
         "test_queries": len(data["test"]),
         "calls_of_a_past_search": CALLS,
     }
-    for name, run in study(data, sizes, options.seeds, known):
+    for name, run in study(data, sizes, options.seeds, known, log):
         known[name] = run
         write_json(options.json, {**facts, "runs": known})
         told = ", ".join(

@@ -5,7 +5,8 @@
 Rivals are tuned first, along their grids, on 40 train queries at 100 calls and k = 10, and then run on test queries.
 Ours are run as they come: `crosscut` without anything learned, and after the world's train queries as past searches
 (100 calls each, only pairs that they scored). Methods with anchors count the calls of the anchor queries beside:
-`index_calls`. Differences are paired over test queries, ours after learning less the rival.
+`index_calls`; ours is run with them before and after learning too. Differences are paired over test queries, ours
+without anchors and after learning, less the rival.
 Results are written as they come; what is there already is not computed again.
 """
 
@@ -32,7 +33,7 @@ from crosscut.search.prior import Past
 from crosscut.spaces.base import Space, Vectors
 from crosscut.storage import write_json
 from crosscut.types import Floats
-from learning import log_of
+from learning import log_of, read_log
 
 KS = (10, 100)
 BUDGETS = (50, 100, 200, 500)
@@ -40,6 +41,7 @@ TUNING = 40  # train queries
 RIVALS = ("rnr", "axn", "tour", "gar", "rgs", "gp", "qdrant-feedback")
 ANCHORED = ("anncur", "adacur", "crosscut")
 ANCHORS = 40
+LEARNED = "crosscut, learned"
 
 
 def tuned(world: World, method: Method) -> Method:
@@ -86,7 +88,7 @@ def study(data: dict[str, Any], log: list[Past] | None) -> Iterator[tuple[str, W
     if log is None:
         log = log_of(world.parts, train, asked)
     got = learn(log, space, n=space.n)
-    yield "crosscut, learned", replace(world, prior=got.prior), Crosscut, 0
+    yield LEARNED, replace(world, prior=got.prior), Crosscut, 0
     yield "crosscut", world, Crosscut, 0
     tuning = None
     if train is not None and asked is not None:
@@ -100,8 +102,11 @@ def study(data: dict[str, Any], log: list[Past] | None) -> Iterator[tuple[str, W
             yield name, world, partial(tuned, tuning, parse(name)), 0
     if train is not None:
         anchored = make_world(test, train[:ANCHORS], space, vectors)
+        count = min(ANCHORS, len(train))
+        others = log[count:] if asked is not None and len(log) == len(train) else log  # not the anchor queries
+        beside = learn(others, space, anchors=anchored.parts.anchors, n=space.n).prior
+        yield f"{LEARNED}, {count} anchor queries", replace(anchored, prior=beside), Crosscut, count * space.n
         for name in ANCHORED:
-            count = min(ANCHORS, len(train))
             yield f"{name}, {count} anchor queries", anchored, partial(parse, name), count * space.n
 
 
@@ -126,16 +131,6 @@ def cells(table: dict[tuple[int, int], Floats], ours: dict[tuple[int, int], Floa
     return made
 
 
-def read_log(path: Path) -> list[Past]:
-    """What `scripts/past_searches.py` wrote."""
-    with np.load(path, allow_pickle=False) as archive:
-        parts = [archive[f"past_{name}"] for name in ("vectors", "items", "scores")]
-    return [
-        Past(vector.astype(np.float64), items.astype(np.int64), scores.astype(np.float64))
-        for vector, items, scores in zip(*parts, strict=True)
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -146,8 +141,9 @@ def main() -> None:
     with np.load(options.data, allow_pickle=False) as archive:
         data = {name: archive[name] for name in archive.files if archive[name].dtype.kind == "f"}
     known = json.loads(options.json.read_text())["methods"] if options.json.exists() else {}
+    logged = "" if options.log is None else f" --log {options.log.name}"
     facts = {
-        "command": f"python benchmarks/rivals.py --data {options.data.name} --name {options.name}",
+        "command": f"python benchmarks/rivals.py --data {options.data.name} --name {options.name}{logged}",
         "world": options.name,
         "python": platform.python_version(),
         "items": data["test"].shape[1],

@@ -20,6 +20,7 @@ from crosscut.index.state import State
 from crosscut.methods.learning import Learned, learn
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Past
+from crosscut.types import Floats
 
 HALF_LIFE = 2000  # searches after which an old one counts half
 
@@ -44,7 +45,7 @@ class Learning(Core):
         self.log = None if path is None else SearchLog(path, limit=limit)
         self.learn_every = learn_every
 
-    def learn(self, *, half_life: float = HALF_LIFE) -> Learned:
+    def learn(self, *, half_life: float = HALF_LIFE, correction: float = 1.0) -> Learned:
         """Learn from the log what to expect of a query: better searches, and not one call more.
 
         What is learned is used by `crosscut`, beside anchor scores where there are any, and only if it does better on
@@ -52,14 +53,19 @@ class Learning(Core):
         those of items that are gone, nor searches of the anchor queries themselves; a search that is `half_life`
         searches old counts half. What an index was taught while it was built (`build(calls=…)`) stays until a log of
         as many searches teaches something.
+
+        With `correction` above 1, an item that was drawn at random (`crosscut@explore=0.1`) counts for as many that
+        were not scored, up to so many.
         """
+        if not correction >= 1:
+            raise InputError(f"correction is for how many pairs one may count, 1 or more; got {correction}")
         if self.log is None:
             raise InputError("there is no log of searches to learn from: call index.keep_log('searches.log') first")
         with self._writing:
             state = self._state
             if state.encoder_space is None:
                 raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
-            past = self._past(state, state.encoder_space.d)
+            past = self._past(state, state.encoder_space.d, correction)
             weights = 0.5 ** (np.arange(len(past))[::-1] / half_life)
             got = learn(
                 past,
@@ -94,7 +100,7 @@ class Learning(Core):
     def _models(self) -> str:
         return "/".join("none" if one is None else one.fingerprint for one in (self.scorer, self.encoder))
 
-    def _past(self, state: State, d: int) -> list[Past]:
+    def _past(self, state: State, d: int, correction: float) -> list[Past]:
         """What the log holds of these models and of items that are there, oldest first."""
         assert self.log is not None
         past = []
@@ -102,13 +108,12 @@ class Learning(Core):
         for search in self.log.read():
             if search.query in anchors:
                 continue
-            pairs = zip(search.ids, search.scores, strict=True)
-            places = [(state.places[id], score) for id, score in pairs if id in state.places]
-            if search.models == self._models and len(search.vector) == d and len(places) > 1:
-                handles, scores = zip(*places, strict=True)
-                past.append(
-                    Past(search.vector.astype(np.float64), np.array(handles, np.int64), np.array(scores, np.float64))
-                )
+            there = [place for place, id in enumerate(search.ids) if id in state.places]
+            if search.models == self._models and len(search.vector) == d and len(there) > 1:
+                handles = np.array([state.places[search.ids[place]] for place in there], np.int64)
+                weights = None if search.chances is None else _counted(search.chances[there], correction)
+                scores = search.scores[there].astype(np.float64)
+                past.append(Past(search.vector.astype(np.float64), handles, scores, weights))
         return past
 
     def _remember(
@@ -125,10 +130,11 @@ class Learning(Core):
         for query, vector, hits in zip(queries, vectors, found, strict=True):
             if vector is None or not hits.calls + hits.cached:
                 continue
-            handles, scores = told(state, query, hits)
+            handles, scores, chances = told(state, query, hits)
             ids = [state.items[position].id for position in handles.tolist()]
             values = np.asarray(vector, dtype=np.float32), scores.astype(np.float32)
-            searches.append(Logged(query_hash(query), self._models, time.time(), ids, *values))
+            drawn = chances.astype(np.float32) if (chances < 1).any() else None
+            searches.append(Logged(query_hash(query), self._models, time.time(), ids, *values, drawn))
         self.log.append(searches)
         self._since += len(searches)
         busy = self._learner is not None and self._learner.is_alive()
@@ -136,3 +142,9 @@ class Learning(Core):
             self._since = 0
             self._learner = threading.Thread(target=self.learn, name="crosscut-learn", daemon=True)
             self._learner.start()
+
+
+def _counted(chances: npt.NDArray[np.float32], correction: float) -> Floats:
+    """For how many pairs each stands; where the number of items is not known, for itself."""
+    known = np.where(np.isfinite(chances), chances, 1.0).astype(np.float64)
+    return np.asarray(np.minimum(1 / np.maximum(known, 1e-12), correction))

@@ -6,6 +6,7 @@ One file, appended to. A record is
     size      4 bytes, little-endian, of what follows the checksum
     checksum  8 bytes, blake2b of what follows
     header    JSON, one line: {"query": blake2b of its text, "models": fingerprints, "time": s, "d": d, "ids": [m ids]}
+              and, if items were drawn at random, {"chances": [m numbers]}
     vector    d float32: the encoder's query vector
     scores    m float32: what the scorer was asked for, without what it knows unasked
 
@@ -22,7 +23,7 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ class Logged(NamedTuple):
     ids: list[str]  # (m) of the items that were scored, in order
     vector: npt.NDArray[np.float32]  # (d)
     scores: npt.NDArray[np.float32]  # (m)
+    chances: npt.NDArray[np.float32] | None = None  # (m) with which each was picked; None: 1
 
 
 class SearchLog:
@@ -88,7 +90,9 @@ class SearchLog:
                 stay = [place for place, id in enumerate(search.ids) if id not in items]
                 if len(stay) < len(search.ids):
                     changed += 1
-                    search = search._replace(ids=[search.ids[place] for place in stay], scores=search.scores[stay])
+                    chances = None if search.chances is None else search.chances[stay]
+                    ids = [search.ids[place] for place in stay]
+                    search = search._replace(ids=ids, scores=search.scores[stay], chances=chances)
                 if stay:
                     kept.append(_packed(search))
             if changed:
@@ -127,8 +131,11 @@ def query_hash(query: str) -> str:
 
 
 def _packed(search: Logged) -> bytes:
-    header = {"query": search.query, "models": search.models, "time": search.time, "d": len(search.vector)}
-    line = json.dumps({**header, "ids": search.ids}, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+    header: dict[str, Any] = {"query": search.query, "models": search.models, "time": search.time}
+    header |= {"d": len(search.vector), "ids": search.ids}
+    if search.chances is not None:
+        header["chances"] = search.chances.tolist()
+    line = json.dumps(header, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
     body = line + search.vector.astype("<f4").tobytes() + search.scores.astype("<f4").tobytes()
     return HEAD.pack(MARK, len(body), _checksum(body)) + body
 
@@ -150,7 +157,8 @@ def _unpacked(data: bytes) -> Iterator[Logged]:
         header = json.loads(line.decode(errors="surrogatepass"))
         values = np.frombuffer(numbers, dtype="<f4").astype(np.float32)
         d = header["d"]
-        yield Logged(header["query"], header["models"], header["time"], header["ids"], values[:d], values[d:])
+        chances = np.array(header["chances"], np.float32) if "chances" in header else None
+        yield Logged(header["query"], header["models"], header["time"], header["ids"], values[:d], values[d:], chances)
 
 
 def _checksum(body: bytes) -> bytes:

@@ -89,7 +89,7 @@ def _searches(calls: int, queries: int, n: int) -> tuple[int, int]:
     return searches, min(calls // searches, MOST, n)
 
 
-def middles(vectors: Floats, count: int, seed: int = 0) -> Positions:
+def middles(vectors: Array, count: int, seed: int = 0) -> Positions:
     """Queries to have anchor scores of: the one nearest to the middle of each of so many clusters (k-means++).
 
     On train queries they taught more than queries drawn at random, and than the pivots of a QR decomposition.
@@ -157,17 +157,18 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
             searcher.search_many(queries[some], 1, each, query_vectors=vectors[some]),
             strict=True,
         ):
-            past.append(Past(np.asarray(vector, np.float64), *told(state, query, hits)))
+            past.append(Past(np.asarray(vector, np.float64), *told(state, query, hits)[:2]))
             calls += hits.calls
         if seller.progress is not None:
             seller.progress("searching train queries", len(past), len(queries))
     return past, calls
 
 
-def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats]:
-    """What a search has scored; of a scorer that knows a part of it unasked, the rest."""
+def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
+    """What a search has scored, and with which chance; of a scorer that knows a part of it unasked, the rest."""
     scores = np.concatenate([round.scores for round in hits.trace])
     if state.scorer is not None and state.scorer.knows:
         scores = scores - state.scorer.known(query, hits.scored)
     finite = np.isfinite(scores)
-    return hits.scored[finite], np.asarray(scores[finite], np.float64)
+    chances = [np.ones(len(one.scores)) if one.chances is None else one.chances for one in hits.trace]
+    return hits.scored[finite], np.asarray(scores[finite], np.float64), np.concatenate(chances)[finite]

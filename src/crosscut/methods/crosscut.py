@@ -31,7 +31,7 @@ finds the top, b is not used: the question stays one vector.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,6 +60,8 @@ class Crosscut(InRounds):
 
     `rank` limits the CUR block, `stretch` is how much easier the ridge is on the encoder's direction, `ridge`
     multiplies the noise that is assumed; with `learned`, past searches count where an index learned from them.
+    `explore` is a share of the calls that goes to items drawn at random, so that a log of searches also shows what a
+    search would not have looked at; each is logged with the chance it had.
     """
 
     name: ClassVar[str] = "crosscut"
@@ -69,6 +71,7 @@ class Crosscut(InRounds):
     stretch: float = 3.0
     ridge: float = 1.0
     learned: bool = True
+    explore: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,6 +81,8 @@ class Crosscut(InRounds):
             )
         if not self.ridge > 0:
             raise InputError(f"ridge multiplies the noise that is assumed, above 0; got {self.ridge}")
+        if not 0 <= self.explore < 1:
+            raise InputError(f"explore is a share of the calls, 0 … 1 and less than all; got {self.explore}")
 
     def missing(self, parts: Parts) -> str | None:
         return parts.lacks("encoder", "anchors", "factors")
@@ -86,6 +91,10 @@ class Crosscut(InRounds):
         return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0)}
 
     def plan(self, parts: Parts) -> Plan:
+        plan = self._plan(parts)
+        return replace(plan, explore=self.explore) if self.explore else plan
+
+    def _plan(self, parts: Parts) -> Plan:
         prior = parts.prior if self.learned and parts.factors is None else None
         if prior is not None and parts.encoder is not None:
             space = beside(parts.encoder, parts.anchors, prior.weight)

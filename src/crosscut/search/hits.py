@@ -67,6 +67,7 @@ class Round:
     cached: int
     seconds: Seconds
     predictions: npt.NDArray[np.float32] | None = None  # of every item, when the search was told to keep them
+    chances: Floats | None = None  # with which each was picked, where some were drawn at random to explore; None: 1
 
 
 def _line(place: int, hit: Hit) -> str:

@@ -13,6 +13,7 @@ scorer as one batch.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,7 @@ class Plan:
     corrects: bool = False  # what a scorer knows without a call is the base, and only the rest is regressed
     topk: TopK | None = None
     guide: Guide | None = None  # says what comes next, in place of a query vector
+    explore: float = 0.0  # share of the calls that goes to items drawn at random, from the second round on
 
     def __post_init__(self) -> None:
         if self.topk is None and self.space is not None:
@@ -145,6 +147,7 @@ class _Choice:
     wanted: int
     seconds: Seconds = field(default_factory=Seconds)
     predictions: npt.NDArray[np.float32] | None = None
+    chances: Floats | None = None
 
 
 def _first_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int], last: bool) -> list[_Choice]:
@@ -174,15 +177,37 @@ def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
     with one_thread():
         vectors = list((share if large else map)(lambda query: _fit(plan, query) / plan.offset.scale, queries))
     fitted = time.perf_counter()
-    asks = [query.ask(u, count) for query, u, count in zip(queries, vectors, counts, strict=True)]
+    drawn = [_drawn_of(plan.explore, len(query.account.positions), n) for query, n in zip(queries, counts, strict=True)]
+    asks = [query.ask(u, n - m) for query, u, n, m in zip(queries, vectors, counts, drawn, strict=True)]
     if plan.selection.whole or plan.shortlist is not None or trace:
         choices = _looked_over(plan, plan.space, queries, asks, trace)
     else:
         choices = [_Choice(*found, ask.count) for found, ask in zip(plan.topk.top(asks), asks, strict=True)]
+    for query, choice, count in zip(queries, choices, drawn, strict=True):
+        if count:
+            _explore(plan.pool, query, choice, count)
     spent = Seconds(fit=(fitted - started) / len(queries), select=(time.perf_counter() - fitted) / len(queries))
     for choice in choices:
         choice.seconds = spent
     return choices
+
+
+def _drawn_of(explore: float, before: int, count: int) -> int:
+    """How many of a round's calls explore, so that the share holds for the whole search, small rounds or large."""
+    return min(count, math.floor(explore * (before + count)) - math.floor(explore * before)) if explore else 0
+
+
+def _explore(pool: Pool, query: QueryState, choice: _Choice, count: int) -> None:
+    """Let items that are drawn at random join a round, each with the chance it had."""
+    gone = np.concatenate([query.account.positions, choice.handles])
+    more = pool.sample(count, query.rng, gone, query.within)
+    left = math.nan if query.size is None else max(1, query.size - len(gone))
+    choice.chances = np.concatenate(
+        [np.ones(len(choice.handles)), np.full(len(more), np.minimum(1.0, len(more) / left))]
+    )
+    choice.handles = np.concatenate([choice.handles, more])
+    choice.estimates = np.concatenate([choice.estimates, np.full(len(more), np.nan)])
+    choice.wanted += count
 
 
 def _guided(guide: Guide, queries: Sequence[QueryState], counts: Sequence[int], trace: bool) -> list[_Choice]:
@@ -273,6 +298,7 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
                     cached=account.cached - cached,
                     seconds=choice.seconds + seconds,
                     predictions=choice.predictions,
+                    chances=None if choice.chances is None else choice.chances[place],
                 )
             )
 

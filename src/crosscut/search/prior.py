@@ -7,6 +7,10 @@
     c_j       the query's level, free                           ū, Σ   mean and covariance of what u turned out to be
     b_i       an item's own residual: 0 until it was seen, and near 0 until it was seen often
 
+What a search scored is no random sample. But what it scored next followed from what it had scored, so that under the
+model the likelihood of the log is that of a sample (missing at random; Rubin 1976), and nothing has to be corrected. As
+far as the model is wrong, pairs that were drawn at random can be made to count for those that were not scored.
+
 The plain ridge takes u ~ N(0, τ² I): every direction is as likely as any other. Σ knows along which directions queries
 do differ under this scorer. It is found by expectation–maximisation (the multi-task model of Schwaighofer, Tresp and
 Yu, NIPS 2004). With X_j (m × d) the scored items' vectors, y_j their scores less what is expected of them, and
@@ -46,11 +50,15 @@ SAMPLE = 1000  # searches that all rounds but the last look at
 
 
 class Past(NamedTuple):
-    """A search as it was logged: the encoder's query vector (d), the items scored (m), in order, and their scores."""
+    """A search as it was logged: the encoder's query vector (d), the items scored (m), in order, and their scores.
+
+    `weights` (m): for how many pairs each stands, where some were drawn at random; None: one each.
+    """
 
     vector: Floats
     handles: Handles
     scores: Floats
+    weights: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +248,8 @@ class _Expectation:
         """√w L⁻¹ X of one search (m × d), with L Lᵀ = K; what else it says is summed up here."""
         noise = self.prior.noise
         gram = spread @ rows.T + LEVEL * noise  # (m × m)
-        gram[np.diag_indices_from(gram)] += noise
+        own = np.full(len(rows), noise) if past.weights is None else noise / past.weights  # σ²_i
+        gram[np.diag_indices_from(gram)] += own
         triangle = np.linalg.cholesky(gram)
         inverse = dtrtri(triangle, lower=1)[0]  # L⁻¹
         left = past.scores - rows @ self.prior.at(past.vector) - base  # y (m)
@@ -249,8 +258,8 @@ class _Expectation:
         self.vectors.append(past.vector)
         self.pulls.append(dual @ rows)
         self.counts.append(count)
-        error = (noise * dual) ** 2 + noise - noise**2 * precision  # E ε²
-        self.noise += count * float(error.sum())
+        error = (own * dual) ** 2 + own - own**2 * precision  # E ε²
+        self.noise += count * float((error * (noise / own)).sum())
         self.pairs += count * len(rows)
         self.pull.append((past.handles, count * (dual + precision * base), count * precision))
         return np.asarray((np.sqrt(count) * inverse) @ rows)
