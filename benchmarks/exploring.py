@@ -1,6 +1,6 @@
 """Whether a log of searches that only scored what they liked teaches less than one that also explored.
 
-    python benchmarks/exploring.py --data wordnet-time.npz --name wordnet-time --json results/exploring-wordnet-time.json
+    python benchmarks/exploring.py --data wordnet-time.npz --name wordnet-time --json exploring-wordnet-time.json
 
 The train queries are the past: searches of 100 calls, of which a share goes to items drawn at random
 (`crosscut@explore`). What they scored is learned from as it is, or with drawn items counting for those that were not
