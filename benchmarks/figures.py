@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results"
 RECALL = RESULTS / "reproduction-wordnet-cognition.json"
 LOOP = RESULTS / "loop.json"
+OPERATIONS = RESULTS / "operations.json"
 MODELS = RESULTS / "models_wordnet.json"
 SEARCH = RESULTS / "relevance-search.json"
 PRECISION = RESULTS / "models_precision.json"
@@ -55,6 +56,30 @@ def recall_table() -> str:
     records = _records(RECALL)
     rows = [[name, *(f"{records[method, *column]:.3f}" for column in COLUMNS)] for method, name in NAMES.items()]
     return table(["", *(f"k={k}, {budget} calls" for k, budget in COLUMNS)], rows)
+
+
+def sizes_table() -> str:
+    sizes = json.loads(OPERATIONS.read_text())["sizes"]
+    rows = [
+        [
+            f"{int(n):,}",
+            *(f"{one[f'mb_{name}']:.0f} MB" for name in ("on_disk", "loaded", "after_searches")),
+            *(f"{one[name]:.0f} ms" for name in ("p50_ms", "p95_ms")),
+        ]
+        for n, one in sizes.items()
+    ]
+    return table(["items", "on disk", "memory, loaded", "memory, after searches", "a search, median", "95 %"], rows)
+
+
+def operations(name: str) -> str:
+    """What was measured of a server that changes."""
+    told = json.loads(OPERATIONS.read_text())
+    added = told["add"]
+    return {
+        "mixed": f"{told['mixed']['ratio']:.2f}×",
+        "reload": f"{told['reload']['searches']:,} searches, {told['reload']['errors']} errors",
+        "add": f"{added['seconds']:.1f} s, {added['errors']} errors",
+    }[name]
 
 
 def loop_table() -> str:
@@ -132,12 +157,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "loop": loop_table,
     "search": search_table,
     "precision": precision_table,
+    "sizes": sizes_table,
 }
 FIGURES: dict[str, Callable[[], str]] = {
     "accuracy of the scorer": lambda: accuracy("scorer"),
     "accuracy of the dual encoder": lambda: accuracy("dual"),
     "accuracy of BM25": lambda: accuracy("bm25"),
     "mentions": mentions,
+    "mixed settings": lambda: operations("mixed"),
+    "reload": lambda: operations("reload"),
+    "adding": lambda: operations("add"),
     "unseen collections": lambda: str(len(unseen())),
     "lead": lambda: f"+{mean(unseen()):.3f} nDCG@10".replace("+0.", "+."),
     "missed by reranking": lambda: f"{10 - found('rnr', 100):.1f}",

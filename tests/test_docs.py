@@ -202,13 +202,27 @@ def test_links_of_the_docs_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_api_reference_is_up_to_date() -> None:
-    """docs/api.md is made from docstrings: python scripts/api_reference.py"""
-    spec = importlib.util.spec_from_file_location("api_reference", ROOT / "scripts" / "api_reference.py")
+def script(name: str) -> Any:
+    """A script of the repository, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_commands_are_described_as_they_are() -> None:
+    """docs/cli.md is made from the commands: python scripts/cli_reference.py"""
+    made = script("cli_reference").page()
+    assert (ROOT / "docs" / "cli.md").read_text("utf-8") == made
+    assert "## crosscut index build\n" in made
+    assert "`--max-budget`" in made
+
+
+def test_the_api_reference_is_up_to_date() -> None:
+    """docs/api.md is made from docstrings: python scripts/api_reference.py"""
+    module = script("api_reference")
     for path, made in module.PAGES.items():
         assert path.read_text("utf-8") == made(), path.name
     page = (ROOT / "docs" / "api.md").read_text("utf-8")

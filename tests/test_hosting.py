@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -208,6 +209,15 @@ def test_settings_that_differ_run_side_by_side_where_the_scorer_is_remote() -> N
             equal = min(all_of([5] * 8) for _ in range(3))
             mixed = min(all_of(list(range(3, 11))) for _ in range(3))
         assert mixed <= 1.3 * equal + 0.1, (mixed, equal)
+
+
+def test_the_bars_of_operation_hold_in_the_committed_run() -> None:
+    """`python benchmarks/operations.py`, on a quiet machine."""
+    told = json.loads((Path(__file__).parent.parent / "benchmarks/results/operations.json").read_text("utf-8"))
+    assert told["mixed"]["ratio"] <= 1.3
+    assert (told["reload"]["clients"], told["reload"]["indexes"], told["reload"]["errors"]) == (16, 2, 0)
+    assert told["reload"]["searches"] > 0
+    assert (told["add"]["items_served"], told["add"]["items_saved"], told["add"]["errors"]) == (3000, 3000, 0)
 
 
 def test_a_client_may_have_so_many_requests_under_way() -> None:

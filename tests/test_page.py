@@ -310,6 +310,32 @@ def test_curves_are_drawn_where_something_was_measured(browser: Any, page: Any) 
         made.close()
 
 
+def test_one_of_several_indexes_is_chosen(browser: Any, page: Any) -> None:
+    assert page.locator("#which").is_hidden()  # there is one
+    with running(make_app({"all": small_index(n=60), "few": small_index(n=20)}, Settings())) as url:
+        made = opened(browser, url)
+        assert made.locator("#index option").all_inner_texts() == ["all", "few"]
+        assert ask(made)["hits"]
+        with made.expect_response("**/search") as caught:
+            made.select_option("#index", "few")
+        assert caught.value.request.post_data_json["index"] == "few"
+        made.wait_for_selector("body:not(.busy)")
+        assert made.locator("#facts").inner_text() == "20 items"
+        assert "i=few" in made.url
+        made.fill("#filter", "number=1900")
+        made.press("#filter", "Tab")
+        made.wait_for_function("document.querySelector('#status').textContent === 'No item passes the filter.'")
+        assert made.locator("#result").is_hidden()
+        made.fill("#filter", "")
+        made.press("#filter", "Tab")
+        made.wait_for_selector("#hits .hit")
+        check(made, "with several indexes")
+        made.reload()
+        made.wait_for_selector("#hits .hit")
+        assert made.locator("#index").input_value() == "few"
+        made.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_the_page_can_be_read_by_everyone(browser: Any, address: str, scheme: str, width: int) -> None:

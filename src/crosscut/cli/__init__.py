@@ -54,20 +54,22 @@ def root(
     state["debug"] = debug
 
 
-app.command()(demo.demo)
-app.add_typer(index.app, name="index")
-app.command()(search.search)
-app.command()(evaluate.evaluate)
-app.command()(calibrate.calibrate)
-app.command()(replay.replay)
-app.command(context_settings={"auto_envvar_prefix": "CROSSCUT_SERVE"})(serve.serve)
-app.command()(mcp.mcp)
-app.command()(score.score)
-app.command()(encode.encode)
-app.command()(encode.export)
-app.command()(reproduce.reproduce)
-app.add_typer(train.app, name="train")
-app.add_typer(bench.app, name="bench")
+SEARCH, MEASURE, LAB = "Search your texts", "Does it pay?", "Scores, models, the papers' experiments"
+
+app.command(rich_help_panel=SEARCH)(demo.demo)
+app.add_typer(index.app, name="index", rich_help_panel=SEARCH)
+app.command(rich_help_panel=SEARCH)(search.search)
+app.command(rich_help_panel=SEARCH, context_settings={"auto_envvar_prefix": "CROSSCUT_SERVE"})(serve.serve)
+app.command(rich_help_panel=SEARCH)(mcp.mcp)
+app.command(rich_help_panel=MEASURE)(evaluate.evaluate)
+app.command(rich_help_panel=MEASURE)(calibrate.calibrate)
+app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
+app.command(rich_help_panel=LAB)(score.score)
+app.command(rich_help_panel=LAB)(encode.encode)
+app.command(rich_help_panel=LAB)(encode.export)
+app.command(rich_help_panel=LAB)(replay.replay)
+app.command(rich_help_panel=LAB)(reproduce.reproduce)
+app.add_typer(train.app, name="train", rich_help_panel=LAB)
 
 
 def main() -> None:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from crosscut.index.tune import Tuning
 
 app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and keep it.")
-app.command()(show)
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
 Corpus = Annotated[
@@ -376,6 +375,9 @@ def verify(folder: Folder, as_json: Json = False) -> None:
     _result("\n".join(damaged) or f"every file of {folder} is whole", {"damaged": damaged}, as_json)
     if damaged:
         raise typer.Exit(1)
+
+
+app.command()(show)
 
 
 def _result(sentence: str, record: dict[str, Any], as_json: bool) -> None:

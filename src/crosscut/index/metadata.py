@@ -98,6 +98,7 @@ class Metadata:
         names = sorted(self._names())
         if key in names:
             return
+        names = [name for name in names if not name.startswith("passage_")]  # those of `crosscut.index.passages`
         close = difflib.get_close_matches(str(key), names, 1)
         meant = f"did you mean {close[0]!r}? " if close else ""
         told = f"the keys are {', '.join(names[:20])}" if names else "no item has metadata"

@@ -67,6 +67,7 @@ def looking(service: Service) -> APIRouter:
             version=crosscut.__version__,
             indexes=list(hosting),
             items=len(chosen),
+            passages=getattr(chosen, "passages", None) is not None,
             method=str(chosen.method),
             methods=chosen.methods,
             rival=str(RIVAL),

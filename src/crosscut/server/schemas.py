@@ -245,6 +245,7 @@ class Info(BaseModel):
     version: str
     indexes: list[str]
     items: int
+    passages: bool = Field(description="Whether the items are passages of documents.")
     method: str
     methods: list[str]
     rival: str = Field(description="The method that `compare` compares with.")

@@ -53,11 +53,12 @@ async function search() {
   try {
     const method = at("method").value.trim() || info.method;  // `axn@rounds=10,mix=0.8`: a name, with settings if wanted
     const found = await call("search", {
-      query, k: Number(at("k").value), budget: budget(), method, trace: true,
+      query, index: at("index").value || null, k: Number(at("k").value), budget: budget(), method, trace: true,
       filter: parseFilter(at("filter").value), target_recall: Number(at("target").value) || null,
       compare: at("compare").checked && info.methods.includes(info.rival) && method !== info.rival,
     });
     if (number !== latest) return;
+    if (!found.hits.length) return nothing();
     answer = found;
     show(query);
     say("");
@@ -78,6 +79,13 @@ function fail(error) {
   at("partial").hidden = !hits.length;
   const words = wordsOf(at("query").value);
   at("partial-hits").replaceChildren(...hits.map((hit, j) => row(hit, j + 1, words, 0, { pick })));
+}
+
+function nothing() {
+  answer = null;
+  stop();
+  at("result").hidden = at("partial").hidden = at("empty").hidden = true;
+  say(at("filter").value.trim() ? "No item passes the filter." : "There is no item to find.");
 }
 
 function soon() {
@@ -119,6 +127,7 @@ function remember() {
   const state = { q: at("query").value.trim(), k: at("k").value, b: budget(), m: at("method").value };
   if (at("filter").value.trim()) state.f = at("filter").value.trim();
   if (at("target").value) state.t = at("target").value;
+  if (at("index").selectedIndex > 0) state.i = at("index").value;
   history.replaceState(null, "", `#${new URLSearchParams(state)}`);  // behind the #: it is not sent anywhere
 }
 
@@ -276,6 +285,7 @@ function begin() {
     label();
   });
   for (const id of ["method", "compare", "target", "filter"]) at(id).addEventListener("change", () => asked() && search());
+  at("index").addEventListener("change", changeIndex);
   at("round").addEventListener("input", () => {
     stop();
     turn(at("round").value);
@@ -296,27 +306,57 @@ function begin() {
   start();
 }
 
-async function start() {
+// What another index finds is another answer: the old one goes, and the query is asked of the new one.
+async function changeIndex() {
+  latest++;
+  answer = null;
+  stop();
+  at("result").hidden = at("partial").hidden = true;
+  at("filter").value = "";
   try {
-    info = await call("info");
+    info = await call(`info?index=${encodeURIComponent(at("index").value)}`);
+  } catch (error) {
+    return say(error.message, true);
+  }
+  introduce();
+  at("method").value = info.method;
+  if (at("query").value.trim()) search();
+}
+
+// What the server says of the index that is chosen.
+function introduce() {
+  at("facts").textContent = `${info.items.toLocaleString("en")} ${info.passages ? "passages" : "items"}`;
+  at("target").closest(".control").hidden = !info.target_recall;
+  if (!info.target_recall) at("target").value = "";
+  at("other-title").textContent = info.rival;
+  label();
+}
+
+async function start() {
+  const state = new URLSearchParams(location.hash.slice(1));
+  try {
+    info = await call(state.get("i") ? `info?index=${encodeURIComponent(state.get("i"))}` : "info");
   } catch (error) {
     say(error.message, true);
     return;
   }
-  at("facts").textContent = `${info.items.toLocaleString("en")} items`;
+  at("index").replaceChildren(...info.indexes.map((name) => {
+    const option = make("option", "", name);
+    option.value = name;
+    return option;
+  }));
+  at("index").value = state.get("i") ?? info.indexes[0];
+  at("which").hidden = info.indexes.length < 2;
   at("k").max = info.max_k;
   at("methods").replaceChildren(...info.methods.map((name) => {
     const option = make("option");
     option.value = name;
     return option;
   }));
-  at("other-title").textContent = info.rival;
-  const state = new URLSearchParams(location.hash.slice(1));
   at("k").value = state.get("k") ?? Math.min(10, info.max_k);
   setBudget(Number(state.get("b")) || info.default_budget);
   at("method").value = state.get("m") || info.method;
   at("filter").value = state.get("f") ?? "";
-  at("target").closest(".control").hidden = !info.target_recall;
   at("target").value = info.target_recall ? state.get("t") ?? "" : "";
   at("curves").hidden = !info.evaluation.length;
   if (info.evaluation.length) showCurves(info.evaluation, at("charts"), at("curve-legend"), at("curve-table").tBodies[0]);
@@ -330,7 +370,7 @@ async function start() {
     });
     return button;
   }));
-  label();
+  introduce();
   if (state.get("q")) {
     at("query").value = state.get("q");
     search();

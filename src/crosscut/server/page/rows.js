@@ -39,6 +39,11 @@ export function row(hit, rank, words, count, { state = "", badge = "", pick = ()
 function side(hit, count) {
   const element = make("div", "side");
   element.append(make("div", "score", (Math.abs(hit.score) < 0.005 ? 0 : hit.score).toFixed(2)));
+  if (hit.probability !== undefined && hit.probability !== null) {
+    const chance = make("div", "when chance", `${Math.round(100 * hit.probability)} %`);
+    chance.title = "the probability that it is relevant";
+    element.append(chance);
+  }
   if (count) {
     const when = make("span", "when", `round ${hit.round}`);
     const dot = make("i");
@@ -61,6 +66,7 @@ function whole(hit, words, pick) {
   if (hit.probability !== undefined && hit.probability !== null) add("probability", hit.probability.toFixed(2));
   if (hit.estimate !== null) add("predicted", hit.estimate.toFixed(2));
   for (const [key, told] of Object.entries(hit.metadata)) {
+    if (key.startsWith("passage_")) continue;  // where a passage stands in its document
     add(key, ...[told].flat().map((value) => {
       if (!["string", "number", "boolean"].includes(typeof value)) return make("span", "", JSON.stringify(value));
       const button = make("button", "value", String(value));
