@@ -3,8 +3,9 @@
     python benchmarks/soak_calls.py [--searches 200000] [--seed 0] [--json benchmarks/results/soak_calls.json]
 
 Searches by every method, one query or many, with and without a deadline, a cache, a stopping rule, a filter and
-clients that leave, over arrays, over a store that does not know how many items it has, and over an index that grows and
-shrinks between searches. The scorer is a function, an async function or an object of a user's own, and in the middle of
+clients that leave, over arrays, over a store that does not know how many items it has, over an index that grows and
+shrinks between searches, over a vector database, and by two scorers. Some know part of every score without a call. The
+scorer is a function, an async function or an object of a user's own, and in the middle of
 it all it raises, hangs back with None, NaN, too few or too many numbers, words, half an answer, or changes what it is
 given (`tests/test_meter_properties.py`). It writes down every pair that it is handed. Afterwards:
 
@@ -66,6 +67,47 @@ def _hashed(text: str) -> Any:
     return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=4 * D).digest(), "<u4") / 2.0**31 - 1
 
 
+class Knowing(OwnClass):
+    """A user's scorer that knows a part of every score, in itself or over the items of an index."""
+
+    knows = True
+    fingerprint = "soak"
+
+    def __init__(self, adversary: Adversary, items: Any = None) -> None:
+        super().__init__(adversary)
+        self.items = items
+
+    def bind(self, items: Any) -> Knowing:
+        return Knowing(self.adversary, items)
+
+    def score(self, query: str, items: Any) -> Any:
+        raise NotImplementedError("searches ask score_many")
+
+    def known(self, query: str, handles: Any = None) -> Any:
+        places = np.arange(N if self.items is None else len(self.items.items)) if handles is None else handles
+        return np.array([truth(query, place) // 20 for place in self._numbers(places)], np.float64)
+
+    def score_many(self, requests: Any) -> Any:
+        return super().score_many([(query, np.array(self._numbers(handles), np.int64)) for query, handles in requests])
+
+    def _numbers(self, handles: Any) -> list[int]:
+        return handles.tolist() if self.items is None else [int(item.text) for item in self.items.get(handles)]
+
+
+class Turning(Adversary):
+    """Whoever is the adversary of a search: what an index is built with outlives them all."""
+
+    def __init__(self, soak: Soak) -> None:
+        super().__init__(["good"])
+        self.soak = soak
+
+    def act(self) -> str:
+        return self.soak.adversary.act()
+
+    def answer(self, act: str, query: str, positions: list[int]) -> Any:
+        return self.soak.adversary.answer(act, query, positions)
+
+
 class Soak:
     """One adversary after another, and what became of their searches."""
 
@@ -76,17 +118,32 @@ class Soak:
         self.vectors = np.random.default_rng(seed).standard_normal((N, D))
         self.anchors = np.random.default_rng(seed + 1).standard_normal((8, N))
         self.adversary = Adversary(["good"])
-        self.index = self._index()
+        self.index = self._index(False)
+        self.knowing = self._index(True)
+        self.over = crosscut.Index.over(self._database(), scorer=self._scorer(), encoder=Planted())
         self.added = N
 
-    def _index(self) -> crosscut.Index:
-        def score(query: str, texts: Sequence[str]) -> Any:
-            return self.adversary.answer(self.adversary.act(), query, [int(text) for text in texts])
+    def _scorer(self) -> TextScorer:
+        turning = Turning(self)
+        return TextScorer(
+            lambda query, texts: turning.answer(turning.act(), query, [int(text) for text in texts]), fingerprint="soak"
+        )
 
+    def _index(self, knowing: bool) -> crosscut.Index:
         items = [{"id": f"i{j}", "text": str(j), "number": j} for j in range(N)]
-        scorer = TextScorer(score, fingerprint="soak")
-        queries = [f"anchor{j}" for j in range(8)]
+        scorer = Knowing(Turning(self)) if knowing else self._scorer()
+        queries = None if knowing else [f"anchor{j}" for j in range(8)]
         return crosscut.Index.build(items, scorer=scorer, encoder=Planted(), queries=queries, dtype=np.float32)
+
+    def _database(self) -> Any:
+        import qdrant_client as q
+        from qdrant_client import models as m
+
+        local = q.QdrantClient(":memory:")
+        local.create_collection("soak", vectors_config=m.VectorParams(size=D, distance=m.Distance.DOT))
+        vectors = Planted().encode_items([str(j) for j in range(N)]).tolist()
+        local.upsert("soak", [m.PointStruct(id=j, vector=v, payload={"body": str(j)}) for j, v in enumerate(vectors)])
+        return crosscut.stores.Qdrant("soak", client=local, text="body")
 
     def _acts(self, own: bool) -> list[str]:
         """Mostly good: a scorer that fails at once makes short searches."""
@@ -116,8 +173,11 @@ class Soak:
         elif method not in ("exact", "tour") and self.rng.random() < 0.3:
             form += ", store"
             parts = {"vectors": FakeStore([str(j) for j in range(N)], self.vectors)}
+        elif method.startswith("crosscut") and form == "own class" and self.rng.random() < 0.5:
+            form += ", known part"
         cache = MemoryCache() if self.rng.random() < 0.2 else None
-        scorer = FORMS[form.partition(",")[0]](self.adversary)
+        form_of = Knowing if form.endswith("known part") else FORMS[form.partition(",")[0]]
+        scorer = form_of(self.adversary)
         searcher = crosscut.Searcher(scorer=scorer, method=method, cache=cache, **parts)
         queries = self._queries()
         if cache is not None:
@@ -127,8 +187,47 @@ class Soak:
         how = self._how(queries)
         self._search(searcher, queries, self._budget(method, N), how | {"query_vectors": vectors}, f"{form}, {method}")
 
+    def by_two_scorers(self) -> None:
+        forms = [self.rng.choice([*FORMS, "known part"]) for _ in "ab"]
+        own = [form in ("own class", "known part") for form in forms]
+        cheap, dear = (Adversary(self._acts(one)) for one in own)
+        if self.rng.random() < 0.5:
+            cheap = Adversary(["good"])  # the dear one has its turn
+        scorers = [
+            (Knowing if form == "known part" else FORMS[form])(one)
+            for form, one in zip(forms, (cheap, dear), strict=True)
+        ]
+        both = crosscut.TwoScorers(cheap=scorers[0], dear=scorers[1], vectors=self.vectors)
+        queries = self._queries()
+        budget = {"cheap": self.rng.randrange(1, 50), "dear": self.rng.randrange(1, 30)}
+        how = {name: value for name, value in self._how(queries).items() if name != "halts"}
+        vectors = np.array([_hashed(query) for query in queries])
+        try:
+            found: Any = both.search_many(queries, self.rng.randrange(1, 12), budget, query_vectors=vectors, **how)
+            total = sum(sum(hits.all_calls.values()) for hits in found)
+            self.counts["ended well"] += len(queries)
+        except ScorerError as error:
+            found, total = error.hits, error.calls
+            self.counts["the scorer failed"] += len(queries)
+        cheap_hits = [hits.cheap for hits in found]
+        place = f"two scorers, {' and '.join(forms)}"
+        calls = {"cheap": sum(hits.calls for hits in cheap_hits), "dear": sum(hits.calls for hits in found)}
+        bad = ["wrong"] * (sum(calls.values()) != total)
+        for name, adversary, some in (("cheap", cheap, cheap_hits), ("dear", dear, found)):
+            self.adversary = adversary
+            bad += self._bad(queries, some, calls[name], budget[name])
+        self._tell(place, len(queries), total, bad, how)
+
+    def over_a_database(self) -> None:
+        self.adversary = Adversary(self._acts(False))
+        method = self.rng.choice(["crosscut", "crosscut@rounds=4", "rnr", "axn"])
+        queries = self._queries()
+        how = self._how(queries) | {"method": method}
+        self._search(self.over, queries, self._budget(method, N), how, f"database, {method}")
+
     def over_an_index(self) -> None:
-        index = self.index
+        knowing = self.rng.random() < 0.3
+        index = self.knowing if knowing else self.index
         self.adversary = Adversary(["good"])
         if self.rng.random() < 0.05:
             if self.rng.random() < 0.6:
@@ -136,8 +235,8 @@ class Soak:
                 self.added += 1
             elif len(index) > N // 2:
                 index.remove([self.rng.choice(list(index.items)).id])
-        self.adversary = Adversary(self._acts(False))
-        method = self.rng.choice(["hybrid", *METHODS])
+        self.adversary = Adversary(self._acts(knowing))
+        method = self.rng.choice(["hybrid", *(METHODS[:-2] if knowing else METHODS)])
         how: dict[str, Any] = {"method": method}
         size = len(index)
         if self.rng.random() < 0.2:
@@ -145,10 +244,10 @@ class Soak:
             size = sum(item.metadata["number"] >= bound for item in index.items)
             how["filter"] = {"number": {"gte": bound}}
         queries = self._queries()
-        self._search(index, queries, self._budget(method, size), how | self._how(queries), f"grown index, {method}")
+        self._search(index, queries, self._budget(method, size), how | self._how(queries), f"grown index{', known part' * knowing}, {method}")
         if self.added > 4 * N:
             self.adversary = Adversary(["good"])
-            self.index, self.added = self._index(), N
+            self.index, self.knowing, self.added = self._index(False), self._index(True), N
 
     def _budget(self, method: str, size: int) -> int:
         return max(size, 1) if method == "exact" else self.rng.randrange(1, 50)
@@ -167,10 +266,12 @@ class Soak:
             self.counts["refused"] += len(queries)
             self.counts["wrong"] += bool(adversary.seen)
             return
-        bad = self._bad(queries, found, total, budget)
-        self.places[place] += len(queries)
-        self.counts["searches"] += len(queries)
-        self.counts["pairs"] += total
+        self._tell(place, len(queries), total, self._bad(queries, found, total, budget), how)
+
+    def _tell(self, place: str, searches: int, pairs: int, bad: list[str], how: dict[str, Any]) -> None:
+        self.places[place] += searches
+        self.counts["searches"] += searches
+        self.counts["pairs"] += pairs
         self.counts.update(bad)
         if bad:
             print(f"{place}: {bad} with {how}", file=sys.stderr)
@@ -197,7 +298,8 @@ def main() -> None:
     arguments = parser.parse_args()
     soak, started, told = Soak(arguments.seed), time.perf_counter(), 0
     while soak.counts["searches"] < arguments.searches:
-        (soak.over_arrays if soak.rng.random() < 0.5 else soak.over_an_index)()
+        ways = [soak.over_arrays, soak.over_an_index, soak.by_two_scorers, soak.over_a_database]
+        soak.rng.choices(ways, (45, 45, 8, 2))[0]()
         if soak.counts["searches"] >= told:
             told += arguments.searches // 20
             print(f"{time.perf_counter() - started:6.0f} s {dict(soak.counts)}", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import crosscut
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerError
 from crosscut.measures import paired_interval, recall
 from crosscut.scorers.matrix import MatrixScorer
 
@@ -105,6 +105,34 @@ def test_a_deadline_is_for_both(world: dict[str, Any]) -> None:
     hits = both.search(0, 5, {"cheap": 50, "dear": 100}, query_vector=world["queries"][0], deadline=0.12)
     assert hits.stop_reason == "deadline"
     assert 0 < hits.calls < 100
+    over = both.search(0, 5, {"cheap": 50, "dear": 100}, query_vector=world["queries"][0], deadline=1e-9)
+    assert (over.stop_reason, over.all_calls) == ("deadline", {"cheap": 0, "dear": 0})
+
+
+@pytest.mark.parametrize(("failing", "after"), [("cheap", 150), ("dear", 70)])
+def test_a_scorer_that_fails_loses_nothing_that_was_paid(world: dict[str, Any], failing: str, after: int) -> None:
+    seen = {"cheap": 0, "dear": 0}
+
+    def counting(name: str) -> Any:
+        def score(query: int, places: Any) -> Any:
+            seen[name] += len(places)
+            if name == failing and seen[name] > after:
+                raise OSError("line is down")
+            return world[name][query, places]
+
+        return score
+
+    both = crosscut.TwoScorers(cheap=counting("cheap"), dear=counting("dear"), vectors=world["vectors"])
+    with pytest.raises(ScorerError) as caught:
+        both.search_many(range(4), 5, {"cheap": 100, "dear": 30}, query_vectors=world["queries"][:4])
+    hits: list[Any] = caught.value.hits
+    assert [one.query for one in hits] == [0, 1, 2, 3]
+    assert caught.value.calls == seen["cheap"] + seen["dear"]
+    for name in seen:
+        assert sum(one.all_calls[name] for one in hits) == seen[name]
+    if failing == "dear":
+        assert [len(one) for one in hits] == [5, 5, 5, 0]
+        assert [one.stop_reason for one in hits[2:]] == ["scorer failed", "scorer failed"]
 
 
 def test_the_benchmark_can_be_made_again_and_two_are_never_worse_than_one() -> None:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from crosscut.ann.base import TopK
 from crosscut.ann.flat import Flat
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerError
 from crosscut.methods.base import Method, Parts
 from crosscut.methods.weights import spread_of
 from crosscut.retrievers.first import Retriever
@@ -33,7 +33,7 @@ from crosscut.search.hits import Hits
 from crosscut.search.stopping import Stop
 from crosscut.searcher import Allow, Searcher
 from crosscut.spaces.base import Space, Stacked, Vectors
-from crosscut.types import Floats, Positions
+from crosscut.types import NO_SCORES, Floats, Positions
 
 TRUST = 0.3
 """w: how much of a dear score c may explain at first, against all that the vectors may; 0.2 … 0.5 do alike."""
@@ -146,31 +146,42 @@ class TwoScorers:
     ) -> list[TwoScorerHits]:
         """What `search` returns, for every query.
 
-        The cheap searches run side by side, the dear ones one after another: each has a space of its own.
+        The cheap searches run side by side, the dear ones one after another: each has a space of its own. When a scorer
+        fails, the error has the hits of every query so far, and `error.calls` are those of both scorers.
         """
         calls = _calls(budget)
         started = time.monotonic()
-        found = self.cheap.search_many(
-            queries, k, calls["cheap"], query_vectors=query_vectors, allow=allow, deadline=deadline, trace=True
-        )
-        made = []
+        try:
+            found = self.cheap.search_many(
+                queries, k, calls["cheap"], query_vectors=query_vectors, allow=allow, deadline=deadline, trace=True
+            )
+        except ScorerError as error:
+            error.hits = [*_not_begun(error.hits, calls["dear"])]
+            raise
+        made: list[TwoScorerHits] = []
         vectors = [None] * len(found) if query_vectors is None else query_vectors
         for query, vector, first in zip(queries, vectors, found, strict=True):
             # what is left of the time; a search whose time is over still makes its first batch
             left = None if deadline is None else max(deadline - (time.monotonic() - started), 1e-6)
             searcher, best = self._informed(self._guess(first), calls["dear"])
-            hits = searcher.search(
-                query,
-                k,
-                calls["dear"],
-                query_vector=vector,
-                first_ids=best,
-                allow=allow,
-                stop=stop,
-                deadline=left,
-                trace=trace,
-            )
-            made.append(TwoScorerHits(**{**vars(hits), "cheap": first}))
+            try:
+                hits = searcher.search(
+                    query,
+                    k,
+                    calls["dear"],
+                    query_vector=vector,
+                    first_ids=best,
+                    allow=allow,
+                    stop=stop,
+                    deadline=left,
+                    trace=trace,
+                )
+            except ScorerError as error:
+                (failed,) = error.hits
+                error.hits = [*made, _beside(failed, first), *_not_begun(found[len(made) + 1 :], calls["dear"])]
+                error.calls += sum(hits.calls for hits in made) + sum(hits.calls for hits in found)
+                raise
+            made.append(_beside(hits, first))
         return made
 
     def _guess(self, first: Hits) -> Floats:
@@ -179,7 +190,8 @@ class TwoScorers:
         if kept:
             guess = np.array(kept[-1], np.float64)
         else:
-            guess = np.full(self.cheap.n, min((float(made.scores.min()) for made in first.trace), default=0.0))
+            told = np.concatenate([NO_SCORES, *(made.scores for made in first.trace)])  # none, if time was over
+            guess = np.full(self.cheap.n, told.min() if len(told) else 0.0)
         for made in first.trace:
             guess[made.positions] = made.scores
         return guess
@@ -196,6 +208,15 @@ class TwoScorers:
         best: Positions = np.lexsort((np.arange(len(guess)), -guess))[:count]
         places: list[Any] = best.tolist()
         return searcher, places if self.dear.ids is None else [self.dear.ids[place] for place in places]
+
+
+def _beside(dear: Hits, cheap: Hits) -> TwoScorerHits:
+    return TwoScorerHits(**{**vars(dear), "cheap": cheap})
+
+
+def _not_begun(found: Sequence[Hits], budget: int) -> list[TwoScorerHits]:
+    """Of queries whose dear search was not begun when a scorer failed."""
+    return [TwoScorerHits(cheap.query, (), 0, 0, budget, "scorer failed", cheap=cheap) for cheap in found]
 
 
 def _calls(budget: Mapping[str, int] | None) -> dict[str, int]:
