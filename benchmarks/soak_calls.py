@@ -244,7 +244,8 @@ class Soak:
             size = sum(item.metadata["number"] >= bound for item in index.items)
             how["filter"] = {"number": {"gte": bound}}
         queries = self._queries()
-        self._search(index, queries, self._budget(method, size), how | self._how(queries), f"grown index{', known part' * knowing}, {method}")
+        place = f"grown index{', known part' if knowing else ''}, {method}"
+        self._search(index, queries, self._budget(method, size), how | self._how(queries), place)
         if self.added > 4 * N:
             self.adversary = Adversary(["good"])
             self.index, self.knowing, self.added = self._index(False), self._index(True), N

@@ -29,6 +29,7 @@ from crosscut.index.items import as_items
 from crosscut.index.metadata import passing
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.named import load_scorer
+from crosscut.scores import ScoreStore
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
 
@@ -636,3 +637,36 @@ def test_the_commands_ask_for_the_word_too(tmp_path: Path) -> None:
         assert refused.exit_code != 0
         assert "rerank.example" in str(refused.exception) + refused.output
     assert CliRunner().invoke(app, ["index", "remove", path, "0", "--trust-remote"]).exit_code == 0
+
+
+def test_the_command_that_forgets(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from crosscut.cli import app
+
+    world = Planted()
+    log, scores = tmp_path / "searches.log", tmp_path / "scores"
+    scorer = TextScorer(world.score, fingerprint="planted")
+    index = Index.build(planted_items(0, 30), scorer=scorer, encoder=world, store=scores)
+    index.keep_log(log)
+    index.search("query 1", 5, 30)
+    index.close()
+    index._names["scorer"] = "planted"
+    path = index.save(tmp_path / "my.index")
+    logged = log.read_bytes()
+    assert b'"i7"' in logged
+    options = ["--store", str(scores), "--log", str(log), "--scorer", "default", "--json"]
+    refused = CliRunner().invoke(app, ["index", "forget", str(path), "i7", *options])
+    assert "planted" in str(refused.exception)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("crosscut.index.keeping.load_scorer", lambda name: scorer)
+        patch.setattr("crosscut.index.keeping.load_encoder", lambda name: world)
+        done = CliRunner().invoke(app, ["index", "forget", str(path), "i7", *options])
+    assert json.loads(done.output) == {"forgotten": 1, "items": 29}
+    assert b'"i7"' not in log.read_bytes()
+    files = [file.read_bytes() for file in path.rglob("*") if file.is_file()]
+    assert not any(b"item 7 " in data for data in files)
+    store = ScoreStore(scores, scorer_fingerprint="planted")
+    texts = [item["text"] for item in planted_items(0, 30)]
+    assert np.isnan(store.get("query 1", texts, [7])).all()
+    assert not np.isnan(store.get("query 1", texts, [8])).any()

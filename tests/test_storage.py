@@ -643,6 +643,7 @@ def test_forgetting_reaches_the_score_store(tmp_path: Path) -> None:
     mine = build(WORLD, stop=10, cache=crosscut.MemoryCache())
     with pytest.raises(InputError, match="kept by position"):
         mine.forget(["i1"])
+    assert "i1" in mine, "refused before anything is done"
 
 
 def test_pages_of_a_map_are_put_down_and_nothing_is_lost(tmp_path: Path) -> None:

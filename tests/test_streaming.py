@@ -180,10 +180,10 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path, corpus: Path, large: No
     index.add([Item("n1", "", "a later one 1"), Item("n2", "", "a later secret 2")], vectors=vectors()[:2])
     before = found(index)
     index.forget(["i42", "n2"])
-    index.save()
-    for file in path.glob("0*/*"):
-        assert secret not in file.read_bytes()
-        assert b"later secret" not in file.read_bytes()
+    for file in filter(Path.is_file, tmp_path.rglob("*")):
+        if file != corpus:
+            assert secret not in file.read_bytes()
+            assert b"later secret" not in file.read_bytes()
     again = Index.load(path, scorer=scorer)
     assert len(again) == N
     assert again["n1"].text == "a later one 1"
@@ -191,6 +191,114 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path, corpus: Path, large: No
     assert Index.verify(path) == []
     assert [item.id for item in again.items] == [f"i{j}" for j in range(N) if j != 42] + ["n1"]
     index.save()  # the index that forgot goes on from the new files
+
+
+def test_removed_texts_leave_the_files_once_an_eighth_is_gone(tmp_path: Path, corpus: Path, large: None) -> None:
+    path = tmp_path / "a.index"
+    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
+    secret = index["i42"].text.encode()
+
+    def held() -> bool:
+        return any(secret in file.read_bytes() for file in filter(Path.is_file, path.rglob("*")))
+
+    index.remove(["i42"])
+    index.save()
+    assert held()  # saving cost what changed
+    seen = found(index)
+    gone = [f"i{j}" for j in range(N) if j != 42 and f"i{j}" not in {id for id, _, _ in seen}][: N // 8]
+    index.remove(gone)
+    index.save()
+    assert not held()
+    assert len(index._state.items) == len(index) == N - 1 - N // 8
+    assert Index.verify(path) == []
+    again = Index.load(path, scorer=scorer)
+    assert {id for id, _, _ in found(again)} == {id for id, _, _ in found(index)}
+    assert again.search("x 17", 3, None, method="exact").ids == index.search("x 17", 3, None, method="exact").ids
+
+
+def test_a_folder_that_is_not_ours_is_not_built_in(tmp_path: Path, corpus: Path) -> None:
+    """What stands beside an index under the name of the folder that it is built in is somebody's own."""
+    own = tmp_path / "a.index.building"
+    own.mkdir()
+    (own / "notes.json").write_text("mine")
+    with pytest.raises(InputError, match=r"a\.index\.building'.* holds something else"):
+        Index.build(corpus, scorer=scorer, vectors=vectors(), path=tmp_path / "a.index")
+    Index.build(corpus, scorer=scorer, vectors=vectors()).save(tmp_path / "a.index")
+    assert [file.name for file in own.iterdir()] == ["notes.json"]
+
+
+def stopped(corpus: Path, path: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A build that was stopped at one of its commits; returns the folder that it goes on from."""
+    with monkeypatch.context() as patch:
+        left = iter(range(after))
+        commit = streaming.StreamedBuild._commit
+
+        def interrupted(self: Any, *args: Any, **how: Any) -> None:
+            commit(self, *args, **how)
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        patch.setattr(streaming.StreamedBuild, "_commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Index.build(corpus, scorer=scorer, vectors=embedded, path=path)
+    return path.with_name(path.name + streaming.BUILDING)
+
+
+def embedded(texts: list[str]) -> np.ndarray:
+    return np.array([vectors()[int(text.split()[-1])] for text in texts])
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "told", "nonsense", "gone"])
+def test_a_damaged_build_begins_anew(
+    tmp_path: Path, corpus: Path, large: None, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(streaming, "ENCODED", 64)
+    monkeypatch.setattr(streaming, "BLOCK", 1024)
+    right = found(Index.build(corpus, scorer=scorer, vectors=embedded, path=tmp_path / "right"))
+    work = stopped(corpus, tmp_path / "a", 14, monkeypatch)
+    assert len(list(work.glob("*.bin"))) == 9
+    for file in sorted(work.glob("*.bin")):
+        whole, done = file.read_bytes(), (work / "done.json").read_text()
+        if damage == "flip":
+            file.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+        elif damage == "cut":
+            file.write_bytes(whole[:-5])
+        elif damage == "told":
+            (work / "done.json").write_text(done.replace('"items": 6', '"items": 5'))
+        elif damage == "nonsense":
+            (work / "done.json").write_text(json.dumps([done]))
+        else:
+            file.unlink()
+        again = Index.build(corpus, scorer=scorer, vectors=embedded, path=tmp_path / "a")
+        assert found(again) == right
+        assert len(again) == N
+        for path in (tmp_path / "a").rglob("*"):
+            if path.is_file():
+                path.unlink()
+        assert not work.exists()
+        stopped(corpus, tmp_path / "a", 14, monkeypatch)
+
+
+def test_what_a_build_leaves_goes_with_the_next_save(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, path = tmp_path / "a.building", tmp_path / "a"
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming, "clear", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
+    secret = b"title 42"
+    assert any(secret in file.read_bytes() for file in work.iterdir())
+    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)  # the same again: it was nearly done
+    assert len(index) == N
+    assert not work.exists()
+    with pytest.raises(InputError, match="there is an index"):
+        Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
+    work.mkdir()
+    (work / ".crosscut").touch()
+    (work / "items.bin").write_bytes(secret)
+    index.forget(["i42"])
+    assert not work.exists()
 
 
 def test_damage_is_told_where_it_is_read(tmp_path: Path, corpus: Path, large: None) -> None:

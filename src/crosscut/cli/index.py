@@ -1,4 +1,4 @@
-"""`crosscut index`: build, add, remove, tune, learn, show, verify."""
+"""`crosscut index`: build, add, remove, forget, tune, learn, show, verify."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def remove(
     trust_remote: TrustRemote = False,
     as_json: Json = False,
 ) -> None:
-    """Remove items.
+    """Remove items: no search finds them. `forget` also sees to it that no file holds them.
 
     Example:
 
@@ -224,6 +224,32 @@ def remove(
         f"{counted(count, 'item')} removed; {len(index):,} in {folder}",
         {"removed": count, "items": len(index)},
         as_json,
+    )
+
+
+@app.command()
+def forget(
+    folder: Folder,
+    ids: Annotated[list[str], typer.Argument(help="Ids of items.")],
+    store: Annotated[Path | None, typer.Option(help="A score store that knows them.")] = None,
+    log: Annotated[Path | None, typer.Option(help="A log of searches that scored them.")] = None,
+    scorer: ScorerName = None,
+    trust_remote: TrustRemote = False,
+    as_json: Json = False,
+) -> None:
+    """Remove items and every trace of them: from the index's files, a score store, a log, and what was learned.
+
+    Example:
+
+        crosscut index forget my.index 4983 --store scores/ --log searches.log
+    """
+    from crosscut.index import Index
+
+    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote, store=store)
+    index.keep_log(log)
+    count = index.forget(ids)
+    _result(
+        f"{count:,} items forgotten; {len(index):,} in {folder}", {"forgotten": count, "items": len(index)}, as_json
     )
 
 

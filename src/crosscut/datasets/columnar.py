@@ -119,7 +119,7 @@ class Packed:
         """The place of an id."""
         name = id.encode(errors="surrogatepass")
         wanted = _hash(np.frombuffer(name, np.uint8))
-        place = int(np.searchsorted(self._hashes.array, wanted))
+        place = self._hashes.place(wanted)
         while place < len(self) and self._hashes.rows(place, place + 1)[0] == wanted:
             item = int(self._places.rows(place, place + 1)[0])
             if not item < len(self):

@@ -21,7 +21,7 @@ should cost what changed: its files stay as they are (in the new generation they
 and beside them stand
 
     more.jsonl, more-vectors.npy        items that were added since, and their vectors
-    alive.npy           (n) bool: False for those that were removed since, until `compact` or `forget`
+    alive.npy           (n) bool: False for those that were removed since: an eighth of all at most
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ CHANGING = frozenset(
 def write_state(state: State, queries: Sequence[str], files: Files) -> None:
     """Every part of a state, and the anchor queries; nothing of items that were removed, unless its files stay."""
     state.unread.check()  # damage must not be copied under new checksums
-    if state.saved is not None and state.starts is not None and not state.purge:
-        _stay(state, state.saved, files)
-    elif state.saved is not None and state.starts is not None:
+    if state.in_files and not state.purge:
+        _stay(state, files)
+    elif state.in_files:
         _purged(state, files)
         there = np.flatnonzero(state.alive)
         state = state.changed(
@@ -104,8 +104,10 @@ def _anew(state: State, files: Files) -> None:
         state.bm25.write(files)
 
 
-def _stay(state: State, saved: Saved, files: Files) -> None:
+def _stay(state: State, files: Files) -> None:
     """A large index whose files stay as they are."""
+    saved = state.saved
+    assert saved is not None
     assert isinstance(state.items, FiledItems)
     for name in saved.names:
         if name.split(".")[0].split("-")[0] not in CHANGING:

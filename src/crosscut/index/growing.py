@@ -12,6 +12,7 @@ from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.index.building import Brought, Reading, distinct, read
 from crosscut.index.items import Source, as_items
+from crosscut.index.keeping import Keeping
 from crosscut.index.knowing import reader
 from crosscut.index.learning import Learning
 from crosscut.index.passages import document_of
@@ -20,8 +21,10 @@ from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.types import Progress
 
+GONE = 0.125  # of a large index in its folder: the share of removed items past which its files are written anew
 
-class Growing(Learning):
+
+class Growing(Learning, Keeping):
     """The role of holding items."""
 
     def __len__(self) -> int:
@@ -90,31 +93,41 @@ class Growing(Learning):
     def remove(self, ids: Iterable[str]) -> int:
         """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many.
 
-        `save` writes nothing of them. Once most of what is kept in memory is of removed items, it is given up too.
+        `save` writes nothing of them, except of a large index in its folder: there they leave the files once an eighth
+        of all items is gone, or with `compact` or `forget`. Memory is given up once most of it is of removed items.
         """
         with self._writing:
             self._claim()
             chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
             gone = [place for id in chosen for place in self._state.all_of(id)]
             self._state = self._state.removed(gone)
-            if 2 * len(self) < len(self._state.items) and self._state.movable and self._state.starts is None:
+            gone_for_good = GONE if self._state.in_files else 0.5
+            if len(self._state.items) - len(self) > gone_for_good * len(self._state.items) and self._state.movable:
                 self.compact()
             return len(chosen)
 
     def compact(self) -> None:
-        """Keep nothing in memory of items that were removed; positions (`hit.position`) change, ids do not."""
-        with self._writing:
-            if not self._state.movable:
-                raise InputError("scores in this index's cache are kept by position: save the index and load it again")
-            self._state = self._state.compacted(self.scorer)
+        """Keep nothing of items that were removed, in memory now and on disk after `save`.
 
-    def forget(self, ids: Iterable[str]) -> int:
-        """`remove`, and no trace: memory is given up, and so are the scores of these texts in the index's score
-        store and in its log of searches; what was learned is learned again without them.
-
-        The folder of the index holds them until `save`. Returns how many.
+        Positions (`hit.position`) change, ids do not.
         """
         with self._writing:
+            self._movable()
+            self._state = self._state.compacted(self.scorer)
+
+    def _movable(self) -> None:
+        if not self._state.movable:
+            raise InputError("scores in this index's cache are kept by position: save the index and load it again")
+
+    def forget(self, ids: Iterable[str]) -> int:
+        """`remove`, and no trace when it returns: not in memory, not in the files of the index's folder, which is
+        saved (with all that was changed), not in its score store, and not in its log of searches; what was learned is
+        learned again without them. Returns how many.
+
+        The files are written anew, whatever their size: forget many items in one call.
+        """
+        with self._writing:
+            self._movable()
             chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
             items = [self._state.items[place] for id in chosen for place in self._state.all_of(id)]
             count = self.remove(chosen)
@@ -122,6 +135,8 @@ class Growing(Learning):
             if isinstance(self._state.cache, StoreCache):
                 self._state.cache.store.forget(items)
             self._unlearn(ids=[item.id for item in items])
+            if self._folder is not None:
+                self.save()
             return count
 
     def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:

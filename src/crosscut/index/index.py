@@ -19,7 +19,6 @@ from crosscut.index.building import Brought, Seller, distinct, factorized, read
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
-from crosscut.index.keeping import Keeping
 from crosscut.index.knowing import bound, knowing, lexicon_of, under
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
@@ -50,7 +49,7 @@ SPACES = ("encoder", "cur", "als", "transductive", "inductive")
 SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
 
 
-class Index(Searching, Growing, Keeping):
+class Index(Searching, Growing):
     """Items, their vectors and words, and the scorer that decides.
 
     >>> index = Index.build("corpus.jsonl")                                # the models in the box

@@ -15,6 +15,7 @@ from crosscut.index.folder import KIND, owed, read_state, same_model, verify, wr
 from crosscut.index.knowing import under
 from crosscut.index.passages import Passages
 from crosscut.index.state import State
+from crosscut.index.streaming import clear
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.meter import ScoreCache
@@ -47,6 +48,7 @@ class Keeping(Core):
             finally:
                 if lock is not self._lock:
                     lock.release()
+            clear(target)
             self._release()  # of this folder, or of another one that this index came from
             self._folder = folder
             return target

@@ -276,6 +276,11 @@ class State:
         """Whether items may change their positions: not while a cache of the caller's knows scores by them."""
         return self.cache is None or isinstance(self.cache, StoreCache)
 
+    @property
+    def in_files(self) -> bool:
+        """Whether it is a large index whose files stay as they are when it is saved."""
+        return self.saved is not None and self.starts is not None
+
     def compacted(self, scorer: Scorer | None) -> State:
         """Of the items that are there, with positions of their own: nothing is left of those that were removed.
 
@@ -283,7 +288,7 @@ class State:
         """
         if self.alive.all():
             return self
-        if self.saved is not None and self.starts is not None:
+        if self.in_files:
             return self.changed(purge=True)
         return self._taken(np.flatnonzero(self.alive), scorer)
 
@@ -335,7 +340,7 @@ class State:
     @property
     def first(self) -> int:
         """How many items its files hold after `save`; those that came later stand beside them."""
-        if self.saved is None or self.starts is None or not isinstance(self.items, FiledItems):
+        if not self.in_files or not isinstance(self.items, FiledItems):
             return self.size
         n = len(self.items.first)
         return int(np.count_nonzero(self.alive[:n])) if self.purge else n

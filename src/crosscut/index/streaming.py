@@ -2,16 +2,19 @@
 
 A folder beside it, `<folder>.building`, holds what is done:
 
+    .crosscut           says that this folder is ours to delete
     settings.json       what is being built, from what
-    done.json           how many items and vectors there are, and how long each file is
+    done.json           how many items and vectors there are, the length and the checksum of each file, and its own
     items.bin, …        items in the order they came (`Filing`), their words (`Counting`), their vectors
 
 What is written is synced before `done.json` says so. A build that was stopped, by `kill -9` too, goes on from there
-when the same is asked for again, and comes to the same index. When the index is written, the folder is deleted.
+when the same is asked for again, and comes to the same index; if a file is damaged, it begins anew. When the index is
+written, the folder is deleted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -28,7 +31,7 @@ from crosscut.datasets.columnar import Filing, Packed
 from crosscut.datasets.columns import Named
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
-from crosscut.errors import InputError
+from crosscut.errors import InputError, LockedError
 from crosscut.index.building import Brought, as_brought, brought, kept_as, same_space
 from crosscut.index.folder import KIND
 from crosscut.index.items import Source, stream
@@ -36,12 +39,25 @@ from crosscut.index.metadata import write_columns
 from crosscut.linalg.arrays import finite
 from crosscut.retrievers.filed import FiledBM25
 from crosscut.retrievers.postings import Counting, Postings
-from crosscut.storage import Files, Folder, Lock, make_folder, put_down, sync, write_json
+from crosscut.storage import (
+    MARK,
+    TEMPORARY,
+    Files,
+    Folder,
+    Lock,
+    checksum_of,
+    digest,
+    make_folder,
+    put_down,
+    sync,
+    write_json,
+)
 from crosscut.types import Array, Positions, Progress
 
 PORTION = 1 << 14  # items between two commits
 ENCODED = 1 << 12  # vectors between two commits
 BUILDING = ".building"
+BLOCK = 1 << 20  # bytes of a file that share a checksum
 
 
 class StreamedBuild:
@@ -65,12 +81,17 @@ class StreamedBuild:
         self.encoder, self.vectors, self.kind = encoder, vectors, kept_as(dtype)
         self.words, self.seed = words, seed
         self._progress = progress
-        self._done: dict[str, Any] = {"items": 0, "all": False, "vectors": 0, "sizes": {}}
+        self._done: dict[str, Any] = {"items": 0, "all": False, "vectors": 0, "files": {}}
 
     def run(self, facts: Mapping[str, Any]) -> None:
         """Read, count, encode, lay out and write; `facts` are what the index says of itself."""
         if (self.path / KIND.record).exists():
+            if _read_json(self.work / "settings.json") == self._settings():  # stopped after its last step
+                clear(self.path)
+                return
             raise InputError(f"there is an index at {str(self.path)!r} already: load it and add, or choose another")
+        if not _ours(self.work):
+            raise InputError(f"{str(self.work)!r}, where it is built, holds something else: choose another folder")
         make_folder(self.path.parent)
         with Lock(self.work, "build"):
             self._resume()
@@ -78,10 +99,7 @@ class StreamedBuild:
             packed = Filing(self.work).done()
             vectors = self._vectors(packed)
             self._write(packed, vectors, facts)
-            for path in self.work.iterdir():
-                if path.name != "lock":
-                    path.unlink()
-        shutil.rmtree(self.work, ignore_errors=True)
+        clear(self.path)
 
     def _tell(self, what: str, done: int, total: int) -> None:
         if self._progress is not None:
@@ -103,28 +121,40 @@ class StreamedBuild:
     def _resume(self) -> None:
         """Go on with what is there, if it is the same build; otherwise begin."""
         settings = self._settings()
-        known = _read_json(self.work / "settings.json")
-        done = _read_json(self.work / "done.json")
-        if known == settings and done is not None and "source" in settings:
-            self._done = done
-            for path in self.work.iterdir():
-                if path.suffix == ".bin":
-                    size = done["sizes"].get(path.name)
-                    if size is None:
-                        path.unlink()
-                    else:
-                        os.truncate(path, size)
-            return
-        for path in self.work.iterdir():
-            if path.suffix in (".bin", ".json", ".tmp"):
+        same = "source" in settings and _read_json(self.work / "settings.json") == settings
+        done = self._whole() if same else None
+        if done is None:
+            (self.work / MARK).touch()
+            for path in (*self.work.glob("*.json"), *self.work.glob(f"*{TEMPORARY}")):
                 path.unlink()
-        write_json(self.work / "settings.json", settings)
+            write_json(self.work / "settings.json", settings)
+        else:
+            self._done = done
+        for path in self.work.glob("*.bin"):
+            if path.name in self._done["files"]:
+                os.truncate(path, self._done["files"][path.name]["bytes"])
+            else:
+                path.unlink()
+
+    def _whole(self) -> dict[str, Any] | None:
+        """What `done.json` says, if it and all the files are as it says."""
+        told = _read_json(self.work / "done.json")
+        done: dict[str, Any] = told if isinstance(told, dict) else {}
+        if done.pop("checksum", None) != checksum_of(done):
+            return None
+        for name, about in done["files"].items():
+            path = self.work / name
+            if not path.is_file() or path.stat().st_size < about["bytes"] or _told(path, about["bytes"]) != about:
+                return None
+        return done
 
     def _commit(self, sizes: dict[str, int], **done: Any) -> None:
-        for name in sizes:
+        files = self._done["files"]
+        for name, size in sizes.items():
             sync(self.work / name)
-        self._done |= {**done, "sizes": {**self._done["sizes"], **sizes}}
-        write_json(self.work / "done.json", self._done)
+            files[name] = _told(self.work / name, size, files.get(name))
+        self._done |= done
+        write_json(self.work / "done.json", {**self._done, "checksum": checksum_of(self._done)})
 
     # the steps
 
@@ -219,8 +249,42 @@ def _rows(vectors: Array, order: Positions | None) -> Iterator[Array]:
         put_down(vectors)
 
 
+def _told(path: Path, size: int, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The length of a file that grows, and checksums: of its whole blocks, each with the one before, and of the rest.
+
+    `known` is what was told of it when it was shorter: only what came since is read.
+    """
+    start, chain = (0, "") if known is None else (known["blocks"], known["chain"])
+    with path.open("rb") as file:
+        file.seek(start)
+        while start + BLOCK <= size:
+            chain = digest(chain.encode() + file.read(BLOCK)).hexdigest()
+            start += BLOCK
+        rest = digest(chain.encode() + file.read(size - start)).hexdigest()
+    return {"bytes": size, "blocks": start, "chain": chain, "rest": rest}
+
+
+def _ours(work: Path) -> bool:
+    """Whether a folder may be built in: there is none, it is empty, or it has our mark."""
+    there = {path.name for path in work.iterdir()} if work.is_dir() else set()
+    return (work.is_dir() or not work.exists()) and (MARK in there or there <= {"lock"})
+
+
+def clear(path: Path) -> None:
+    """Delete what a build has left beside the index that came of it; nothing while one is going on."""
+    work = path.with_name(path.name + BUILDING)
+    if not (work.is_dir() and _ours(work)):
+        return
+    last = ("settings.json", MARK)  # what was built, and that it is ours
+    with contextlib.suppress(LockedError), Lock(work, "build"):
+        for file in sorted(work.iterdir(), key=lambda file: (file.name in last, file.name == MARK)):
+            if file.name != "lock":
+                file.unlink()
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

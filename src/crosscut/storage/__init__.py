@@ -1,12 +1,13 @@
 """What is on disk is whole: the one atomic file, the one lock, the one folder that is replaced as a whole."""
 
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_file, write_json, writing
-from crosscut.storage.folders import Folder, Kind
-from crosscut.storage.generations import Files, Saved, Unread, npy_header
+from crosscut.storage.folders import MARK, Folder, Kind, checksum_of
+from crosscut.storage.generations import Files, Saved, Unread, digest, npy_header
 from crosscut.storage.maps import put_down
 from crosscut.storage.touched import Touched
 
 __all__ = [
+    "MARK",
     "TEMPORARY",
     "Files",
     "Folder",
@@ -15,6 +16,8 @@ __all__ = [
     "Saved",
     "Touched",
     "Unread",
+    "checksum_of",
+    "digest",
     "make_folder",
     "npy_header",
     "put_down",

@@ -84,7 +84,7 @@ class Folder:
                 f"update crosscut or {self.kind.remedy}"
             )
         told = record.pop("checksum", None)
-        if told != _checksum(record) or not _HOME.fullmatch(str(record.get("folder"))):
+        if told != checksum_of(record) or not _HOME.fullmatch(str(record.get("folder"))):
             raise InputError(
                 f"the {noun} at {str(self.path)!r} is damaged: {path.name} does not match its checksum; "
                 f"restore it or {self.kind.remedy}"
@@ -149,7 +149,7 @@ class Folder:
                 told = {"format": self.kind.format, "version": self.kind.version, "generation": number}
                 record = {**told, "folder": home.name, **facts, "block": generations.BLOCK, "files": files.told}
                 record = json.loads(json.dumps(record))  # as a reader will see it
-                text = json.dumps({**record, "checksum": _checksum(record)}, indent=1)
+                text = json.dumps({**record, "checksum": checksum_of(record)}, indent=1)
                 write_synced(home / (self.kind.record + TEMPORARY), [text.encode(), b"\n"])
                 sync(home)
                 sync(self.path)
@@ -207,6 +207,6 @@ class Folder:
                     home.rmdir()
 
 
-def _checksum(record: Mapping[str, Any]) -> str:
+def checksum_of(record: Mapping[str, Any]) -> str:
     """Of a JSON object: of its compact text with sorted keys, so that two texts of one meaning have the same."""
     return str(digest(json.dumps(record, sort_keys=True, separators=(",", ":")).encode()).hexdigest())

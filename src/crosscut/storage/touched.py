@@ -5,7 +5,9 @@ An index of ten million items is opened in seconds and read in pieces: an item's
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +62,12 @@ class Touched:
         self.ready(positions, positions + 1)
         taken: Array = self.array[positions]
         return taken
+
+    def place(self, value: Any) -> int:
+        """The first place of a value in sorted rows, or where it would stand; only what is looked at is compared."""
+        if self._compare is None:
+            return int(np.searchsorted(self.array, value))
+        return bisect.bisect_left(range(len(self)), value, key=lambda place: self.rows(place, place + 1)[0])
 
     def whole(self) -> Array:
         """Everything, compared."""
