@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.types import Handles
+from tests.test_storage import damaged
 from tests.tiny_models import sentences, write_encoder
 
 torch = pytest.importorskip("torch")
@@ -67,6 +70,83 @@ def test_a_score_is_what_is_known_and_its_correction(folder: Path) -> None:
         assert np.isfinite(bound.known(query)).all()
         np.testing.assert_allclose(bound.score(query, every), bound.known(query) + 0.5 * costly.scores, atol=1e-5)
         np.testing.assert_allclose(scorer.score(query, ITEMS), bound.score(query, every), atol=1e-6)
+
+
+LIES = {
+    "config.json": [
+        "[]",
+        "{",
+        '{"format": 4}',
+        "[" * 100_000,
+        '{"format": 4, "shape": {"hidden_size": "x"}}',
+        "\ud800",
+    ],
+    "known.json": ["[]", '{"weight": 1e999}', "[" * 100_000, '{"weight": 1, "features": 3}'],
+    "lexicon.json": ["[]", '{"documents": -1, "mean_length": 1, "parts_per_million": {}}', "[" * 100_000],
+    "tokenizer.json": ["[]", "{}", "[" * 1000],
+}
+
+
+def test_a_folder_of_a_stranger_is_used_or_refused(folder: Path, tmp_path: Path) -> None:
+    """Configurations that lie, headers that claim terabytes, objects of Python: a sentence that names the folder."""
+    theirs = tmp_path / "theirs"
+
+    def used() -> list[float]:
+        scorer = OnnxCrossEncoder.load(theirs)
+        return np.asarray(scorer.score(QUERIES[0], ITEMS[:5])).tolist()
+
+    def replaced(name: str, data: bytes) -> None:
+        shutil.rmtree(theirs, ignore_errors=True)
+        shutil.copytree(folder, theirs)
+        (theirs / name).unlink()
+        (theirs / name).write_bytes(data)
+
+    for name, texts in LIES.items():
+        for text in texts:
+            replaced(name, text.encode(errors="surrogatepass"))
+            with pytest.raises(InputError, match="theirs"):
+                used()
+    good = (folder / "token_idf.npy").read_bytes()
+    for idf in (np.zeros(3, np.float16), np.full(10_000, np.nan), np.zeros((9, 9)), np.array([{}], dtype=object)):
+        replaced("token_idf.npy", b"")
+        np.save(theirs / "token_idf.npy", idf, allow_pickle=True)
+        with pytest.raises(InputError, match="theirs"):
+            used()
+    shape = good[good.index(b"(") : good.index(b",)")]
+    huge = good.replace(shape, b"(" + b"9" * 17, 1).replace(b" " * (18 - len(shape)), b"", 1)
+    for bad in (huge, good[:40], b"", b"PK\x03\x04" + good):
+        replaced("token_idf.npy", bad)
+        with pytest.raises(InputError, match="theirs"):
+            used()
+    for name in ("lower.onnx", "cross.onnx"):
+        whole = (folder / name).read_bytes()
+        other = (folder / ("cross.onnx" if name == "lower.onnx" else "lower.onnx")).read_bytes()
+        for bad in (b"", b"\x80\x04N.", whole[: len(whole) // 2], other):
+            replaced(name, bad)
+            with pytest.raises(InputError, match="theirs"):
+                used()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_model_is_another_model_or_refused(folder: Path, tmp_path: Path, seed: int) -> None:
+    """Its fingerprint is what scores and indexes are kept under."""
+    rng = random.Random(seed)
+    theirs = tmp_path / "theirs"
+    shutil.copytree(folder, theirs)
+    right = OnnxCrossEncoder.load(folder)
+    victim = rng.choice([file for file in sorted(theirs.iterdir()) if file.name != "dual.onnx"])
+    whole = victim.read_bytes()
+    victim.unlink()
+    victim.write_bytes(damaged(whole, rng))
+    try:
+        scorer = OnnxCrossEncoder.load(theirs)
+        scores = scorer.score(QUERIES[0], ITEMS[:5])
+    except InputError as error:
+        told = str(error)
+        assert "theirs" in told
+    else:
+        same = np.array_equal(scores, right.score(QUERIES[0], ITEMS[:5]))
+        assert same or scorer.fingerprint != right.fingerprint
 
 
 def test_a_score_depends_on_its_pair_alone(folder: Path) -> None:

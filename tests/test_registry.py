@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crosscut
+from crosscut import names
 from crosscut.errors import InputError
 from crosscut.methods import ADACUR, AXN, Crosscut, Method, Parts, methods, parse, parse_all, register
 from crosscut.methods import base as registry
@@ -121,3 +123,63 @@ def test_a_method_of_ones_own_works_by_name(world: Planted, backwards: Method) -
     assert backwards.missing(index._state.parts) is None
     with pytest.raises(InputError, match="not a frozen dataclass"):
         register(int)
+
+
+class Packages:
+    """Entry points of other people's packages."""
+
+    def __init__(self, **made: Any) -> None:
+        self.made = made
+
+    def select(self, group: str) -> list[Any]:
+        return [Entry(name, loads) for name, loads in self.made.items() if group == "crosscut.methods"]
+
+
+@dataclass
+class Entry:
+    name: str
+    loads: Any
+    value: str = "theirs:Method"
+
+    def load(self) -> Any:
+        return self.loads()
+
+
+def test_a_plugin_that_fails_breaks_nothing(monkeypatch: pytest.MonkeyPatch, backwards: Method) -> None:
+    def raises(error: BaseException) -> Any:
+        def load() -> Any:
+            raise error
+
+        return load
+
+    @dataclass(frozen=True)
+    class Theirs(Crosscut):
+        name: ClassVar[str] = "crosscut"
+
+    theirs = Packages(
+        broken=raises(ZeroDivisionError("theirs")),
+        leaving=raises(SystemExit(3)),
+        thing=lambda: 7,
+        taken=lambda: Theirs,
+    )
+    fresh = type(registry._METHODS)(registry._METHODS.kind, registry._METHODS.example)
+    fresh._known = dict(registry._METHODS._known)
+    monkeypatch.setattr(names, "_entry_points", lambda: theirs)
+    with pytest.warns(UserWarning, match=r"'(broken|leaving|thing|taken)' is left out") as told:
+        assert isinstance(fresh.parse("crosscut"), Crosscut)
+    assert len(told) == 4
+    assert type(fresh.parse("crosscut")) is Crosscut
+    with pytest.raises(InputError, match=r"'broken' \(theirs:Method failed \(ZeroDivisionError: theirs\)\)"):
+        fresh.parse("broken")
+
+
+def test_a_module_that_was_asked_for_and_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "failing_plugin.py").write_text("raise ZeroDivisionError('mine')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("CROSSCUT_PLUGINS", "failing_plugin")
+    fresh = type(registry._METHODS)(registry._METHODS.kind, registry._METHODS.example)
+    for _ in range(2):
+        with pytest.raises(
+            InputError, match=r"names 'failing_plugin', which cannot be imported \(ZeroDivisionError: mine"
+        ):
+            fresh.parse("crosscut")

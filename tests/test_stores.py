@@ -18,6 +18,7 @@ import crosscut
 import crosscut.server
 from crosscut.ann.base import Ask, TopK
 from crosscut.ann.stores.base import Session, Store
+from crosscut.ann.stores.filters import conditions
 from crosscut.datasets.records import Item, Items
 from crosscut.errors import InputError, MissingDependency, StoreUnavailable
 from crosscut.index.metadata import passing
@@ -158,8 +159,6 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
     drawn = session.sample(10, np.random.default_rng(0), gone, filter)
     assert len(drawn) == min(10, max(0, len(allowed) - 60)) == len(set(drawn.tolist()))
     assert {*named(session, drawn)} <= {contents.ids[j] for j in order[60:]}
-    from crosscut.ann.stores.filters import conditions
-
     assert store.count(conditions(filter)) == len(allowed)
 
 
@@ -187,6 +186,75 @@ def test_filters_that_cannot_be(make: Make) -> None:
     evil = "'; DROP TABLE papers; --"
     (found,) = store.session().top([Ask(direction(), 3, within={"lang": [evil, "it's"]})])
     assert len(found.handles) == 3
+
+
+HOSTILE: list[Any] = [
+    *(
+        {"lang": text}
+        for text in ("it''s", "\\'", "' OR 1=1 --", "%s", "%(a)s", "{}", "$1", "a\0b", "\ud800", "\n", "")
+    ),
+    *({"lang": value} for value in (None, [None, "en"], [], [[]], [["en"]], b"en", 7, {"gte": "en"}, {"ne": None})),
+    *({"year": value} for value in (10**20, -(10**400), [2001, 10**20], 2000.4, [2001, 2002.5], float("nan"), "2001")),
+    *({"year": {"gt": value}} for value in (10**30, -(10**400), float("inf"), float("-inf"), float("nan"), None, [1])),
+    *({"year": value} for value in (True, {"gte": {"gte": 1}}, {"gte": 2001, "$ne": 1}, {"lt": True}, {1: 2})),
+    *({"weight": value} for value in ({"gt": 0.1 + 0.2}, [0.25, 1], 10**400, {"lte": 0.1 + 0.2}, {"ne": 10**400})),
+    *({"draft": value} for value in ("true", {"gt": False})),
+    *({"tags": value} for value in ({"ne": "a"}, {"gt": "b"}, ["c'", "c"], [["c"]])),
+    *(
+        {key: 2001}
+        for key in ("", "a.b", 'year" = 1 OR "year', "year`", "year'", "year%s", "year[]", "year\0", "\ud800")
+    ),
+    {"lang": ["en", *(f"x'{j}" for j in range(20_000))]},
+    {"year": [*range(20_000)]},
+    {7: 2001},
+    {"lang": "en", "year": {"gte": 2001}, "weight": {"lt": 10**400}},
+]
+
+
+def test_hostile_filters_mean_the_same_or_are_refused(make: Make) -> None:
+    """What an index in memory lets through, or a sentence; never an error of the store, which would be tried again."""
+    contents = corpus(60)
+    contents.vectors[:, 0] += 1
+    store = make(contents)
+    items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
+    for filter in HOSTILE:
+        try:
+            (found,) = store.session().top([Ask(direction(), 60, within=filter)])
+            count = store.count(conditions(filter))
+        except InputError:
+            continue
+        allowed = 0
+        if set(filter) <= set(items[0].metadata):  # a key that no item has is an error in memory
+            allowed = int(np.count_nonzero(passing(items, filter)))
+        assert len(found.handles) == count == allowed, filter
+
+
+@pytest.mark.parametrize("ids", ["int", "str", "uuid"])
+def test_hostile_names_are_not_there_or_refused(make: Make, ids: str) -> None:
+    store = make(corpus(20, ids=ids))
+    index = crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=None)
+    evil = (
+        "' OR 1=1 --",
+        '"',
+        "\\",
+        "%s",
+        "a\0b",
+        "\ud800",
+        "",
+        "\u00b2",
+        "1e3",
+        "9" * 40,
+        "-1",
+        "{}",
+        "`",
+        "x" * 100_000,
+    )
+    for name in (*evil, None, 3.5, True, 10**40, -1, b"a", ("a",)):
+        with pytest.raises(InputError):
+            index.search("q", 1, 5, query_vector=direction(), first_ids=[name])
+        with pytest.raises(InputError):
+            index.remove([name])
+    assert store.count() == 20
 
 
 def test_draws_are_distinct_and_not_excluded(make: Make) -> None:

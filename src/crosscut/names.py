@@ -15,6 +15,7 @@ import importlib
 import os
 import types
 import typing
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -64,11 +65,13 @@ class Registry(Generic[N]):
     def __init__(self, kind: str, example: str) -> None:
         self.kind, self.example = kind, example
         self._known: dict[str, type[N]] = {}
+        self._broken: dict[str, str] = {}  # plugins of other packages that cannot be used, and why
 
     def register(self, made: type[C]) -> type[C]:
         """Add a class; a decorator."""
         if not (isinstance(made, type) and issubclass(made, Named) and made.__dict__.get("name")):
-            raise InputError(f"{made.__name__} is not a frozen dataclass with a `name`, which a {self.kind} must be")
+            called = getattr(made, "__name__", repr(made))
+            raise InputError(f"{called} is not a frozen dataclass with a `name`, which a {self.kind} must be")
         self._known[made.name] = made  # type: ignore[assignment]
         return made
 
@@ -80,9 +83,22 @@ class Registry(Generic[N]):
     @functools.cache  # noqa: B019  (registries live as long as the process)
     def _plugins(self) -> None:
         for entry in _entry_points().select(group=f"crosscut.{self.kind}s".replace(" ", "_")):
-            self.register(entry.load())
+            try:
+                made = entry.load()
+                if getattr(made, "name", None) in self._known:
+                    raise InputError(f"there is a {self.kind} called {made.name!r} already")
+                self.register(made)
+            except (Exception, SystemExit) as error:  # somebody's package must not break this one
+                self._broken[entry.name] = f"{entry.value} failed ({type(error).__name__}: {error})"
+                warnings.warn(f"the {self.kind} {entry.name!r} is left out: {self._broken[entry.name]}", stacklevel=2)
         for module in filter(None, os.environ.get("CROSSCUT_PLUGINS", "").split(",")):
-            importlib.import_module(module.strip())
+            try:
+                importlib.import_module(module.strip())
+            except (Exception, SystemExit) as error:
+                raise InputError(
+                    f"CROSSCUT_PLUGINS names {module.strip()!r}, which cannot be imported ({type(error).__name__}: "
+                    f"{error}): correct the module, or take it out of the variable"
+                ) from error
 
     def parse(self, text: str | N) -> N:
         """The value of a name; a value is itself."""
@@ -93,7 +109,8 @@ class Registry(Generic[N]):
         name, _, rest = text.partition("@")
         known = self.known()
         if name not in known:
-            raise InputError(f"unknown {self.kind} {name!r}: choose one of {', '.join(known)}")
+            why = f" ({self._broken[name]})" if name in self._broken else ""
+            raise InputError(f"unknown {self.kind} {name!r}{why}: choose one of {', '.join(known)}")
         kinds = kinds_of(known[name])
         settings: dict[str, Any] = {}
         for part in filter(None, rest.split(",")):

@@ -66,7 +66,9 @@ class ModelFolder:
                 )
             self.width = int(self.config["shape"]["hidden_size"])
             limits = {side: int(self.config[f"{side}_tokens"]) for side in ("query", "item")}
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{str(self.path / 'config.json')!r} is not a crosscut model configuration ({error!r}); "
                 "hub models are loaded by crosscut.scorers.torch"
@@ -106,9 +108,16 @@ class ModelFolder:
     @cached_property
     def known(self) -> Constants:
         """The constants of the known part."""
-        from crosscut.encoders.known import Constants
+        from crosscut.encoders.known import TOKEN_IDF, Constants
 
-        return Constants.load(self.path)
+        made = Constants.load(self.path)
+        weighed, tokens = len(made.token_idf), self.tokenizer.vocabulary_size
+        if weighed < tokens:
+            raise InputError(
+                f"the model at {str(self.path)!r} weighs {weighed} tokens in {TOKEN_IDF}, and its tokenizer has "
+                f"{tokens}; export the model again"
+            )
+        return made
 
     def read_queries(self, texts: Sequence[str]) -> list[tuple[States, Tokens]]:
         """States and tokens of queries; the dual encoder, the cross-encoder and every round ask for the same ones."""

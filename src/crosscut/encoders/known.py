@@ -64,15 +64,20 @@ class Constants:
         try:
             about = json.loads((folder / FILE).read_text("utf-8"))
             rows = [about["features"][name] for name in FEATURES]
-            return cls(
+            made = cls(
                 weight=float(about["weight"]),
                 weights=np.asarray([row["weight"] for row in rows], np.float32),
                 bends=np.asarray([row["bends"] for row in rows], np.float32).reshape(len(FEATURES), 3),
                 late_given_cosine=np.asarray([about["late_given_cosine"][n] for n in FEATURES[LATE]], np.float32),
-                token_idf=np.load(folder / TOKEN_IDF, allow_pickle=False).astype(np.float32),
+                token_idf=_vector(folder / TOKEN_IDF),
                 lexicon=Lexicon.load(folder / LEXICON),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if not all(np.isfinite(part).all() for part in (made.weight, made.weights, made.bends, made.token_idf)):
+                raise ValueError("weights are numbers")
+            return made
+        except InputError:
+            raise
+        except (OSError, EOFError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{str(folder)!r} does not say what is known without a call ({error!r}); export the model again"
             ) from error
@@ -90,6 +95,14 @@ class Constants:
         (folder / FILE).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
         np.save(folder / TOKEN_IDF, self.token_idf.astype(np.float16))
         self.lexicon.save(folder / LEXICON)
+
+
+def _vector(path: Path) -> npt.NDArray[np.float32]:
+    """A .npy file of one row of numbers; a header that claims more than the file holds is refused unread."""
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    if mapped.ndim != 1 or mapped.dtype.kind != "f":
+        raise ValueError(f"{path.name} holds {mapped.dtype} of shape {mapped.shape}, not a row of fractions")
+    return np.array(mapped, np.float32)
 
 
 class Asked(NamedTuple):

@@ -34,7 +34,7 @@ class Session:
     def __init__(self, graph: Path | bytes, threads: int) -> None:
         import onnxruntime
 
-        self.threads = threads
+        self.path, self.threads = path, threads
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -68,12 +68,17 @@ class Session:
 
     def run(self, inputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """One call, on the calling thread; the first output."""
-        array: npt.NDArray[Any] = self._session.run(self.outputs[:1], dict(inputs))[0]
-        return array
+        return self._run(self.outputs[:1], inputs)[0]
 
     def run_all(self, inputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """One call, on the calling thread; every output by its name."""
-        return dict(zip(self.outputs, self._session.run(None, dict(inputs)), strict=True))
+        return dict(zip(self.outputs, self._run(None, inputs), strict=True))
+
+    def _run(self, outputs: list[str] | None, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        try:
+            return list(self._session.run(outputs, dict(inputs)))
+        except Exception as error:  # as above: a graph of another shape than its folder says
+            raise InputError(f"{str(self.path)!r} cannot be run ({error}); export or install it again") from error
 
     def map(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
         """`work` of every part, in order; it calls `run` of this session or another, never `map`."""

@@ -160,7 +160,7 @@ class Lexicon:
             about = json.loads(path.read_text("utf-8"))
             shares = {stem: parts / 1e6 for stem, parts in about["parts_per_million"].items()}
             return cls(shares, about["documents"], about["mean_length"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(f"{str(path)!r} holds no readable lexicon ({error!r}); export the model again") from error
 
     def write(self, files: Files) -> None:

@@ -297,6 +297,15 @@ def _order(key: Any) -> tuple[str, Any]:
     return type(key).__name__, key
 
 
+def numbered(name: Any, place: str, kind: str, least: int, most: int) -> int:
+    """The name of an item whose store counts in whole numbers, least … most: a number, or digits."""
+    text = str(name) if isinstance(name, int | np.integer) and not isinstance(name, bool) else name
+    digits = text.removeprefix("-") if isinstance(text, str) else ""
+    if digits.isascii() and digits.isdecimal() and len(digits) < 32 and least <= int(text) <= most:
+        return int(text)
+    raise InputError(f"ids of {place} are of type {kind}, and {name!r:.60} is not")
+
+
 def needed(module: str, extra: str, what: str) -> Any:
     """A client's module, or the command that installs it."""
     try:

@@ -7,7 +7,8 @@ Where an item has several values, one of them must meet the condition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import numpy as np
@@ -17,6 +18,11 @@ from crosscut.errors import InputError
 Bound: TypeAlias = Literal["gt", "gte", "lt", "lte", "ne"]
 SIGNS: dict[str, str] = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "ne": "<>"}
 """Bounds as SQL writes them."""
+
+
+LARGEST = 1 << 63
+"""Whole numbers of a store are below this."""
+FINITE = sys.float_info.max
 
 
 class Condition(NamedTuple):
@@ -40,14 +46,15 @@ def conditions(filter: Any) -> tuple[Condition, ...]:
     for key, wanted in filter.items():
         if not isinstance(key, str):
             raise InputError(f"a filter names metadata by text; got the key {key!r}")
+        written(key, "a key of the filter")
         if isinstance(wanted, Mapping):
             if not wanted or set(wanted) - set(get_args(Bound)):
                 known = ", ".join(get_args(Bound))
-                raise InputError(f"the filter on {key!r} has bounds {sorted(wanted)}; known are {known}")
-            found += [Condition(key, cast(Bound, name), _plain(bound)) for name, bound in wanted.items()]
+                raise InputError(f"the filter on {key!r} has bounds {sorted(map(str, wanted))}; known are {known}")
+            found += [Condition(key, cast(Bound, name), _plain(bound, key)) for name, bound in wanted.items()]
         else:
             several = isinstance(wanted, list | tuple | set | frozenset | np.ndarray)
-            values = [_plain(value) for value in (wanted if several else [wanted])]
+            values = [_plain(value, key) for value in (wanted if several else [wanted])]
             found.append(Condition(key, "in", tuple(value for value in values if value is not None)))
     return tuple(found)
 
@@ -57,5 +64,22 @@ def number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def whole(values: Iterable[Any]) -> list[int]:
+    """Those of some numbers that a column of whole numbers can hold, in 64 bits."""
+    return [int(value) for value in values if value == int(value) and abs(value) < LARGEST]
+
+
+def written(text: str, what: str) -> str:
+    """A text that every store can be sent; others none can hold."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InputError(f"{what} holds a NUL or half a character, which no store keeps: {text[:40]!r}")
+    return text
+
+
+def _plain(value: Any, key: str) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, str):
+        return written(value, f"the filter on {key!r}")
+    if number(value) and not abs(value) <= FINITE:
+        raise InputError(f"the filter on {key!r} compares with {str(value)[:20]}: give a number of at most {FINITE:g}")
+    return value

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed
-from crosscut.ann.stores.filters import SIGNS, Condition, number
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed, numbered
+from crosscut.ann.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.types import Floats
@@ -149,11 +149,8 @@ class LanceDB(Store):
     def named(self, name: Any) -> Any:
         kind = self._schema.field(self.id).type
         if not self._arrow.types.is_integer(kind):
-            return str(name)
-        try:
-            return int(name)
-        except ValueError:
-            raise InputError(f"ids of {self.place} are of type {kind}, and {name!r} is not") from None
+            return written(str(name), "the id")
+        return numbered(name, self.place, str(kind), -LARGEST, LARGEST - 1)
 
     def _rows(self, table: Any) -> Rows:
         if table is None or not table.num_rows:
@@ -193,9 +190,9 @@ class LanceDB(Store):
                 "it can look for values in them"
             )
         if types.is_integer(kind):  # LanceDB compares whole numbers with whole numbers only
-            if condition.kind != "in" and isinstance(condition.value, float):
+            if condition.kind != "in":
                 return _between(own, condition.kind, condition.value)
-            values = [int(value) for value in values if float(value).is_integer()]
+            values = whole(values)
         elif types.is_floating(kind):
             values = list(map(float, values))
         if not values:
@@ -230,11 +227,13 @@ class LanceDB(Store):
 
 
 def _between(own: str, kind: str, value: float) -> str:
-    """A whole number compared with one that may lie between two of them."""
-    if value.is_integer():
+    """A whole number compared with one that may lie between two of them, or beyond all."""
+    if whole([value]):
         return f"{own} {SIGNS[kind]} {int(value)}"
-    if kind == "ne":
+    if kind == "ne" or (abs(value) >= LARGEST and (value > 0) == (kind in ("lt", "lte"))):
         return f"{own} IS NOT NULL"
+    if abs(value) >= LARGEST:
+        return "false"
     return f"{own} > {math.floor(value)}" if kind in ("gt", "gte") else f"{own} < {math.ceil(value)}"
 
 

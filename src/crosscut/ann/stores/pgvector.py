@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed
-from crosscut.ann.stores.filters import SIGNS, Condition, number
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed, numbered
+from crosscut.ann.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.types import Floats
@@ -28,6 +28,7 @@ from crosscut.types import Floats
 OPERATORS = {"dot": "<#>", "cosine": "<=>"}
 OPCLASSES = {"dot": "ip_ops", "cosine": "cosine_ops"}  # vector_ip_ops, halfvec_cosine_ops, …
 MOST_CANDIDATES = 1000  # that pgvector lets a scan of a graph hold (hnsw.ef_search)
+WHOLE = {"smallint": 1 << 15, "integer": 1 << 31, "bigint": LARGEST}
 FAMILIES = {"N": "numbers", "S": "texts", "D": "dates", "B": "booleans", "U": "values of its type", "E": "its values"}
 
 
@@ -184,12 +185,15 @@ class PgVector(Store):
 
     def named(self, name: Any) -> Any:
         column = self._columns[self.id]
+        if column.family == "N":
+            most = WHOLE.get(column.type, LARGEST)
+            return numbered(name, self.place, column.type, -most, most - 1)
+        if column.type != "uuid":
+            return written(str(name), "the id")
         try:
-            if column.family == "N":
-                return int(name)
-            return uuid.UUID(str(name)) if column.type == "uuid" else str(name)
+            return uuid.UUID(str(name))
         except ValueError:
-            raise InputError(f"ids of {self.place} are of type {column.type}, and {name!r} is not") from None
+            raise InputError(f"ids of {self.place} are of type uuid, and {name!r:.60} is not") from None
 
     def close(self) -> None:
         with self._lock:
@@ -347,8 +351,15 @@ def _families(value: Any) -> str:
 
 
 def _compared(own: str, condition: Condition, kind: str) -> tuple[str, list[Any]]:
+    floats = kind in ("real", "double precision")
     if condition.kind == "in":
-        return f"{own} = ANY(%s::{kind}[])", [list(condition.value)]
+        values = list(condition.value)
+        if all(map(number, values)):  # not as the column's type, which would round them
+            if kind in WHOLE:
+                return f"{own} = ANY(%s::bigint[])", [whole(values)]
+            values = list(map(float if floats else str, values))
+        return f"{own} = ANY(%s::{kind}[])", [values]
     if number(condition.value):  # 2000.5 is no integer, and is above 2000 all the same
-        return f"{own} {SIGNS[condition.kind]} %s::numeric", [condition.value]
+        wider, value = ("float8", float(condition.value)) if floats else ("numeric", condition.value)
+        return f"{own} {SIGNS[condition.kind]} %s::{wider}", [value]
     return f"{own} {SIGNS[condition.kind]} %s::{kind}", [condition.value]

@@ -7,6 +7,8 @@ Points are numbers or uuids. Where items have other names, a field of the payloa
 
 from __future__ import annotations
 
+import contextlib
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -14,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed
-from crosscut.ann.stores.filters import Condition, number
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed, numbered
+from crosscut.ann.stores.filters import LARGEST, Condition, number, whole, written
 from crosscut.ann.stores.qdrant_words import Client, Edge, Engine
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, StoreUnavailable
 from crosscut.types import Floats
 
 WIDTH = 128  # of the walk through the graph, at least
+PLAIN = re.compile(r"[\w-]+(\[\d*\])?(\.[\w-]+(\[\d*\])?)*")
+FEW = 256  # whole numbers of a condition that are also looked for as fractions
 BATCH = 256  # points written at a time
 NAMES = uuid.UUID("6b1f4a52-8f0e-5c8a-9a55-0c2f3f1f7c11")  # uuids of items that have a name of their own
 
@@ -139,19 +143,16 @@ class Qdrant(Store):
 
     def named(self, name: Any) -> Any:
         if self.id is not None:
-            return name
-        if isinstance(name, int | np.integer) and not isinstance(name, bool):
-            return int(name)
-        text = str(name)
-        if text.isdigit():
-            return int(text)
+            return written(str(name), "the id")
         try:
-            return str(uuid.UUID(text))
+            return str(uuid.UUID(str(name)))
         except ValueError:
-            raise InputError(
-                f"a point of Qdrant is a number or a uuid, and {text!r} is neither: keep such names in the payload, "
-                "and open the store with id='that field'"
-            ) from None
+            with contextlib.suppress(InputError):
+                return numbered(name, self.place, "uint64", 0, 2 * LARGEST - 1)
+        raise InputError(
+            f"a point of Qdrant is a number or a uuid, and {name!r:.60} is neither: keep such names in the payload, "
+            "and open the store with id='that field'"
+        )
 
     def name(self, key: Any, payload: Mapping[str, Any]) -> Any:
         return key if self.id is None else payload.get(self.id, key)
@@ -190,15 +191,15 @@ class Qdrant(Store):
 
     def _condition(self, condition: Condition) -> Any:
         engine, value = self._engine, condition.value
-        key = condition.key if self.fields.metadata is None else f"{self.fields.metadata}.{condition.key}"
+        key = _path(condition.key) if self.fields.metadata is None else f"{self.fields.metadata}.{_path(condition.key)}"
         if condition.kind == "in":
             return self._any_of(key, condition)
         if condition.kind == "ne":
             if isinstance(value, bool):
                 return engine.equal(key, not value)
-            if isinstance(value, str | int):
+            if isinstance(value, str) or (isinstance(value, int) and whole([value])):
                 return engine.other(key, value)
-            if isinstance(value, float):
+            if number(value):
                 return engine.any_of([engine.bounded(key, {"lt": value}), engine.bounded(key, {"gt": value})])
             raise self._cannot(condition, value)
         if number(value):
@@ -210,10 +211,13 @@ class Qdrant(Store):
     def _any_of(self, key: str, condition: Condition) -> Any:
         engine, value = self._engine, condition.value
         words = [one for one in value if isinstance(one, str)]
-        whole = [one for one in value if isinstance(one, int) and not isinstance(one, bool)]
-        ways = [engine.some(key, same) for same in (words, whole) if same]
+        counts = whole(one for one in value if isinstance(one, int) and not isinstance(one, bool))
+        ways = [engine.some(key, same) for same in (words, counts) if same]
         ways += [engine.equal(key, one) for one in value if isinstance(one, bool)]
-        ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in value if isinstance(one, float)]
+        exact = [float(one) for one in value if isinstance(one, float)]
+        if len(counts) <= FEW:  # a payload may hold 5.0, which is 5, and no whole number to Qdrant
+            exact += [float(one) for one in counts]
+        ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in dict.fromkeys(exact)]
         if unknown := [one for one in value if not isinstance(one, str | int | float)]:
             raise self._cannot(condition, unknown[0])
         return ways[0] if len(ways) == 1 else engine.any_of(ways) if ways else engine.has_id([])
@@ -223,6 +227,15 @@ class Qdrant(Store):
             f"Qdrant cannot filter {condition.key!r} by {condition.kind} {value!r}: it compares texts, whole numbers "
             "and booleans for equality, and numbers and dates (ISO 8601) by bounds"
         )
+
+
+def _path(key: str) -> str:
+    """A key as Qdrant reads it: dots lead inside, and whatever is no plain name stands in quotes."""
+    if PLAIN.fullmatch(key):
+        return key
+    if '"' in key or "\0" in key or not key:
+        raise InputError(f"Qdrant has no way to write the key {key!r}: rename it")
+    return f'"{key}"'
 
 
 def _moment(value: Any) -> datetime | None:
