@@ -14,7 +14,7 @@ from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.known import FEATURES, Constants, Known
 from crosscut.encoders.words import Lexicon
-from crosscut.errors import InputError
+from crosscut.errors import CrosscutError, InputError
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.types import Handles
 from tests.test_storage import damaged
@@ -123,7 +123,7 @@ def test_a_folder_of_a_stranger_is_used_or_refused(folder: Path, tmp_path: Path)
         other = (folder / ("cross.onnx" if name == "lower.onnx" else "lower.onnx")).read_bytes()
         for bad in (b"", b"\x80\x04N.", whole[: len(whole) // 2], other):
             replaced(name, bad)
-            with pytest.raises(InputError, match="theirs"):
+            with pytest.raises(CrosscutError, match="theirs"):
                 used()
 
 
@@ -141,7 +141,7 @@ def test_a_damaged_model_is_another_model_or_refused(folder: Path, tmp_path: Pat
     try:
         scorer = OnnxCrossEncoder.load(theirs)
         scores = scorer.score(QUERIES[0], ITEMS[:5])
-    except InputError as error:
+    except CrosscutError as error:
         told = str(error)
         assert "theirs" in told
     else:

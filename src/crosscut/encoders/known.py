@@ -77,7 +77,7 @@ class Constants:
             return made
         except InputError:
             raise
-        except (OSError, EOFError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{str(folder)!r} does not say what is known without a call ({error!r}); export the model again"
             ) from error
@@ -99,7 +99,7 @@ class Constants:
 
 def _vector(path: Path) -> npt.NDArray[np.float32]:
     """A .npy file of one row of numbers; a header that claims more than the file holds is refused unread."""
-    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    mapped = np.lib.format.open_memmap(path, mode="r")
     if mapped.ndim != 1 or mapped.dtype.kind != "f":
         raise ValueError(f"{path.name} holds {mapped.dtype} of shape {mapped.shape}, not a row of fractions")
     return np.array(mapped, np.float32)

@@ -34,7 +34,8 @@ class Session:
     def __init__(self, graph: Path | bytes, threads: int) -> None:
         import onnxruntime
 
-        self.path, self.threads = path, threads
+        self.threads = threads
+        self.name = "the graph" if isinstance(graph, bytes) else repr(str(graph))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -48,8 +49,8 @@ class Session:
                 disabled_optimizers=SLOWER,
             )
         except Exception as error:  # onnxruntime raises a family of unrelated exceptions for damaged files
-            name = "the graph" if isinstance(graph, bytes) else repr(str(graph))
-            raise InputError(f"{name} is not a readable ONNX model ({error}); export or install it again") from error
+            told = f"{self.name} is not a readable ONNX model ({error}); export or install it again"
+            raise InputError(told) from error
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -78,7 +79,7 @@ class Session:
         try:
             return list(self._session.run(outputs, dict(inputs)))
         except Exception as error:  # as above: a graph of another shape than its folder says
-            raise InputError(f"{str(self.path)!r} cannot be run ({error}); export or install it again") from error
+            raise InputError(f"{self.name} cannot be run ({error}); export or install it again") from error
 
     def map(self, work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
         """`work` of every part, in order; it calls `run` of this session or another, never `map`."""
