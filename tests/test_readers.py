@@ -164,3 +164,39 @@ def test_memory_is_bounded(tmp_path: Path, ending: str) -> None:
     count, more = map(int, subprocess.check_output([sys.executable, "-c", PEAK, str(path)], text=True).split())
     assert count == n
     assert more * 1024 < 45_000_000 + n * 130, "the ids, and no texts"  # of 42 MB of texts, and of objects for them
+
+
+HOSTILE = {
+    "endless.jsonl.gz": b"0" * 100_000,
+    "endless.csv.gz": b"id,text\n" + b"a" * 100_000,
+    "endless.csv": b'id,text\n1,"' + b"a" * 100_000,
+    "endless.tsv.gz": b"a" * 100_000,
+    "endless.txt.gz": b"a" * 100_000,
+    "endless.json.gz": b'[{"text": "' + b"a" * 100_000,
+    "deep.json": b"[" * 100_000,
+    "deep.jsonl": b'{"text": ' + b"[" * 20_000,
+    "digits.jsonl": b'{"text": "a", "n": ' + b"9" * 20_000 + b"}",
+    "digits.json": b'[{"text": "a", "n": ' + b"9" * 20_000 + b"}]",
+    "latin.jsonl": '{"text": "caf\u00e9"}'.encode("latin-1"),
+    "wide.csv": "id,text\n1,a".encode("utf-16"),
+    "half.jsonl.gz": b"half",
+    "plain.jsonl.gz": b"plain",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused_in_a_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that do not end, packed a thousandfold; nesting; numbers of 20,000 digits; other encodings; torn files."""
+    monkeypatch.setattr("crosscut.datasets.files.LONGEST", 50_000)
+    monkeypatch.setattr("crosscut.datasets.plain.LONGEST", 50_000)
+    monkeypatch.setattr("crosscut.datasets.plain.PIECE", 1 << 10)
+    csv.field_size_limit(50_000)
+    data = HOSTILE[name]
+    if name.endswith(".gz") and name != "plain.jsonl.gz":
+        data = gzip.compress(data)
+    if name == "half.jsonl.gz":
+        data = data[:-9]
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=name.partition(".")[0]):
+        list(read_items(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import json
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from crosscut.errors import InputError
 from crosscut.types import Progress
 
 TOLD = 1 << 12  # lines between two calls of a progress function
+LONGEST = 1 << 28  # characters of a line, or of a value
 RECENT = 1 << 18  # ids that are compared one by one
 
 
@@ -67,9 +69,20 @@ class Opened:
         if self._progress is not None and (end or not self.number % TOLD):
             self._progress(f"reading {self.path.name} (bytes)", self._raw.tell() if not end else self._size, self._size)
 
+    def bounded(self, file: IO[str]) -> Iterator[str]:
+        """Lines as they are; one that does not end is refused, before it fills the memory."""
+        for number in itertools.count(1):
+            line = file.readline(LONGEST + 1)
+            if len(line) > LONGEST:
+                raise InputError(f"{self.path} line {number} has more than {LONGEST:,} characters: is it a text?")
+            if not line:
+                return
+            yield line
+
     def lines(self) -> Iterator[tuple[int, str]]:
         with self.text() as file:
-            for self.number, line in enumerate(file, 1):
+            for number, line in enumerate(self.bounded(file), 1):
+                self.number = number
                 self.tell()
                 if line.strip():
                     yield self.number, line.rstrip("\r\n")
@@ -86,7 +99,7 @@ def records(path: str | Path, progress: Progress | None = None) -> Iterator[tupl
     for number, line in lines(path, progress):
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
             raise InputError(f"{path} line {number} is broken JSON ({error})") from error
         if not isinstance(record, dict):
             raise InputError(f"{path} line {number} is a JSON {type(record).__name__}; expected an object")

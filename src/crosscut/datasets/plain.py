@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import IO, Any, Unpack
 
 from crosscut.datasets.columns import Columns, Named
-from crosscut.datasets.files import Opened, Unique, lines, records
+from crosscut.datasets.files import LONGEST, Opened, Unique, lines, records
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.types import Progress
 
-WIDEST = 1 << 28  # characters of one field
 PIECE = 1 << 16
 
 
@@ -47,10 +46,11 @@ def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: U
     chosen, opened = Columns(**columns), Opened(path, progress)
 
     def rows() -> Iterator[tuple[int, dict[str, Any]]]:
-        csv.field_size_limit(max(csv.field_size_limit(), WIDEST))
+        csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
         with opened.text(newline="") as file:
-            first = file.readline()
-            reader = csv.reader(chain([first], file), strict=True, delimiter=_separator(first))
+            rest = opened.bounded(file)
+            first = next(rest, "")
+            reader = csv.reader(chain([first], rest), strict=True, delimiter=_separator(first))
             try:
                 names = _header(next(reader, []), path)
                 chosen.check(names, str(path))
@@ -190,8 +190,9 @@ def _value(decoder: json.JSONDecoder, file: IO[str], text: str, opened: Opened) 
         try:
             value, end = decoder.raw_decode(text)
             return value, text[end:]
-        except (json.JSONDecodeError, RecursionError) as error:
-            more = file.read(piece)
+        except (ValueError, RecursionError) as error:
+            unfinished = isinstance(error, json.JSONDecodeError) and len(text) < LONGEST
+            more = file.read(piece) if unfinished else ""
             if not more:
                 raise InputError(f"{opened.path} is broken JSON after element {opened.number} ({error})") from error
             text += more
