@@ -1,0 +1,78 @@
+"""What `crosscut index tune` chooses, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from crosscut.cli.common import progress_bar, say, table
+from crosscut.errors import InputError
+
+if TYPE_CHECKING:
+    from crosscut.index import Index
+    from crosscut.index.tune import Tuning
+
+
+def by_relevance(
+    index: Index,
+    queries: Path | None,
+    judgements: Path,
+    k: int,
+    budget: int,
+    measure: Any,
+    max_calls: int | None,
+    as_json: bool,
+) -> None:
+    """Tune an index by judgements, save it, and say what was chosen."""
+    from crosscut.datasets.judged import read_judged
+
+    if queries is None:
+        raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give --queries, too")
+    judged = read_judged(queries, judgements=judgements, split="train")
+    say(judged.note)
+    with progress_bar() as progress:
+        report = index.tune(
+            None, k, budget, judgements=judged.by_text, measure=measure, max_calls=max_calls, progress=progress
+        )
+        index.save()
+    if as_json:
+        typer.echo(json.dumps(report.json(), indent=1))
+        return
+    rows = [
+        (trial.method, trial.rank, trial.stop or "–", f"{trial.calls:.0f}", f"{trial.value:.3f}")
+        for trial in sorted(report.trials, key=lambda trial: -trial.value)[:15]
+    ]
+    title = f"k = {report.k}, {report.queries} judged queries, the best of {len(report.trials)} trials"
+    table(title, ("method", "rank", "stop", "calls", report.measure), rows)
+    best = report.chosen
+    typer.echo(
+        f"chosen: {best.method}, {best.budget} calls, rank {best.rank}, stop {best.stop or 'none'}: "
+        f"{report.measure} {best.value:.3f} ({best.low:.3f} … {best.high:.3f}) on these queries"
+    )
+
+
+def told(report: Tuning) -> None:
+    """What was tried by recall, and what was chosen."""
+    rows = [(trial.method, f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}") for trial in report.trials]
+    title = f"k = {report.k}, {report.budget} calls, {report.queries} queries"
+    best = report.trials.index(report.chosen)
+    table(title, ("tried", "recall", "95 %"), rows, bold={(best, column) for column in range(3)})
+    for line in (f"chosen: {report.chosen.method}", *report.notes):
+        typer.echo(line)
+    if report.patience is not None:
+        typer.echo(
+            f"patience {report.patience}: recall {report.patience_recall:.3f} with {report.patience_calls:.0f} calls"
+        )
+    if report.targets:
+        reached = [
+            (f"{one.target:g}", f"{one.recall:.3f}", f"{one.calls:.0f}", _or_dash(one.fixed_calls))
+            for one in report.targets
+        ]
+        table("on the train queries", ("target recall", "reached", "calls", "fixed budget for as much"), reached)
+
+
+def _or_dash(number: float | None) -> str:
+    return "–" if number is None else f"{number:.0f}"
