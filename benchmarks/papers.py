@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from crosscut.evaluation.papers.experiments import EXPERIMENTS, Setting
+from crosscut.evaluation.papers.experiments import EXPERIMENTS
 from crosscut.evaluation.papers.inventory import INVENTORY, PAPERS, Entry
 from crosscut.evaluation.papers.making import load_arrays
+from crosscut.evaluation.papers.setting import Setting
 from crosscut.evaluation.report import machine
 from crosscut.evaluation.world import make_world
 
@@ -24,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results/papers.json"
 TEXTS = ROOT / "benchmarks/papers.toml"
 KEPT = ("method", "k", "x", "recall", "low", "high", "error", "rank", "directions", "deviation", "skew", "split")
+KEPT += ("error_reduction", "lists", "rival", "against_rival")
 
 
 def main() -> None:
@@ -57,7 +60,7 @@ def main() -> None:
         "experiments": results()["experiments"] if RESULTS.is_file() else {},
     }
     for name, experiment in EXPERIMENTS.items():
-        if name in ("downstream", "item-baselines"):  # the matrix has no judgements and no item–item scores
+        if name in ("downstream", "item-baselines", "multi-view"):  # the matrix has no judgements, item scores, texts
             continue
         if name not in options.only.split(","):
             continue
@@ -116,12 +119,35 @@ def page(paper: str) -> str:
     return "\n".join(lines)
 
 
+def filled(told: dict[str, Any], name: str, look: Callable[[Any], float], wanted: str) -> str:
+    """A sentence of the texts with its figures put in: shares with three places, others whole."""
+    text = str(told.get(name, "–"))
+    for number, one in enumerate(told.get(wanted, [])):
+        found = look(one)
+        shown = f"{found:.3f}".removeprefix("0") if abs(found) <= 1.5 else f"{found:,.1f}".removesuffix(".0")
+        text = text.replace("{" + str(number) + "}", shown)
+    return text
+
+
+def at(report: Any, path: list[str]) -> float:
+    """The figure at the end of a path; of a list, the record that "key=value&key=value" fits."""
+    for step in path:
+        if isinstance(report, list):
+            fits = [pair.split("=", 1) for pair in step.split("&")]
+            report = next(one for one in report if all(str(one.get(key)) == wanted for key, wanted in fits))
+        else:
+            report = report[step]
+    return float(report)
+
+
 def row(entry: Entry, told: dict[str, Any], report: dict[str, Any]) -> str:
     """One line of the table; figures are looked up, never written by hand."""
-    here = told.get("here", "–")
-    for number, wanted in enumerate(told.get("values", [])):
-        found = value(report, str(entry.experiment), *wanted)
-        here = here.replace("{" + str(number) + "}", f"{found:.3f}".removeprefix("0"))
+    here = filled(told, "here", lambda wanted: value(report, str(entry.experiment), *wanted), "values")
+    if "file" in told:  # results of another benchmark, at size
+        large = json.loads((RESULTS.parent / f"{told['file']}.json").read_text("utf-8"))
+        here = "; ".join(
+            part for part in (here, filled(told, "large", lambda wanted: at(large, wanted), "paths")) if part != "–"
+        )
     command = f"`{entry.command}`" if entry.command else entry.note
     title = entry.title if not entry.note or not entry.command else f"{entry.title} ({entry.note})"
     verdict = told.get("verdict", "not run here")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from crosscut.ann.ivf import IVF, deciding, learning
 from crosscut.ann.ivf.learning import Observations, observe
 from crosscut.ann.ivf.rules import Cascade, Chance, Classifier, Fixed, Patience, PredictedLists, Rule, Trees, from_json
-from crosscut.ann.ivf.tuning import candidates, fewest
+from crosscut.ann.ivf.tuning import TAUS, candidates, fewest, tune
 from crosscut.errors import InputError
 
 K, TAU = 20, 3
@@ -305,6 +305,48 @@ def test_tune(tmp_path: Path) -> None:
         own.tune(clumps(50), target=1.5)
     with pytest.raises(InputError, match="there are fixed"):
         tuned["magic"]
+
+
+def test_tau_and_hyper_parameters_are_searched(index: IVF, observed: Observations) -> None:
+    """The paper's §3: τ ∈ {2, 5, 8, 10, 12, 15}, and hyper-parameters of the forests."""
+    train, held = observed.some(np.arange(300)), observed.some(np.arange(300, 400))
+    made = dict(candidates(train, held, 30, taus=TAUS))
+    for name in ("reg", "reg+int", "classifier", "classifier+reg+int"):
+        found = {rule.first.tau if isinstance(rule, Cascade) else rule.tau for rule in made[name]}  # type: ignore[attr-defined]
+        assert found == set(TAUS), name
+    for rule in made["classifier+reg+int"]:
+        assert isinstance(rule, Cascade)
+        assert rule.first.tau == rule.then.tau  # type: ignore[attr-defined]
+    target = held.needed(30)
+
+    def error(trials: int) -> float:
+        rule = learning.learn_prediction(train, 30, stability=True, tau=TAU, check=held, trials=trials)
+        told = rule.trees.arrays
+        features = held.features(TAU)
+        guesses = np.asarray([slow_forest(told, row) for row in features])
+        return float(np.mean((guesses - target) ** 2))
+
+    assert error(6) <= error(1) + 1e-9  # the usual hyper-parameters are among those tried
+    assert learning.trees_to_try(6, 0) == learning.trees_to_try(6, 0)
+    assert learning.trees_to_try(1, 3) == [{"num_leaves": 15, "learning_rate": 0.1, "min_data_in_leaf": 20}]
+    one, several = (
+        tune(index, clumps(400, seed=8), target=0.9, k=K, rules=["reg"], taus=t) for t in ((TAU,), (2, 3, 5))
+    )
+    assert several["reg"].lists <= one["reg"].lists or several["reg"].recall > one["reg"].recall
+    with pytest.raises(InputError, match="need queries to be judged by"):
+        learning.learn_prediction(train, 30, stability=True, tau=TAU, trials=3)
+    with pytest.raises(InputError, match="2 lists or more"):
+        tune(index, clumps(400, seed=8), target=0.9, k=K, taus=(1,))
+
+
+def slow_forest(trees: Any, row: Any) -> float:
+    total = 0.0
+    for root in trees.roots:
+        node = int(root)
+        while trees.feature[node] >= 0:
+            node = int(trees.left[node] if row[trees.feature[node]] <= trees.threshold[node] else trees.right[node])
+        total += float(trees.value[node])
+    return total
 
 
 def test_learned_rules_are_optional(observed: Observations, monkeypatch: pytest.MonkeyPatch) -> None:

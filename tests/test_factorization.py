@@ -57,6 +57,20 @@ def fitted(world: dict[str, np.ndarray]) -> dict[str, Factors]:
     }
 
 
+@pytest.mark.parametrize("solver", ["transductive", "inductive"])
+def test_a_device_is_passed_on(world: dict[str, np.ndarray], fitted: dict[str, Factors], solver: Any) -> None:
+    """Where there is no GPU: the CPU by name gives the same, and a device without numbers fails at the first number."""
+    how = {**FAST[solver], "epochs": 2}
+    plain = factorize(observed(world), world["vectors"], world["train_vectors"], solver=solver, **how)
+    named = factorize(observed(world), world["vectors"], world["train_vectors"], solver=solver, device="cpu", **how)
+    np.testing.assert_allclose(named.items, plain.items)
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        factorize(observed(world), world["vectors"], world["train_vectors"], solver=solver, device="meta", **how)
+    for device, said in (("cpu,cpu", "one device"), ("nowhere", "no device")):
+        with pytest.raises(InputError, match=said):
+            factorize(observed(world), world["vectors"], world["train_vectors"], solver=solver, device=device, **how)
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_held_out_loss_falls(fitted: dict[str, Factors], solver: str) -> None:
     fitting = fitted[solver].fitting

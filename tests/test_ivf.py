@@ -269,3 +269,15 @@ def test_a_patient_search_goes_past_the_lists_that_are_ranked_first() -> None:
             assert found.lists > FIRST
             assert (found.lists, found.vectors) == (whole.lists, whole.vectors)
             np.testing.assert_array_equal(found.ids, whole.ids)
+
+
+def test_many_lists_are_as_many_as_were_asked_for() -> None:
+    from crosscut.ann.clusters import _shares
+
+    rng = np.random.default_rng(0)
+    for lists, sizes in ((50, rng.integers(1, 60, 12)), (2049, rng.integers(0, 400, 45)), (7, np.array([1, 1, 50]))):
+        share = _shares(lists, sizes)
+        assert share.sum() == lists
+        assert (share <= sizes).all()
+        assert ((share > 0) == (sizes > 0)).all()
+    assert _shares(100, np.array([3, 4])).tolist() == [3, 4]  # no more lists than vectors

@@ -13,7 +13,7 @@ from crosscut.datasets import Item
 from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError
 from crosscut.methods import AXN, RNR
-from crosscut.retrievers.multiview import MultiView, sentences, views, windows
+from crosscut.retrievers.multiview import MultiView, runs, sentences, views, windows
 from tests.worlds import planted
 
 
@@ -138,3 +138,12 @@ def test_a_shortlist_with_filters_given_items_and_none() -> None:
         world.searcher("axn", shortlist=0)
     with pytest.raises(InputError, match="rnr has no setting 'shortlist'"):
         world.searcher("rnr", shortlist=10)
+
+
+def test_runs_of_sentences_are_merged_views() -> None:
+    split = runs(2)
+    assert split("One. Two. Three.") == ["One.", "Two.", "Three.", "One. Two.", "Two. Three."]
+    assert runs(5)("One. Two.") == ["One.", "Two.", "One. Two."]
+    assert split("") == []
+    with pytest.raises(InputError, match="hold nothing"):
+        runs(0)

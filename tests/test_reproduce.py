@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from crosscut.cli import app
 from crosscut.encoders.running import WORKER
 from crosscut.errors import InputError
-from crosscut.evaluation.papers.experiments import EXPERIMENTS, Setting
+from crosscut.evaluation.papers.experiments import EXPERIMENTS
 from crosscut.evaluation.papers.inventory import INVENTORY, PAPERS, Entry, find
 from crosscut.evaluation.papers.making import load_arrays, plan, read_texts
+from crosscut.evaluation.papers.setting import Setting
 from crosscut.evaluation.world import make_world
 from tests.hub_models import write_model
 from tests.tiny_models import sentences
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small world with every part there is."""
-    world = planted(n=160, queries=8, anchors=24)
+    world = planted(n=160, queries=8, anchors=36)
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("world") / "scores.npz"
     lift = np.linalg.lstsq(world.vectors, world.anchors.T, rcond=None)[0].T
@@ -43,8 +44,19 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words=(world.test + rng.normal(size=world.test.shape)).astype(np.float32),
         item_scores=world.item_scores.astype(np.float32),
         item_anchors=world.item_anchors,
+        **views(world.vectors, rng),
     )
     return path
+
+
+def views(vectors: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Two views an item, and three with a merged one."""
+    made = {}
+    for name, count in (("view", 2), ("merged", 3)):
+        jitter = 0.2 * rng.normal(size=(len(vectors), count, vectors.shape[1]))
+        some = (vectors[:, None] + jitter).reshape(-1, vectors.shape[1]).astype(np.float32)
+        made |= {"views" if name == "view" else name: some, f"{name}_counts": np.full(len(vectors), count)}
+    return made
 
 
 def run(*arguments: str) -> Any:
@@ -120,6 +132,26 @@ def test_planted_answers() -> None:
     assert {r["method"] for r in spread} == {"scorer", "dual encoder"}
     width = spread[1]["x"] - spread[0]["x"]
     assert sum(r["recall"] for r in spread if r["method"] == "scorer") * width == pytest.approx(1, abs=1e-6)
+
+
+def test_recall_error_against_reranking(archive: Path, tmp_path: Path) -> None:
+    """ADACUR's headline: by how much 1 − recall falls."""
+    run("reproduce", "adacur", "abstract", "--data", str(archive), "--output", str(tmp_path), "--seeds", "1")
+    records = json.loads((tmp_path / "adacur-abstract.json").read_text())["records"]
+    base = {(r["k"], r["x"]): r["recall"] for r in records if r["method"] == "rnr"}
+    told = [r for r in records if "error_reduction" in r]
+    assert told
+    for record in told:
+        error = 1 - base[record["k"], record["x"]]
+        assert record["error_reduction"] == pytest.approx((error - (1 - record["recall"])) / error)
+    assert all(r["error_reduction"] == 0 for r in told if r["method"] == "rnr")
+
+
+def test_exit_rules_are_at_equal_recall(archive: Path, tmp_path: Path) -> None:
+    run("reproduce", "early-exit", "table2", "--data", str(archive), "--output", str(tmp_path), "--seeds", "1")
+    records = json.loads((tmp_path / "early-exit-table2.json").read_text())["records"]
+    names = {record["method"] for record in records}
+    assert {"fixed", "patience", "reg", "oracle"} <= names
 
 
 # ----------------------------------------------------------------- from texts
@@ -233,6 +265,47 @@ def test_beir_takes_pseudo_queries_for_training(tmp_path: Path) -> None:
         read_texts(tmp_path / "beir", "yugioh", "small")
     with pytest.raises(InputError, match="name the world"):
         read_texts(write_zeshel(tmp_path / "zeshel"), None, "small")
+
+
+def write_msmarco(folder: Path) -> Path:
+    folder.mkdir()
+    passages = "".join(f"{100 + n}\t{text}\n" for n, text in enumerate(sentences(60, longest=20)))
+    (folder / "collection.tsv").write_text(passages)
+    for name, seed, count in (("train", 5, 30), ("dev.small", 6, 12)):
+        some = "".join(f"{seed}{n}\t{text}\n" for n, text in enumerate(sentences(count, seed=seed)))
+        (folder / f"queries.{name}.tsv").write_text(some)
+    (folder / "qrels.dev.small.tsv").write_text("".join(f"6{n}\t0\t{100 + n}\t1\n" for n in range(10)))
+    return folder
+
+
+def test_ms_marco(cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from crosscut.datasets import read_msmarco
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
+    folder = write_msmarco(Path("msmarco"))
+    texts = read_texts(folder, None, "small")
+    assert (len(texts.items), len(texts.train), len(texts.test), texts.words) == (60, 30, 10, "bm25")
+    assert [texts.items[some[0]].id for some in texts.gold] == [f"{100 + n}" for n in range(10)]
+    few = read_msmarco(folder, train=4, test=3, items=20, seed=1)
+    assert (len(few.collection.items), len(few.train), len(few.collection.queries)) == (20, 4, 3)
+    for query in few.collection.queries:
+        assert [few.collection.items[few.collection.positions[id]].id for id in few.collection.gold(query.id)]
+    drawn = [{item.id for item in read_msmarco(folder, test=3, items=20, seed=s).collection.items} for s in range(40)]
+    counts = [sum(f"{100 + n}" in some for some in drawn) for n in range(20, 60)]  # never right: drawn alike
+    assert 5 < np.mean(counts[:20]) < 20
+    assert abs(np.mean(counts[:20]) - np.mean(counts[20:])) < 4
+    given = ["--data", str(folder), "--scorer", str(cross_encoder), "--train", "8", "--seeds", "1"]
+    run("reproduce", "adacur", "fig2", *given)
+    run("reproduce", "adacur", "fig10", *given)
+    made = json.loads(Path("reproduced/adacur-fig10.json").read_text())
+    assert {"rnr, sentences", "rnr, merged sentences", "rnr"} <= {record["method"] for record in made["records"]}
+    (folder / "qrels.dev.small.tsv").write_text("60\t0\t999\t1\n")
+    with pytest.raises(InputError, match="names passage '999'"):
+        read_msmarco(folder)
+    (folder / "queries.dev.small.tsv").unlink()
+    with pytest.raises(InputError, match="no queries to test on"):
+        read_msmarco(folder)
 
 
 def test_errors_are_sentences(archive: Path) -> None:

@@ -73,14 +73,23 @@ def _in_two_steps(vectors: Array, lists: int, seed: int, *, spherical: bool) -> 
     coarse = centroids(sample, round(math.sqrt(lists)), seed, spherical=spherical)
     of = assign(sample, coarse)
     sizes = np.bincount(of, minlength=len(coarse))
-    share = np.maximum(1, np.floor(lists * sizes / len(sample)).astype(np.int64))
+    share = _shares(lists, sizes)
     fine = [
-        centroids(sample[of == cell], int(min(share[cell], sizes[cell])), seed, spherical=spherical)
-        for cell in np.flatnonzero(sizes)
+        centroids(sample[of == cell], int(share[cell]), seed, spherical=spherical) for cell in np.flatnonzero(sizes)
     ]
     centres = np.concatenate(fine)
     cells = np.repeat(np.flatnonzero(sizes), [len(part) for part in fine])
     return centres, _assign_near(vectors, coarse, centres, cells)
+
+
+def _shares(lists: int, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many lists each cluster gets: by its size, `lists` in all, one at least where it has members."""
+    wanted = lists * sizes / max(int(sizes.sum()), 1)
+    share = np.minimum(np.maximum(np.floor(wanted).astype(np.int64), sizes > 0), sizes)
+    while (missing := lists - int(share.sum())) > 0 and (share < sizes).any():
+        order = np.argsort(np.where(share < sizes, share - wanted, np.inf), kind="stable")[:missing]
+        share[order] += share[order] < sizes[order]
+    return share
 
 
 def _assign_near(

@@ -35,6 +35,11 @@ def ivf(
     target: Annotated[float, typer.Option(help="R*@1 that the fixed number of lists N must reach.")] = 0.95,
     loss: Annotated[float, typer.Option(help="R*@1 that a rule may lose against N.")] = 0.02,
     k: Annotated[int, typer.Option("-k", help="Size of the result.")] = 100,
+    tau: Annotated[
+        list[int] | None,
+        typer.Option(help="Lists after which learned rules look; several are tried.", show_default="10"),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Forests of other hyper-parameters that are tried for each.")] = 1,
     half: Annotated[bool, typer.Option(help="Store vectors as float16.")] = False,
     repeats: Annotated[int, typer.Option(help="Timed runs; the median counts.")] = 5,
     threads: Annotated[int | None, typer.Option(help="Threads; all cores when not given.")] = None,
@@ -82,7 +87,9 @@ def ivf(
             items, lists=lists, metric="l2" if metric == "l2" else "ip", dtype=np.float16 if half else None, seed=seed
         )
         tell("clustering", 1, 1)
-        tuned = tune(index, train, target=target, k=k, loss=loss, seed=seed, progress=tell)
+        tuned = tune(
+            index, train, target=target, k=k, loss=loss, taus=tau or (10,), trials=trials, seed=seed, progress=tell
+        )
         rows, limit = table_2(index, tuned, test, k=k, gold=gold, repeats=repeats, threads=threads, progress=tell)
     index.rule = tuned.rule
     title = f"{index.n:,} × {index.d}, {index.most:,} lists, N = {tuned.lists}, {len(test):,} test queries"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def reproduce(
     paper: Annotated[str, typer.Argument(help="anncur, adacur, axn or early-exit; `list` prints every figure.")],
     figure: Annotated[str, typer.Argument(help="Such as fig3b or table3b.")] = "",
-    data: Annotated[Path | None, typer.Option(help="A ZESHEL or BEIR folder, or an .npz of scores.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A ZESHEL, BEIR or MS MARCO folder, or an .npz of scores.")] = None,
     world: Annotated[str | None, typer.Option(help="The world of a ZESHEL folder, such as yugioh.")] = None,
     scorer: Annotated[str, typer.Option(help="default, a model folder, a hub id, an address.")] = "default",
     encoder: Annotated[str | None, typer.Option(help="default, a model folder, a hub id; none without vectors.")] = (
@@ -66,7 +66,7 @@ def reproduce(
     if entry.experiment is None:
         raise InputError(f"{paper} {figure} ({entry.title}) is no experiment: {entry.note}")
     if data is None:
-        raise InputError("name the data with --data: a ZESHEL or BEIR folder, or an .npz of scores")
+        raise InputError("name the data with --data: a ZESHEL, BEIR or MS MARCO folder, or an .npz of scores")
     if size not in ("small", "full"):
         raise InputError(f"--size is small or full; got {size!r}")
     settings = {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length}
@@ -120,7 +120,7 @@ def _setting(
 ) -> Setting | None:
     """The world of the experiment, made if need be; None if only the plan was asked for."""
     from crosscut.evaluation.papers.experiments import Setting
-    from crosscut.evaluation.papers.making import FULL, SMALL, load_arrays, make_arrays, plan, read_texts
+    from crosscut.evaluation.papers.making import FULL, SMALL, load_arrays, make_arrays, plan, read_texts, views_of
     from crosscut.evaluation.world import make_world
 
     if data.suffix == ".npz":
@@ -140,12 +140,20 @@ def _setting(
             return None
         with progress_bar(quiet=quiet) as progress:
             arrays = make_arrays(
-                texts, scorer, encoder, folder, item_anchors=cost.item_anchors, progress=progress, engine=engine
+                texts,
+                scorer,
+                encoder,
+                folder,
+                item_anchors=cost.item_anchors,
+                views=entry.experiment == "multi-view",
+                progress=progress,
+                engine=engine,
             )
         gold = texts.gold
+    views = views_of(arrays)
     names = {"train": "anchors"}
     made = make_world(**{names.get(name, name): array for name, array in arrays.items()})
-    return Setting(made, gold, seeds=seeds)
+    return Setting(made, gold, seeds=seeds, views=views)
 
 
 def _rate(scorer: str, texts: Texts, count: int = 24) -> float | None:

@@ -55,6 +55,26 @@ def windows(size: int = 48, step: int = 32) -> Callable[[str], list[str]]:
     return split
 
 
+def runs(length: int = 3) -> Callable[[str], list[str]]:
+    """A splitter into every run of 1 … `length` neighbouring sentences, the short ones first: view-merging.
+
+    MuVER merges, for a query, neighbouring views that match it and encodes them anew. The best of all runs is what that
+    search looks for; here they are encoded beforehand, and nothing is encoded while searching.
+    """
+    if length < 1:
+        raise InputError(f"runs of {length} sentences hold nothing; use 1 or more")
+
+    def split(text: str) -> list[str]:
+        parts = sentences(text)
+        return [
+            " ".join(parts[start : start + size])
+            for size in range(1, min(length, len(parts)) + 1)
+            for start in range(len(parts) - size + 1)
+        ]
+
+    return split
+
+
 def views(item: Item | str, split: Callable[[str], list[str]], *, most: int = 15) -> list[Item]:
     """The whole item and, if there are several, its parts, each under its title: `most` in all."""
     whole = as_item(item)

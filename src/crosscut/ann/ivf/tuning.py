@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ from crosscut.types import Progress
 
 TOLERANCES = (0.1, 0.05, 0.0)  # 1 − Φ
 WEIGHTS = (1.0, 3.0, 5.0, 7.0)  # w
+TAUS = (2, 5, 8, 10, 12, 15)
+"""The paper's values of τ."""
 KINDS = ("patience", "chance", "reg", "reg+int", "classifier", "classifier+reg+int", "classifier+patience")
 
 
@@ -73,6 +76,8 @@ def tune(
     k: int = 100,
     loss: float = 0.02,
     rules: Sequence[str] | None = None,
+    taus: Sequence[int] = (TAU,),
+    trials: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
@@ -88,6 +93,10 @@ def tune(
         How much R*@1 a rule may lose against N.
     rules
         Which of `KINDS` to try; all that can be learned here, when not given.
+    taus
+        Lists after which learned rules look at the result; each is tried (the paper: `TAUS`).
+    trials
+        Forests that are grown for every learned rule, each with other hyper-parameters; the best on the third is kept.
     """
     points = as_queries(queries, index.d, k)
     if len(points) < 30:
@@ -97,6 +106,8 @@ def tune(
     wanted = KINDS if rules is None else tuple(rules)
     if unknown := set(wanted) - set(KINDS):
         raise InputError(f"no rule {sorted(unknown)[0]!r} can be tuned: there are {', '.join(KINDS)}")
+    if not taus or min(taus) < 2 or trials < 1:
+        raise InputError(f"learned rules look after 2 lists or more, in 1 trial or more; got {tuple(taus)}, {trials}")
     tell = progress or (lambda what, done, total: None)
     tell("tuning", 0, len(KINDS))
     rows = np.random.default_rng(seed).permutation(len(points))
@@ -106,7 +117,7 @@ def tune(
     recall = float(held.recall(lists).mean())
     choices = [Choice("fixed", Fixed(lists), recall, float(lists), lists)]
     missing = {*wanted}
-    for done, (name, tried) in enumerate(candidates(train, held, lists) if wanted else ()):
+    for done, (name, tried) in enumerate(candidates(train, held, lists, taus, trials) if wanted else ()):
         if name in missing:
             choices.append(cheapest(name, tried, held, recall - loss))
             missing.remove(name)
@@ -130,26 +141,36 @@ def fewest(observed: Observations, target: float) -> int:
     return int(ranks[max(0, int(np.ceil(target * len(ranks) - 1e-9)) - 1)])
 
 
-def candidates(train: Observations, held: Observations, lists: int) -> Iterator[tuple[str, Sequence[Rule]]]:
+def candidates(
+    train: Observations, held: Observations, lists: int, taus: Sequence[int] = (TAU,), trials: int = 1
+) -> Iterator[tuple[str, Sequence[Rule]]]:
     """Every kind of rule, with the parameters that are tried; learned forests where their packages are installed."""
     patient = [rule for share in TOLERANCES for rule in Patience(1, share, lists).variants()]
     yield "patience", patient
     if lists > 1:
         yield "chance", learn_chance(train, lists).variants()
-    tau = min(TAU, lists)
+    after = sorted({min(tau, lists) for tau in taus})
+    how: dict[str, Any] = {"check": held, "trials": trials}
     try:
-        plain = learn_prediction(train, lists, stability=False, tau=tau, check=held)
-        stable = learn_prediction(train, lists, stability=True, tau=tau, check=held)
-        yield "reg", plain.variants()
-        yield "reg+int", stable.variants()
-        if lists <= tau:
+        plain = [learn_prediction(train, lists, stability=False, tau=tau, **how) for tau in after]
+        stable = [learn_prediction(train, lists, stability=True, tau=tau, **how) for tau in after]
+        yield "reg", [rule for one in plain for rule in one.variants()]
+        yield "reg+int", [rule for one in stable for rule in one.variants()]
+        early = [tau for tau in after if tau < lists]
+        if not early:
             return
-        classifiers = [learn_classifier(train, lists, weight=w, tau=tau, check=held) for w in WEIGHTS]
+        classifiers = {
+            tau: [learn_classifier(train, lists, weight=w, tau=tau, **how) for w in WEIGHTS] for tau in early
+        }
     except MissingDependency:
         return
-    yield "classifier", classifiers
-    yield "classifier+reg+int", [rule for one in classifiers for rule in Cascade(one, stable).variants()]
-    yield "classifier+patience", [Cascade(one, then) for one in classifiers for then in patient]
+    every = [one for some in classifiers.values() for one in some]
+    yield "classifier", every
+    yield (
+        "classifier+reg+int",
+        [rule for then in stable for one in classifiers.get(then.tau, []) for rule in Cascade(one, then).variants()],
+    )
+    yield "classifier+patience", [Cascade(one, then) for one in every for then in patient]
 
 
 def cheapest(name: str, rules: Sequence[Rule], held: Observations, quality: float) -> Choice:

@@ -7,65 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
 
 import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.evaluation.oracle import oracle_study, retrieved, sampling_errors
-from crosscut.evaluation.replay import SPLITS, replay
+from crosscut.evaluation.papers.clustered import exit_rules, exits
+from crosscut.evaluation.papers.setting import Records, Setting, record_of, replayed
+from crosscut.evaluation.papers.views import multi_view
+from crosscut.evaluation.replay import SPLITS
 from crosscut.evaluation.studies import spectrum
-from crosscut.evaluation.world import World
-from crosscut.measures import interval, recall
-from crosscut.types import Array, Floats, Positions
-
-Records: TypeAlias = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A world, what a query is judged right by, and the sizes that are asked for."""
-
-    world: World
-    gold: Sequence[Sequence[int]] | None = None  # of every test query, positions of the right items
-    ks: tuple[int, ...] = (1, 10, 100)
-    budgets: tuple[int, ...] = (50, 100, 200, 500)
-    seeds: int = 3
-
-    @property
-    def n(self) -> int:
-        return int(self.world.test.shape[1])
-
-    @property
-    def fitting(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """k and budgets that such a world has items for."""
-        most = max(2, self.n // 2)
-        return tuple(k for k in self.ks if k <= most) or (1,), tuple(b for b in self.budgets if b <= most) or (most,)
-
-    def anchors(self) -> Array:
-        if self.world.anchors is None:
-            raise InputError("this experiment needs anchors: the scores of train queries with every item")
-        return self.world.anchors
-
-
-def _replayed(setting: Setting, methods: Sequence[str], **how: Any) -> Records:
-    world = setting.world
-    ks, budgets = setting.fitting
-    given: dict[str, Any] = {"k": ks, "budgets": budgets, "seeds": setting.seeds, "split": "oracle", **how}
-    report = replay(
-        world.test,
-        world.anchors,
-        world.vectors,
-        world.query_vectors,
-        anchor_query_vectors=world.anchor_query_vectors,
-        item_scores=world.item_scores,
-        item_anchors=world.item_anchors,
-        words=world.words,
-        methods=methods,
-        **given,
-    )
-    return [{"x": record.budget, **record.json()} for record in report.records]
+from crosscut.measures import recall
+from crosscut.types import Positions
 
 
 def _starts(setting: Setting, methods: Sequence[str]) -> list[str]:
@@ -85,7 +39,17 @@ def _starts(setting: Setting, methods: Sequence[str]) -> list[str]:
 
 def recall_against_cost(setting: Setting) -> Records:
     """Top-k-Recall at equal calls (ANNCUR fig. 3b, ADACUR fig. 2 and 12 … 15): every method from every first stage."""
-    return _replayed(setting, _starts(setting, ["rnr", "anncur", "adacur"]))
+    return reduced(replayed(setting, _starts(setting, ["rnr", "anncur", "adacur"])))
+
+
+def reduced(records: Records) -> Records:
+    """With each record, by how much its recall error (1 − recall) is below that of reranking: ADACUR's measure."""
+    errors = {(one["k"], one["x"]): 1 - one["recall"] for one in records if one["method"] == "rnr"}
+    told = []
+    for one in records:
+        error = errors.get((one["k"], one["x"]), 0.0)
+        told.append({**one, "error_reduction": 1 - (1 - one["recall"]) / error} if error > 0 else one)
+    return told
 
 
 def recall_of_retrieved(setting: Setting) -> Records:
@@ -109,13 +73,8 @@ def recall_of_retrieved(setting: Setting) -> Records:
         for size in sizes:
             for k in ks:
                 found = np.asarray([recall(row, one[:size], k) for row, one in zip(exact, order, strict=True)])
-                records.append(_record(name, k, size, found))
+                records.append(record_of(name, k, size, found))
     return records
-
-
-def _record(method: str, k: int, x: float, values: Floats, **more: Any) -> dict[str, Any]:
-    low, high = interval(values)
-    return {"method": method, "k": k, "x": x, "recall": float(values.mean()), "low": low, "high": high, **more}
 
 
 def train_sizes(setting: Setting) -> Records:
@@ -126,7 +85,7 @@ def train_sizes(setting: Setting) -> Records:
     for size in sizes:
         vectors = world.anchor_query_vectors
         part = replace(world, anchors=anchors[:size], anchor_query_vectors=None if vectors is None else vectors[:size])
-        for record in _replayed(replace(setting, world=part), ["anncur", "adacur"]):
+        for record in replayed(replace(setting, world=part), ["anncur", "adacur"]):
             records.append({**record, "x": size, "method": f"{record['method']}, B = {record['budget']}"})
     return records
 
@@ -159,14 +118,14 @@ def grid(setting: Setting) -> Records:
                 ]
                 error = float(np.linalg.norm(exact - guess) / max(float(np.linalg.norm(exact)), 1e-300))
                 records.append(
-                    _record(f"{name}, k_q = {queries}", k, items, np.asarray(found), error=error, budget=cost)
+                    record_of(f"{name}, k_q = {queries}", k, items, np.asarray(found), error=error, budget=cost)
                 )
     return records
 
 
 def item_baselines(setting: Setting) -> Records:
     """FIXEDITEM, ITEMCUR and ANNCUR (ANNCUR fig. 7, §3.4)."""
-    return _replayed(setting, ["fixed-item", "item-cur", "anncur"])
+    return replayed(setting, ["fixed-item", "item-cur", "anncur"])
 
 
 def rank(setting: Setting) -> Records:
@@ -203,7 +162,7 @@ def rounds(setting: Setting) -> Records:
     methods += ["axn"] if setting.world.vectors is not None else []
     records = []
     for count in (1, 2, 5, 10, 20, 50, 100):
-        for record in _replayed(setting, methods, rounds=count):
+        for record in replayed(setting, methods, rounds=count):
             if count <= record["budget"]:
                 records.append({**record, "x": count, "method": f"{record['method']}, B = {record['budget']}"})
     return records
@@ -211,7 +170,7 @@ def rounds(setting: Setting) -> Records:
 
 def selection(setting: Setting) -> Records:
     """TopK, SoftMax and random choice in the rounds of ADACUR (fig. 6)."""
-    return _replayed(setting, ["adacur", "adacur@select=softmax", "adacur@select=random"])
+    return replayed(setting, ["adacur", "adacur@select=softmax", "adacur@select=random"])
 
 
 def sampling(setting: Setting) -> Records:
@@ -249,7 +208,7 @@ def query_methods(setting: Setting) -> Records:
         alpha, beta = normalisation(setting.anchors(), world.vectors, world.anchor_query_vectors)
         scaled = f"alpha={alpha:.6g},beta={beta:.6g}"
         methods += [f"axn@rounds=10,{scaled}", f"axn@rounds=10,mix=0.8,{scaled}"]
-    return _replayed(setting, methods)
+    return replayed(setting, methods)
 
 
 def mixing(setting: Setting) -> Records:
@@ -267,7 +226,7 @@ def mixing(setting: Setting) -> Records:
     records = []
     for mix in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9):
         method = f"axn@rounds=10,mix={mix},alpha={alpha:.6g},beta={beta:.6g}"
-        for record in _replayed(replace(setting, world=held), [method]):
+        for record in replayed(replace(setting, world=held), [method]):
             records.append({**record, "x": mix, "method": f"B = {record['budget']}"})
     return records
 
@@ -284,11 +243,11 @@ def indexing(setting: Setting) -> Records:
     vectors, queries = world.vectors, world.anchor_query_vectors
     records = [
         {**one, "x": 0, "index": "none", "method": f"{one['method']}, no index, B = {one['budget']}"}
-        for one in _replayed(setting, ["rnr", "axn"], seeds=1)
+        for one in replayed(setting, ["rnr", "axn"], seeds=1)
     ]
     for size in [size for size in (10, 20, 40, 100, 500) if size < count] + [count]:
         part = replace(world, anchors=anchors[:size], anchor_query_vectors=None)
-        for one in _replayed(replace(setting, world=part), ["adacur@first=dense"], seeds=1):
+        for one in replayed(replace(setting, world=part), ["adacur@first=dense"], seeds=1):
             named = {"index": f"CUR, {size}", "method": f"adacur, dense first, B = {one['budget']}"}
             records.append({**one, "x": size * n, **named})
     depths = [depth for depth in (25, 100, 400) if depth < n // 2]
@@ -301,7 +260,7 @@ def indexing(setting: Setting) -> Records:
         factors = factorize(sparse, vectors, queries)
         seconds = time.process_time() - started
         part = replace(world, vectors=factors, anchors=None, anchor_query_vectors=None)
-        for one in _replayed(replace(setting, world=part), ["rnr", "axn"], seeds=1):
+        for one in replayed(replace(setting, world=part), ["rnr", "axn"], seeds=1):
             more = {"x": len(sparse), "index": f"factors, {name}", "training_seconds": seconds}
             kind = name.split(" ", 1)[1]
             records.append({**one, **more, "method": f"{one['method']} on factors, {kind}, B = {one['budget']}"})
@@ -317,7 +276,7 @@ def downstream(setting: Setting) -> Records:
     right = [set(some) for some in setting.gold]
     best = np.asarray(world.test).argmax(axis=1)
     exact = np.asarray([float(int(one) in good) for one, good in zip(best, right, strict=True)])
-    records = [_record("exact", 1, budget, exact) for budget in budgets]
+    records = [record_of("exact", 1, budget, exact) for budget in budgets]
     methods = _starts(setting, ["rnr", "adacur"] if world.anchors is not None else ["rnr"])
     methods += ["axn"] if world.vectors is not None else []
     for method in methods:
@@ -325,35 +284,7 @@ def downstream(setting: Setting) -> Records:
         for budget in budgets:
             hits = world.search(searcher, 1, budget)
             found = [float(int(next(iter(one)).id) in good) for one, good in zip(hits, right, strict=True)]
-            records.append(_record(method, 1, budget, np.asarray(found)))
-    return records
-
-
-def exits(setting: Setting) -> Records:
-    """φ_h against h, for queries that need few lists and for others; the distribution of C(q) (early exit, fig. 1)."""
-    from crosscut.ann.ivf import IVF
-    from crosscut.ann.ivf.deciding import STAYED
-    from crosscut.ann.ivf.learning import observe
-    from crosscut.ann.ivf.rules import TAU
-
-    world = setting.world
-    if world.vectors is None or world.query_vectors is None:
-        raise InputError("the study of exits needs vectors of items and of queries")
-    rows = np.asarray(world.vectors.rows(np.arange(setting.n)), np.float32)
-    lists = max(4, min(1 << int(np.ceil(np.log2(16 * np.sqrt(len(rows))))), len(rows) // 8))
-    index = IVF.build(rows, lists=lists, seed=0)
-    k = min(100, setting.n // 4)
-    seen = observe(index.layout, np.asarray(world.query_vectors, np.float32), k=k)
-    kept = seen.traces[:, :, STAYED] / k
-    needed = seen.needed(seen.most)
-    records = []
-    for name, chosen in (("all", needed > 0), (f"C(q) ≤ {TAU}", needed <= TAU), (f"C(q) > {TAU}", needed > TAU)):
-        if chosen.any():
-            for place in range(1, min(seen.most, 60)):
-                values = np.asarray(kept[chosen, place], np.float64)
-                records.append(_record(f"φ, {name}", k, place + 1, values))
-    for place in range(1, min(seen.most, 60)):
-        records.append(_record("share with C(q) ≤ x", k, place, (needed <= place).astype(np.float64)))
+            records.append(record_of(method, 1, budget, np.asarray(found)))
     return records
 
 
@@ -376,6 +307,8 @@ EXPERIMENTS: Mapping[str, Callable[[Setting], Records]] = {
         indexing,
         downstream,
         exits,
+        exit_rules,
+        multi_view,
     )
 }
 """Every experiment by name."""

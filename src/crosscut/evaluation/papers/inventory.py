@@ -56,7 +56,8 @@ INVENTORY = (
     Entry("adacur", "fig7", "approximation error by sampling strategy", "sampling"),
     Entry("adacur", "fig8", "oracle sampling strategies", "oracle"),
     Entry("adacur", "fig9,fig11", "approximate against exact scores of one query", "sampling", "plots: `crosscut replay --plots`"),
-    Entry("adacur", "fig10", "multi-vector models", None, "MuVER's checkpoint is no format that is read here; several vectors an item by crosscut.retrievers.multiview.MultiView"),
+    Entry("adacur", "abstract", "recall error against reranking, by how much lower", "recall-against-cost", "`error_reduction` in the JSON"),
+    Entry("adacur", "fig10", "multi-vector models", "multi-view", "views and merged views of any encoder; MuVER's own checkpoint is no format that is read here"),
     Entry("adacur", "table1", "sizes of data and splits", None, "the plan of any figure prints them"),
     Entry("axn", "fig1,fig11,fig12,fig13,fig14,fig15,fig16", "recall against indexing cost", "indexing"),
     Entry("axn", "fig2,table3", "indexing time by step", "indexing"),
@@ -71,7 +72,7 @@ INVENTORY = (
     Entry("axn", "table2", "hyper-parameters of factorisation", None, "settings of crosscut.spaces.factorization, the paper's by default"),
     Entry("early-exit", "fig1", "φ_h against h, and C(q)", "exits"),
     Entry("early-exit", "table1", "features", None, "crosscut.ann.ivf.deciding.describe computes them"),
-    Entry("early-exit", "table2", "exit rules: recall, lists, time", None, "`crosscut bench ivf --vectors … --queries …`"),
+    Entry("early-exit", "table2", "exit rules: recall, lists, time", "exit-rules", "vectors of your own: `crosscut bench ivf --tau 2 … --tau 15 --trials 8`"),
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
     DIR with documents/ and mentions/     ZESHEL; one world, its mentions split at random into train and test
     DIR with corpus.jsonl, queries.jsonl  BEIR; pseudo-queries (qgen-queries.jsonl) train, judged queries test
+    DIR with collection.tsv               MS MARCO; queries.train.tsv train, queries.dev.small.tsv and its qrels test
     scores.npz                            matrices that exist already
 
 Everything lands in one folder: a score store, vectors, and `world.npz` with the arrays that `crosscut replay --data`
@@ -25,6 +26,7 @@ from crosscut.types import Array, Progress
 
 Size: TypeAlias = Literal["small", "full"]
 PARTS = ("test", "train", "vectors", "query_vectors", "anchor_query_vectors", "words", "item_scores", "item_anchors")
+VIEWS = ("views", "view_counts", "merged", "merged_counts")
 SMALL = {"items": 1000, "train": 40, "test": 40, "item_anchors": 40}
 FULL = {"items": 1 << 60, "train": 500, "test": 3000, "item_anchors": 500}
 """Most items, train queries, test queries and anchor items; the papers' at full size."""
@@ -71,6 +73,8 @@ def read_texts(data: Path, world: str | None, size: Size, *, train: int | None =
     rng = np.random.default_rng(seed)
     if (data / "documents").is_dir():
         return _zeshel(data, world, limits, rng)
+    if (data / "collection.tsv").is_file() or (data / "collection.tsv.gz").is_file():
+        return _msmarco(data, limits, rng, seed)
     if world is not None:
         raise InputError(f"--world is for ZESHEL, and {str(data)!r} has no folder documents")
     from crosscut.datasets import read_beir
@@ -104,6 +108,13 @@ def _zeshel(data: Path, world: str | None, limits: dict[str, int], rng: np.rando
     learned = [collection.queries[place].text for place in order[:count]]
     tested = [collection.queries[place] for place in order[count : count + limits["test"]]]
     return _cut(collection, learned, tested, limits, rng, "tfidf")
+
+
+def _msmarco(data: Path, limits: dict[str, int], rng: np.random.Generator, seed: int) -> Texts:
+    from crosscut.datasets.msmarco import read_msmarco
+
+    found = read_msmarco(data, train=limits["train"], test=limits["test"], items=limits["items"], seed=seed)
+    return _cut(found.collection, found.train, found.collection.queries, limits, rng, "bm25")
 
 
 def _cut(
@@ -151,6 +162,7 @@ def make_arrays(
     folder: Path,
     *,
     item_anchors: int = 0,
+    views: bool = False,
     progress: Progress | None = None,
     buy: Callable[..., Any] | None = None,
     **terms: Any,
@@ -162,7 +174,7 @@ def make_arrays(
     target = folder / "world.npz"
     if target.is_file():
         found = load_arrays(target)
-        if "item_scores" in found or not item_anchors:
+        if ("item_scores" in found or not item_anchors) and ("views" in found or not views):
             return found
     bought = (buy or buy_matrix)(
         scorer, [*texts.train, *texts.test], texts.items, store=folder / "scores", progress=progress, **terms
@@ -178,6 +190,8 @@ def make_arrays(
         arrays |= {"item_scores": np.asarray(between.scores, np.float32), "item_anchors": places}
     if encoder is not None:
         arrays |= _encoded(texts, encoder, progress)
+        if views:
+            arrays |= _views(texts, encoder)
     arrays["words"] = _words(texts)
     kept: dict[str, Any] = {name: _half(array) for name, array in arrays.items()}
     np.savez_compressed(target, **kept)
@@ -198,7 +212,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
     return {
         name: array.astype(np.float32) if array.dtype == np.float16 else array
         for name, array in found.items()
-        if name in PARTS
+        if name in (*PARTS, *VIEWS)
     }
 
 
@@ -223,6 +237,25 @@ def _encoded(texts: Texts, name: str, progress: Progress | None) -> dict[str, Ar
         "query_vectors": encoder.encode_queries(texts.test),
         "anchor_query_vectors": encoder.encode_queries(texts.train),
     }
+
+
+def _views(texts: Texts, name: str) -> dict[str, Array]:
+    """Sentences of items, and their runs, each a vector of its own."""
+    from crosscut.encoders.named import load_encoder
+    from crosscut.retrievers.multiview import MultiView, runs
+
+    encoder = load_encoder(name)
+    cut, merged = MultiView.encode(encoder, texts.items), MultiView.encode(encoder, texts.items, split=runs(), most=40)
+    return dict(zip(VIEWS, (cut.vectors, cut.counts, merged.vectors, merged.counts), strict=True))
+
+
+def views_of(arrays: dict[str, Array]) -> dict[str, Any]:
+    """Takes the views out of the arrays of a world."""
+    from crosscut.retrievers.multiview import MultiView
+
+    found = {name: arrays.pop(name) for name in VIEWS if name in arrays}
+    titles = (("sentences", "views", "view_counts"), ("merged sentences", "merged", "merged_counts"))
+    return {title: MultiView(found[one], found[two]) for title, one, two in titles if one in found and two in found}
 
 
 def _words(texts: Texts) -> Array:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import Factors, Fitting, Matrix, Progress, problem
-from crosscut.spaces.factorization.transductive import check_training, import_torch
+from crosscut.spaces.factorization.transductive import check_training, device_of, import_torch
 from crosscut.spaces.sparse import Normalisation, SparseScores
 from crosscut.storage import Saved
 from crosscut.types import Array
@@ -120,6 +120,7 @@ def inductive(
     patience: int = 5,
     validation: float = 0.1,
     normalise: bool | Normalisation = True,
+    device: str | None = None,
     seed: int = 0,
 ) -> InductiveFactors:
     """Inductive factors by AdamW.
@@ -130,7 +131,7 @@ def inductive(
         G, raw.
     vectors, query_vectors
         (n × d) and (|Q| × d) of the encoder.
-    rate, epochs, batch, decay, patience
+    rate, epochs, batch, decay, patience, device
         As in `transductive`.
     gate
         w at the start; None leaves the skip out (x' alone), which the paper found not to generalise.
@@ -142,21 +143,24 @@ def inductive(
     started = time.perf_counter()
     made = problem(scores, vectors, query_vectors, normalise=normalise, validation=validation, by_query=True, seed=seed)
     d = made.items.shape[1]
+    where = device_of(torch, device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         nets = [
-            torch.nn.Sequential(torch.nn.Linear(d, 2 * d), torch.nn.GELU(), torch.nn.Linear(2 * d, d)) for _ in "qi"
+            torch.nn.Sequential(torch.nn.Linear(d, 2 * d), torch.nn.GELU(), torch.nn.Linear(2 * d, d)).to(where)
+            for _ in "qi"
         ]
     # a gate far on the other side is no skip at all
-    gates = [torch.nn.Parameter(torch.tensor(30.0 if gate is None else float(gate))) for _ in "qi"]
+    first = torch.tensor(30.0 if gate is None else float(gate), device=where)
+    gates = [torch.nn.Parameter(first.clone()) for _ in "qi"]
     trained = [parameter for net in nets for parameter in net.parameters()] + ([] if gate is None else gates)
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
-    queries, items = torch.from_numpy(made.queries), torch.from_numpy(made.items)
+    queries, items = torch.from_numpy(made.queries).to(where), torch.from_numpy(made.items).to(where)
     progress = Progress("inductive AdamW", patience, f"lower the learning rate ({rate})", started)
 
     def mlps() -> tuple[Mlp, Mlp]:
         pair = [
-            Mlp(*(p.detach().numpy().T.copy() for p in (*net.parameters(), gate)))
+            Mlp(*(p.detach().cpu().numpy().T.copy() for p in (*net.parameters(), gate)))
             for net, gate in zip(nets, gates, strict=True)
         ]
         return pair[0], pair[1]
@@ -178,11 +182,11 @@ def inductive(
                 (1, items, made.train.pairs.items[chosen]),
             ):
                 distinct, back = np.unique(places, return_inverse=True)  # each vector through its network once
-                x = everything[torch.from_numpy(distinct)]
+                x = everything[torch.from_numpy(distinct).to(where)]
                 share = torch.sigmoid(gates[side])
-                vectors_of.append((share * nets[side](x) + (1 - share) * x)[torch.from_numpy(back)])
+                vectors_of.append((share * nets[side](x) + (1 - share) * x)[torch.from_numpy(back).to(where)])
             predicted = (vectors_of[0] * vectors_of[1]).sum(1)
-            targets = torch.from_numpy(made.train.scores[chosen].astype(np.float32))
+            targets = torch.from_numpy(made.train.scores[chosen].astype(np.float32)).to(where)
             loss = ((predicted - targets) ** 2).mean()
             optimizer.zero_grad()
             loss.backward()

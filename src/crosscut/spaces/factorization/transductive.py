@@ -33,6 +33,7 @@ def transductive(
     patience: int = 3,
     validation: float = 0.1,
     normalise: bool | Normalisation = True,
+    device: str | None = None,
     seed: int = 0,
 ) -> Factors:
     """Transductive factors by AdamW.
@@ -49,6 +50,8 @@ def transductive(
         Epochs without a lower held-out loss after which it stops; the best epoch is kept.
     validation
         Share of the observed pairs held out; 0 trains all epochs on all pairs, as the paper does.
+    device
+        Where it is trained, such as "cuda"; the CPU when not given.
     """
     torch = import_torch("transductive factorisation by AdamW")
     check_training(rate, epochs, batch)
@@ -57,22 +60,24 @@ def transductive(
     made = problem(
         scores, vectors, query_vectors, normalise=normalise, validation=validation, by_query=False, seed=seed
     )
-    u = torch.nn.Parameter(torch.from_numpy(made.queries.copy()))
-    v = torch.nn.Parameter(torch.from_numpy(made.items.copy()))
+    where = device_of(torch, device)
+    u = torch.nn.Parameter(torch.from_numpy(made.queries.copy()).to(where))
+    v = torch.nn.Parameter(torch.from_numpy(made.items.copy()).to(where))
     optimizer = torch.optim.AdamW([u, v], lr=rate, weight_decay=decay)
-    rows, columns = torch.from_numpy(made.train.pairs.queries), torch.from_numpy(made.train.pairs.items)
-    targets = torch.from_numpy(made.train.scores.astype(np.float32))
+    pairs = made.train.pairs
+    rows, columns = (torch.from_numpy(side).to(where) for side in (pairs.queries, pairs.items))
+    targets = torch.from_numpy(made.train.scores.astype(np.float32)).to(where)
     progress = Progress("transductive AdamW", patience, f"lower the learning rate ({rate})", started)
 
     def note() -> tuple[Any, Any] | None:
-        queries, items = u.detach().numpy(), v.detach().numpy()
+        queries, items = u.detach().cpu().numpy(), v.detach().cpu().numpy()
         better = progress.note(made.loss(made.train, queries, items), made.loss(made.held, queries, items))
         return (queries.copy(), items.copy()) if better else None
 
     best = note()
     draws = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
-        for chosen in torch.randperm(len(targets), generator=draws).split(batch):
+        for chosen in torch.randperm(len(targets), generator=draws).to(where).split(batch):
             predicted = (embedding(rows[chosen], u) * embedding(columns[chosen], v)).sum(1)
             loss = ((predicted - targets[chosen]) ** 2).mean()
             optimizer.zero_grad()
@@ -93,6 +98,19 @@ def import_torch(what: str) -> Any:
     except ImportError as error:
         raise MissingDependency(f"{what} needs torch", "torch") from error
     return torch
+
+
+def device_of(torch: Any, device: str | None) -> Any:
+    """The device that a setting names, one of them."""
+    from crosscut.encoders.running import devices_of
+
+    found = devices_of(device)
+    if len(found) > 1:
+        raise InputError(f"a factorisation is trained on one device, not on {', '.join(found)}")
+    try:
+        return torch.device(found[0])
+    except RuntimeError as error:
+        raise InputError(f"there is no device {found[0]!r}; name cpu, cuda, cuda:1 or mps") from error
 
 
 def check_training(rate: float, epochs: int, batch: int) -> None:

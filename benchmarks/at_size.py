@@ -1,0 +1,137 @@
+"""The papers' figures that recall decides, as the number of items grows: 1,000, 3,000, 13,447 items of one matrix.
+
+    python benchmarks/at_size.py --data benchmarks/matrices/squad-13k.npz
+    python benchmarks/at_size.py --data benchmarks/matrices/squad-13k.npz --distilled ../shared/data/squad_sentences --encoder all-MiniLM-L6-v2/
+
+A smaller world is a draw of the matrix's items, so that scorer, queries and encoder stay the same and n alone changes;
+the best items of a query are then fewer and farther apart, which a collection of that size would not have.
+
+AXN: recall against indexing calls, and the ratio of calls at equal recall; ADACUR: rounds and budgets; ANNCUR: k_q, k_i
+and the size of the domain. Writes benchmarks/results/at_size.json, task by task; what is there is not made again.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import indexing
+from crosscut.evaluation.papers.experiments import EXPERIMENTS
+from crosscut.evaluation.papers.setting import Setting
+from crosscut.evaluation.report import machine
+from crosscut.evaluation.world import make_world
+from crosscut.storage import write_json
+from indexing import Task, ratios, summarised
+
+RESULTS = Path(__file__).parent / "results" / "at_size.json"
+SIZES = (1_000, 3_000, 1 << 30)
+STUDIES = ("recall-against-cost", "rounds", "grid", "recall-of-retrieved")
+KEPT = ("method", "k", "x", "budget", "recall", "low", "high", "error", "error_reduction", "split")
+
+
+def tasks(train: int, seeds: int) -> list[Task]:
+    """CUR with ever more queries, factors per query and per item, and no index."""
+    made = [Task("none")]
+    for seed in range(seeds):
+        made += [Task("cur", "", count, 0, seed) for count in (5, 10, 20, train) if count < train or not seed]
+        for solver in ("als", "transductive", "inductive"):
+            made += [Task(solver, "top", train, 100, seed), Task(solver, "per-item", train, 5, seed)]
+        made += [Task("als", "per-item", train, 2, seed), Task("als", "top", train, 400, seed)]
+        made += [Task("als", "mix", train, 100, seed)]
+    return made
+
+
+def drawn(data: dict[str, Any], n: int) -> dict[str, Any]:
+    """The world of n items, drawn."""
+    every = data["test"].shape[1]
+    if n >= every:
+        return data
+    some = np.sort(np.random.default_rng(0).choice(every, n, replace=False))
+    cut = {"test": data["test"][:, some], "train": data["train"][:, some], "vectors": data["vectors"][some]}
+    return {**data, **cut, **({"item_ids": data["item_ids"][some]} if "item_ids" in data else {})}
+
+
+def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, save: Any) -> None:
+    """Everything that a world of one size is asked."""
+    indexing.data.clear()
+    indexing.data.update({name: data[name] for name in indexing.NAMES})
+    found = report.setdefault("found", [])
+    done = {(one["index"], one["seed"]) for one in found}
+    for task in tasks(len(data["train"]), seeds):
+        if (task.label, task.seed) not in done:
+            found += indexing.run(task)
+            summary = summarised(found)
+            report["records"], report["ratios"] = summary, ratios(summary)
+            save()
+            print(data["test"].shape[1], task.label, task.seed, flush=True)
+    world = make_world(
+        data["test"], data["train"], data["vectors"], data["query_vectors"], data["anchor_query_vectors"]
+    )
+    setting = Setting(world, budgets=(50, 100, 200, 500), seeds=1)
+    for name in STUDIES:
+        if name not in report:
+            report[name] = [{key: one[key] for key in KEPT if key in one} for one in EXPERIMENTS[name](setting)]
+            save()
+            print(data["test"].shape[1], name, flush=True)
+
+
+def distilled(data: dict[str, Any], texts: Path, encoder: Path, epochs: int) -> list[dict[str, Any]]:
+    """DE_DSTL on the same world (benchmarks/distillation.py)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "world.npz"
+        np.savez(path, **data)
+        script = Path(__file__).parent / "distillation.py"
+        given = ["--data", path, "--texts", texts, "--encoder", encoder, "--name", "x", "--results", folder]
+        command = [sys.executable, script, *given, "--epochs", str(epochs), "--losses", "match"]
+        subprocess.run([str(one) for one in command], check=True)
+        return list(json.loads((Path(folder) / "distillation-x.json").read_text("utf-8"))["records"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--distilled", type=Path, help="the BEIR folder of the texts: also distil")
+    parser.add_argument("--encoder", type=Path)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    with np.load(options.data, allow_pickle=False) as archive:
+        data = {name: archive[name] for name in archive.files}
+    for name in indexing.NAMES:
+        data[name] = data[name].astype(np.float32)
+    report: dict[str, Any] = {"sizes": {}}
+    if options.results.is_file():
+        report = json.loads(options.results.read_text("utf-8"))
+    report |= {
+        "command": f"python benchmarks/at_size.py --data benchmarks/matrices/{options.data.name}",
+        "machine": machine(),
+        "data": options.data.stem,
+        "test_queries": len(data["test"]),
+        "train_queries": len(data["train"]),
+        "seeds": options.seeds,
+    }
+
+    def save() -> None:
+        write_json(options.results, report)
+
+    for n in options.sizes:
+        world = drawn(data, n)
+        own = report["sizes"].setdefault(str(world["test"].shape[1]), {})
+        if options.distilled is None:
+            of_size(world, own, options.seeds, save)
+        elif "distilled" not in own:
+            own["distilled"] = distilled(world, options.distilled, options.encoder, options.epochs)
+            save()
+
+
+if __name__ == "__main__":
+    main()

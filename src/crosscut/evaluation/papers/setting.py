@@ -1,0 +1,67 @@
+"""What every experiment is given, and how a record is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from crosscut.errors import InputError
+from crosscut.evaluation.replay import replay
+from crosscut.evaluation.world import World
+from crosscut.measures import interval
+from crosscut.retrievers.multiview import MultiView
+from crosscut.types import Array, Floats
+
+Records: TypeAlias = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world, what a query is judged right by, and the sizes that are asked for."""
+
+    world: World
+    gold: Sequence[Sequence[int]] | None = None  # of every test query, positions of the right items
+    ks: tuple[int, ...] = (1, 10, 100)
+    budgets: tuple[int, ...] = (50, 100, 200, 500)
+    seeds: int = 3
+    views: Mapping[str, MultiView] = field(default_factory=dict)  # several vectors an item, by how they were cut
+
+    @property
+    def n(self) -> int:
+        return int(self.world.test.shape[1])
+
+    @property
+    def fitting(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """k and budgets that such a world has items for."""
+        most = max(2, self.n // 2)
+        return tuple(k for k in self.ks if k <= most) or (1,), tuple(b for b in self.budgets if b <= most) or (most,)
+
+    def anchors(self) -> Array:
+        if self.world.anchors is None:
+            raise InputError("this experiment needs anchors: the scores of train queries with every item")
+        return self.world.anchors
+
+
+def replayed(setting: Setting, methods: Sequence[str], **how: Any) -> Records:
+    world = setting.world
+    ks, budgets = setting.fitting
+    given: dict[str, Any] = {"k": ks, "budgets": budgets, "seeds": setting.seeds, "split": "oracle", **how}
+    report = replay(
+        world.test,
+        world.anchors,
+        world.vectors,
+        world.query_vectors,
+        anchor_query_vectors=world.anchor_query_vectors,
+        item_scores=world.item_scores,
+        item_anchors=world.item_anchors,
+        words=world.words,
+        methods=methods,
+        **given,
+    )
+    return [{"x": record.budget, **record.json()} for record in report.records]
+
+
+def record_of(method: str, k: int, x: float, values: Floats, **more: Any) -> dict[str, Any]:
+    low, high = interval(values)
+    return {"method": method, "k": k, "x": x, "recall": float(values.mean()), "low": low, "high": high, **more}
