@@ -58,11 +58,15 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="folder that keeps the index")
     parser.add_argument("--set", default="passages-static")
+    parser.add_argument("--train", type=int, default=2400)
+    parser.add_argument("--test", type=int, default=1500)
+    parser.add_argument("--parts", nargs="+", default=["curves", "tau10", "searched"])
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument("--loss", type=float, default=0.02)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     items, train, test, gold = load(options.vectors, options.set)
+    train, test, gold = train[: options.train], test[: options.test], gold[: options.test]
     folder = options.work / f"{options.set}-{LISTS}"
     if folder.is_dir():
         index = IVF.load(folder)
@@ -87,10 +91,13 @@ def main() -> None:
     }
     if RESULTS.is_file():
         report = {**json.loads(RESULTS.read_text("utf-8")), **report}
-    report["curves"] = curves(index, test)
-    write_json(RESULTS, report)
-    console.print(report["curves"])
+    if "curves" in options.parts:
+        report["curves"] = curves(index, test)
+        write_json(RESULTS, report)
+        console.print(report["curves"])
     for name, how in (("tau10", {}), ("searched", {"taus": TAUS, "trials": options.trials})):
+        if name not in options.parts:
+            continue
         tuned = tune(index, train, target=0.95, loss=options.loss, k=K, **how)
         rows, limit = table_2(index, tuned, test, k=K, gold=gold, repeats=options.repeats)
         console.print(

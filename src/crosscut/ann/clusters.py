@@ -89,6 +89,8 @@ def _shares(lists: int, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     while (missing := lists - int(share.sum())) > 0 and (share < sizes).any():
         order = np.argsort(np.where(share < sizes, share - wanted, np.inf), kind="stable")[:missing]
         share[order] += share[order] < sizes[order]
+    while share.sum() > lists and (share > 1).any():  # those that were rounded up to one took too many
+        share[np.argmax(np.where(share > 1, share - wanted, -np.inf))] -= 1
     return share
 
 
