@@ -77,7 +77,8 @@ def main() -> None:
         index.save(folder)
     sizes = np.diff(index.starts)
     report: dict[str, Any] = {
-        "command": "python benchmarks/exits.py --vectors vectors --work work",
+        "command": "python benchmarks/exits.py --vectors vectors --work work "
+        f"--train {len(train)} --test {len(test)} --parts {' '.join(options.parts)} --repeats {options.repeats}",
         "machine": machine(),
         "set": options.set,
         "items": index.n,
