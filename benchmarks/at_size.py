@@ -1,13 +1,14 @@
-"""The papers' figures that recall decides, as the number of items grows: 1,000, 3,000, 13,447 items of one matrix.
+"""The papers' figures that recall decides, as the number of items grows: ever more items of one matrix.
 
-    python benchmarks/at_size.py --data benchmarks/matrices/squad-13k.npz
+    python benchmarks/at_size.py --data benchmarks/matrices/squad-sentences.npz --sizes 500 1000 2500 --train 40
+    python benchmarks/at_size.py --data benchmarks/matrices/squad-13k.npz --sizes 1000 3000 13447
     python benchmarks/at_size.py --data benchmarks/matrices/squad-13k.npz --distilled ../shared/data/squad_sentences --encoder all-MiniLM-L6-v2/
 
 A smaller world is a draw of the matrix's items, so that scorer, queries and encoder stay the same and n alone changes;
 the best items of a query are then fewer and farther apart, which a collection of that size would not have.
 
 AXN: recall against indexing calls, and the ratio of calls at equal recall; ADACUR: rounds and budgets; ANNCUR: k_q, k_i
-and the size of the domain. Writes benchmarks/results/at_size.json, task by task; what is there is not made again.
+and the size of the domain. Writes benchmarks/results/at_size-NAME.json, task by task; what is there is not made again.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from crosscut.evaluation.world import make_world
 from crosscut.storage import write_json
 from indexing import Task, ratios, summarised
 
-RESULTS = Path(__file__).parent / "results" / "at_size.json"
+RESULTS = Path(__file__).parent / "results"
 SIZES = (1_000, 3_000, 1 << 30)
 STUDIES = ("recall-against-cost", "rounds", "grid", "recall-of-retrieved")
 KEPT = ("method", "k", "x", "budget", "recall", "low", "high", "error", "error_reduction", "split")
@@ -40,7 +42,8 @@ def tasks(train: int, seeds: int) -> list[Task]:
     """CUR with ever more queries, factors per query and per item, and no index."""
     made = [Task("none")]
     for seed in range(seeds):
-        made += [Task("cur", "", count, 0, seed) for count in (5, 10, 20, train) if count < train or not seed]
+        counts = dict.fromkeys(min(count, train) for count in (5, 10, 20, train))
+        made += [Task("cur", "", count, 0, seed) for count in counts if count < train or not seed]
         for solver in ("als", "transductive", "inductive"):
             made += [Task(solver, "top", train, 100, seed), Task(solver, "per-item", train, 5, seed)]
         made += [Task("als", "per-item", train, 2, seed), Task("als", "top", train, 400, seed)]
@@ -58,7 +61,7 @@ def drawn(data: dict[str, Any], n: int) -> dict[str, Any]:
     return {**data, **cut, **({"item_ids": data["item_ids"][some]} if "item_ids" in data else {})}
 
 
-def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, save: Any) -> None:
+def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, studies: Sequence[str], save: Any) -> None:
     """Everything that a world of one size is asked."""
     indexing.data.clear()
     indexing.data.update({name: data[name] for name in indexing.NAMES})
@@ -75,7 +78,7 @@ def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, save: Any)
         data["test"], data["train"], data["vectors"], data["query_vectors"], data["anchor_query_vectors"]
     )
     setting = Setting(world, budgets=(50, 100, 200, 500), seeds=1)
-    for name in STUDIES:
+    for name in studies:
         if name not in report:
             report[name] = [{key: one[key] for key in KEPT if key in one} for one in EXPERIMENTS[name](setting)]
             save()
@@ -99,20 +102,25 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--train", type=int, help="use only the first train queries")
+    parser.add_argument("--studies", nargs="*", default=STUDIES)
     parser.add_argument("--distilled", type=Path, help="the BEIR folder of the texts: also distil")
     parser.add_argument("--encoder", type=Path)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
+    results = RESULTS / f"at_size-{options.data.stem}.json"
     with np.load(options.data, allow_pickle=False) as archive:
         data = {name: archive[name] for name in archive.files}
     for name in indexing.NAMES:
         data[name] = data[name].astype(np.float32)
+    for name in ("train", "anchor_query_vectors", "train_ids"):
+        data[name] = data[name][: options.train]
     report: dict[str, Any] = {"sizes": {}}
-    if options.results.is_file():
-        report = json.loads(options.results.read_text("utf-8"))
+    if results.is_file():
+        report = json.loads(results.read_text("utf-8"))
     report |= {
-        "command": f"python benchmarks/at_size.py --data benchmarks/matrices/{options.data.name}",
+        "command": f"python benchmarks/at_size.py --data benchmarks/matrices/{options.data.name}"
+        + (f" --train {options.train}" if options.train else ""),
         "machine": machine(),
         "data": options.data.stem,
         "test_queries": len(data["test"]),
@@ -121,13 +129,13 @@ def main() -> None:
     }
 
     def save() -> None:
-        write_json(options.results, report)
+        write_json(results, report)
 
     for n in options.sizes:
         world = drawn(data, n)
         own = report["sizes"].setdefault(str(world["test"].shape[1]), {})
         if options.distilled is None:
-            of_size(world, own, options.seeds, save)
+            of_size(world, own, options.seeds, options.studies, save)
         elif "distilled" not in own:
             own["distilled"] = distilled(world, options.distilled, options.encoder, options.epochs)
             save()
