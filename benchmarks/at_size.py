@@ -65,6 +65,8 @@ def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, studies: S
     """Everything that a world of one size is asked."""
     indexing.data.clear()
     indexing.data.update({name: data[name] for name in indexing.NAMES})
+    if "records" in report and "found" not in report:  # done
+        return
     found = report.setdefault("found", [])
     done = {(one["index"], one["seed"]) for one in found}
     for task in tasks(len(data["train"]), seeds):
@@ -83,6 +85,8 @@ def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, studies: S
             report[name] = [{key: one[key] for key in KEPT if key in one} for one in EXPERIMENTS[name](setting)]
             save()
             print(data["test"].shape[1], name, flush=True)
+    del report["found"]  # recall of every query: not needed once the size is done
+    save()
 
 
 def distilled(data: dict[str, Any], texts: Path, encoder: Path, epochs: int) -> list[dict[str, Any]]:

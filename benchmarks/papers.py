@@ -107,6 +107,8 @@ def page(paper: str) -> str:
     for entry in INVENTORY:
         if entry.paper == paper:
             lines.append(row(entry, texts["figures"].get(paper, {}).get(entry.names[0].replace("-", "_"), {}), report))
+    if any(str(told.get("file", "")).startswith("at_size") for told in texts["figures"].get(paper, {}).values()):
+        lines += ["", *texts["at_size"]["squad-13k"].strip().splitlines()]
     lines += [
         "",
         "Add `--data DIR --scorer …` to a command (`--world …` for ZESHEL); `--plan` says what it costs, `--size full` takes "
