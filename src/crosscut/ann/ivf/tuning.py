@@ -18,7 +18,7 @@ import numpy.typing as npt
 from crosscut.ann.ivf.index import IVF
 from crosscut.ann.ivf.layout import Layout, Single
 from crosscut.ann.ivf.learning import Observations, learn_chance, learn_classifier, learn_prediction, observe
-from crosscut.ann.ivf.rules import TAU, Cascade, Fixed, Patience, Rule
+from crosscut.ann.ivf.rules import TAU, Cascade, Classifier, Fixed, Patience, PredictedLists, Rule
 from crosscut.ann.results import as_queries
 from crosscut.errors import InputError, MissingDependency, install
 from crosscut.types import Progress
@@ -152,25 +152,29 @@ def candidates(
     after = sorted({min(tau, lists) for tau in taus})
     how: dict[str, Any] = {"check": held, "trials": trials}
     try:
-        plain = [learn_prediction(train, lists, stability=False, tau=tau, **how) for tau in after]
-        stable = [learn_prediction(train, lists, stability=True, tau=tau, **how) for tau in after]
-        yield "reg", [rule for one in plain for rule in one.variants()]
-        yield "reg+int", [rule for one in stable for rule in one.variants()]
+        plain, stable = (
+            [learn_prediction(train, lists, stability=wanted, tau=tau, **how) for tau in after]
+            for wanted in (False, True)
+        )
+        yield "reg", _variants(plain)
+        yield "reg+int", _variants(stable)
         early = [tau for tau in after if tau < lists]
-        if not early:
-            return
-        classifiers = {
-            tau: [learn_classifier(train, lists, weight=w, tau=tau, **how) for w in WEIGHTS] for tau in early
-        }
+        classifiers = [learn_classifier(train, lists, weight=w, tau=tau, **how) for tau in early for w in WEIGHTS]
     except MissingDependency:
         return
-    every = [one for some in classifiers.values() for one in some]
-    yield "classifier", every
-    yield (
-        "classifier+reg+int",
-        [rule for then in stable for one in classifiers.get(then.tau, []) for rule in Cascade(one, then).variants()],
-    )
-    yield "classifier+patience", [Cascade(one, then) for one in every for then in patient]
+    if classifiers:
+        yield "classifier", classifiers
+        yield "classifier+reg+int", _variants(_cascades(classifiers, stable))
+        yield "classifier+patience", [Cascade(one, then) for one in classifiers for then in patient]
+
+
+def _variants(rules: Sequence[Rule]) -> list[Rule]:
+    return [variant for rule in rules for variant in rule.variants()]
+
+
+def _cascades(classifiers: Sequence[Classifier], stable: Sequence[PredictedLists]) -> list[Cascade]:
+    """A classifier and a regression that look after the same number of lists."""
+    return [Cascade(one, then) for then in stable for one in classifiers if one.tau == then.tau]
 
 
 def cheapest(name: str, rules: Sequence[Rule], held: Observations, quality: float) -> Choice:
