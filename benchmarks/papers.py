@@ -25,8 +25,10 @@ from crosscut.evaluation.world import make_world
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results/papers.json"
 TEXTS = ROOT / "benchmarks/papers.toml"
-KEPT = ("method", "k", "x", "recall", "low", "high", "error", "rank", "directions", "deviation", "skew", "split")
-KEPT += ("error_reduction", "lists", "rival", "against_rival")
+KEPT = (
+    *("method", "k", "x", "recall", "low", "high", "error", "rank", "directions", "deviation", "skew", "split"),
+    *("error_reduction", "lists", "rival", "against_rival"),
+)
 
 
 def main() -> None:

@@ -316,7 +316,8 @@ def test_tau_and_hyper_parameters_are_searched(index: IVF, observed: Observation
         assert found == set(TAUS), name
     for rule in made["classifier+reg+int"]:
         assert isinstance(rule, Cascade)
-        assert rule.first.tau == rule.then.tau  # type: ignore[attr-defined]
+        assert isinstance(rule.then, PredictedLists)
+        assert rule.first.tau == rule.then.tau
     target = held.needed(30)
 
     def error(trials: int) -> float:

@@ -34,6 +34,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("world") / "scores.npz"
     lift = np.linalg.lstsq(world.vectors, world.anchors.T, rcond=None)[0].T
+    arrays: dict[str, Any] = views(world.vectors, rng)
     np.savez(
         path,
         test=world.test.astype(np.float32),
@@ -44,14 +45,14 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words=(world.test + rng.normal(size=world.test.shape)).astype(np.float32),
         item_scores=world.item_scores.astype(np.float32),
         item_anchors=world.item_anchors,
-        **views(world.vectors, rng),
+        **arrays,
     )
     return path
 
 
-def views(vectors: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def views(vectors: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
     """Two views an item, and three with a merged one."""
-    made = {}
+    made: dict[str, Any] = {}
     for name, count in (("view", 2), ("merged", 3)):
         jitter = 0.2 * rng.normal(size=(len(vectors), count, vectors.shape[1]))
         some = (vectors[:, None] + jitter).reshape(-1, vectors.shape[1]).astype(np.float32)

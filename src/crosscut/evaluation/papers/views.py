@@ -11,7 +11,8 @@ from crosscut.measures import recall
 
 def multi_view(setting: Setting) -> Records:
     """Reranking what views retrieve, beside reranking one vector's and ADACUR from it, at equal calls."""
-    if not setting.views or setting.world.query_vectors is None:
+    asked = setting.world.query_vectors
+    if not setting.views or asked is None:
         raise InputError(
             "the study of views needs several vectors an item: a folder of texts and an encoder, or an archive with "
             "views and view_counts"
@@ -22,7 +23,7 @@ def multi_view(setting: Setting) -> Records:
     records = replayed(setting, methods)
     exact = np.asarray(world.test, np.float64)
     for name, views in setting.views.items():
-        order = views.rank(world.query_vectors, max(budgets))
+        order = views.rank(asked, max(budgets))
         for budget in budgets:
             for k in ks:
                 found = [recall(row, one[:budget], k) for row, one in zip(exact, order, strict=True)]
