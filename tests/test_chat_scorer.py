@@ -115,3 +115,8 @@ def test_a_pair_that_is_asked_for_once_more_is_two_calls() -> None:
         searcher = crosscut.Searcher(vectors=np.eye(8), scorer=judge.bind(items), method="axn@first=random,rounds=4")
         hits = searcher.search("q", 2, 6)
         assert hits.calls == len(endpoint.bodies) <= 6
+
+
+def test_a_judge_without_a_model_is_asked_for_one() -> None:
+    with pytest.raises(InputError, match="which model judges: put it behind the address, #model="):
+        crosscut.Index.build(["a"], scorer="http://localhost:8000/v1/chat/completions")

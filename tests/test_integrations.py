@@ -379,3 +379,16 @@ def test_adapters_stay_short_and_have_extras() -> None:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 80, path
         if path.stem not in ("__init__", "conditions"):
             assert path.stem.replace("_", "-") in project["optional-dependencies"]
+
+
+def test_a_misspelt_option_is_refused_and_a_threshold_drops() -> None:
+    from langchain_core.documents import Document
+
+    from crosscut.integrations.langchain import CrosscutCompressor, CrosscutRetriever
+
+    with pytest.raises(ValueError, match="budjet"):
+        CrosscutRetriever(index=small_index(n=20), budjet=3)
+    documents = [Document(page_content=text) for text in ("red red cat", "stone")]
+    kept = CrosscutCompressor(reranker=Reranker(score_words), threshold=0.8).compress_documents(documents, "red cat")
+    assert [one.page_content for one in kept] == ["red red cat"]
+    assert kept[0].metadata["probability"] >= 0.8

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crosscut.cli.common import PriceOfCalls, PriceOfTokens, TrustRemote, price
+from crosscut.cli.common import PriceOfCalls, PriceOfTokens, TrustRemote, counted, price, say
 from crosscut.server.settings import TOKEN_ENV, WRITE_TOKEN_ENV
 
 
@@ -123,6 +124,9 @@ def serve(
     if settings.token() is None and host not in LOCAL:
         told = f"anyone who reaches {host} may search; set {token_env} to ask for a token"
         LOGGER.warning("open", extra={"fields": {"message": told}})
+    if sys.stderr.isatty():  # for people; programs read the lines of JSON
+        served = ", ".join(f"{name} ({counted(len(one), 'item')})" for name, one in loaded.items())
+        say(f"serving {served} at http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port} (Ctrl-C stops)", "bold")
     uvicorn.Server(configuration(app, settings, host=host, port=port)).run()
 
 
