@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crosscut.cli.common import PriceOfCalls, PriceOfTokens, TrustRemote, counted, price, say
 from crosscut.server.settings import TOKEN_ENV, WRITE_TOKEN_ENV
+
+if TYPE_CHECKING:
+    from crosscut.index import Index
 
 
 def serve(
@@ -124,10 +127,16 @@ def serve(
     if settings.token() is None and host not in LOCAL:
         told = f"anyone who reaches {host} may search; set {token_env} to ask for a token"
         LOGGER.warning("open", extra={"fields": {"message": told}})
-    if sys.stderr.isatty():  # for people; programs read the lines of JSON
-        served = ", ".join(f"{name} ({counted(len(one), 'item')})" for name, one in loaded.items())
-        say(f"serving {served} at http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port} (Ctrl-C stops)", "bold")
+    _announce(loaded, host, port)
     uvicorn.Server(configuration(app, settings, host=host, port=port)).run()
+
+
+def _announce(indexes: dict[str, Index], host: str, port: int) -> None:
+    """Say to people where the page is; programs read the lines of JSON."""
+    if sys.stderr.isatty():
+        served = ", ".join(f"{name} ({counted(len(one), 'item')})" for name, one in indexes.items())
+        place = "127.0.0.1" if host == "0.0.0.0" else host
+        say(f"serving {served} at http://{place}:{port} (Ctrl-C stops)", "bold")
 
 
 def named(folders: list[Path]) -> dict[str, Path]:
