@@ -295,6 +295,9 @@ def test_tune(tmp_path: Path) -> None:
     assert found.lists.mean() < tuned.lists
     own.save(tmp_path / "tuned")
     assert IVF.load(tmp_path / "tuned").rule == own.rule
+    early = own.tune(clumps(200, seed=8), target=0.9, k=K, rules=["reg"], taus=(2,), trials=2)["reg"].rule
+    assert isinstance(early, PredictedLists)
+    assert early.tau == 2
     only = own.tune(clumps(200, seed=8), target=0.9, k=K, rules=["chance"])
     assert [choice.name for choice in only.choices] == ["fixed", "chance"]
     with pytest.raises(InputError, match="magic"):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from crosscut.ann import clusters
 from crosscut.ann.ivf import folder
 from crosscut.ann.ivf.layout import Layout, Single
-from crosscut.ann.ivf.rules import USUAL, Rule, as_rule
+from crosscut.ann.ivf.rules import TAU, USUAL, Rule, as_rule
 from crosscut.ann.ivf.searching import Restrictions, search
 from crosscut.ann.results import Metric, Nearest, NearestMany, as_queries
 from crosscut.ann.trail import Trail
@@ -271,11 +271,13 @@ class IVF(Space):
         k: int = 100,
         loss: float = 0.02,
         rules: Sequence[str] | None = None,
+        taus: Sequence[int] = (TAU,),
+        trials: int = 1,
     ) -> Tuned:
         """Choose N and an exit rule on (train) queries of your own, and make it this index's; see `tuning.tune`."""
         from crosscut.ann.ivf.tuning import tune
 
-        tuned = tune(self, queries, target=target, k=k, loss=loss, rules=rules)
+        tuned = tune(self, queries, target=target, k=k, loss=loss, rules=rules, taus=taus, trials=trials)
         self.rule = tuned.rule
         return tuned
 
