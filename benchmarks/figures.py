@@ -130,6 +130,61 @@ def precision_table() -> str:
     return table([*header, "nDCG@10, float32", "whole numbers − float32"], rows)
 
 
+def scale_table() -> str:
+    """What an index of millions costs, size by size."""
+    told = json.loads((RESULTS / "scale.json").read_text())
+    runs, sizes = told["items"], sorted(told["items"], key=int)
+
+    def median(stage: str, name: str) -> Callable[[Any], str]:
+        return lambda run: f"{run[stage][name]['median']:.0f} ms"
+
+    def seconds(stage: str, name: str) -> Callable[[Any], str]:
+        return lambda run: f"{run[stage][name]:.1f} s"
+
+    lines: dict[str, Callable[[Any], str]] = {
+        "on disk": lambda run: f"{run['build']['bytes'] / 1e9:.1f} GB",
+        "build": lambda run: f"{run['build']['seconds'] / 60:.0f} min",
+        "load": seconds("load", "seconds"),
+        "a search outside the scorer": median("search", "warm_ms"),
+        "… first touch": median("search", "fresh_ms"),
+        "… filtered (a third passes)": median("filter", "filtered_ms"),
+        "… filtered, over unfiltered in turn": lambda run: f"{run['filter']['ratio']:.1f}×",
+        "add 1,000 items with vectors": seconds("add", "add_seconds"),
+        "remove 1,000 items": seconds("remove", "remove_seconds"),
+        "save after either": lambda run: f"{max(run[name]['save_seconds'] for name in ('add', 'remove')):.1f} s",
+        "memory, building": lambda run: _memory(run["build"]),
+        "memory, the other stages": lambda run: _memory(
+            max((run[name] for name in ("load", "search", "filter", "add", "remove")), key=_peak)
+        ),
+    }
+    rows = [[name, *(cell(runs[size]) for size in sizes)] for name, cell in lines.items()]
+    return table(["", *(f"{int(size):,} items" for size in sizes)], rows)
+
+
+def _peak(stage: Any) -> float:
+    return float(stage["memory_gb"]["peak"])
+
+
+def _memory(stage: Any) -> str:
+    return f"{_peak(stage):.1f} GB, private {stage['memory_gb']['private']:.1f} GB"
+
+
+STORES = {"flat array": "flat array", "edge": "Qdrant (edge)", "postgres": "PostgreSQL, pgvector", "lance": "LanceDB"}
+
+
+def stores_table() -> str:
+    """The default method over each store, beside the flat array."""
+    rows = []
+    for one in json.loads((RESULTS / "stores.json").read_text())["records"]:
+        cells = [STORES[one["store"]], one["mode"], f"{one['recall']:.3f}"]
+        cells += [f"{one[name]:.3f}" if name in one else "–" for name in ("round_recall_500_excluded",)]
+        cells += [f"{one[name]:.0f} ms" if name in one else "–" for name in ("store_ms", "rest_ms")]
+        rows.append([*cells, f"{one['peak_mb']:.1f} MB" if "peak_mb" in one else "–"])
+    return table(
+        ["", "mode", "recall", "of a round, 500 excluded", "in the store", "outside", "peak of a search"], rows
+    )
+
+
 def accuracy(model: str) -> str:
     """Accuracy@1 over the queries of all held-out worlds."""
     worlds = json.loads(MODELS.read_text())["collections"]
@@ -158,6 +213,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "search": search_table,
     "precision": precision_table,
     "sizes": sizes_table,
+    "scale": scale_table,
+    "stores": stores_table,
 }
 FIGURES: dict[str, Callable[[], str]] = {
     "accuracy of the scorer": lambda: accuracy("scorer"),
@@ -171,6 +228,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "lead": lambda: f"+{mean(unseen()):.3f} nDCG@10".replace("+0.", "+."),
     "missed by reranking": lambda: f"{10 - found('rnr', 100):.1f}",
     "missed by crosscut": lambda: f"{10 - found('crosscut, no anchors', 100):.1f}",
+    "world of the stores": lambda: str(json.loads((RESULTS / "stores.json").read_text())["world"]),
     "missed with past queries": lambda: f"{10 - found('crosscut', 100):.1f}",
 }
 

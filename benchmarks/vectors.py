@@ -13,6 +13,7 @@
 | static | mean of all-MiniLM-L6-v2's word embeddings, rare words weighing more (SIF), mean vector removed |
 | minilm | all-MiniLM-L6-v2, texts cut at 48 tokens |
 | box | crosscut's own dual encoder |
+| lsa | TF-IDF, reduced to 128 dimensions by a singular value decomposition: of words, and of no network |
 
 Sentences are shuffled, so that a run cut short by `--seconds` holds a fair sample; what is there is told in
 `<collection>-<encoder>.json`. Vectors are unit length, float16.
@@ -162,7 +163,17 @@ def box(sample: list[str]) -> Encode:
     return lambda texts: encoder.encode_items([" ".join(text.split()[:TOKENS]) for text in texts])
 
 
-ENCODERS: dict[str, Callable[[list[str]], Encode]] = {"static": static, "minilm": minilm, "box": box}
+def lsa(sample: list[str]) -> Encode:
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    words = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=3)
+    reduced = TruncatedSVD(128, random_state=0)
+    reduced.fit(words.fit_transform(sample))
+    return lambda texts: np.asarray(reduced.transform(words.transform(texts)))
+
+
+ENCODERS: dict[str, Callable[[list[str]], Encode]] = {"static": static, "minilm": minilm, "box": box, "lsa": lsa}
 COLLECTIONS: dict[str, Callable[[Path], Texts]] = {"wordnet": wordnet, "sentences": sentences, "passages": passages}
 
 

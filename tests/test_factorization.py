@@ -290,3 +290,76 @@ def test_refusals(world: dict[str, np.ndarray]) -> None:
         factorize(scores, world["vectors"], world["train_vectors"][:, :5])
     with pytest.raises(InputError, match="no observed score"):
         factorize(scores.take(np.zeros(len(scores), bool)), *given[1:])
+
+
+def few_of_many(n: int, d: int = 16, dtype: Any = np.float32) -> tuple[SparseScores, np.ndarray, np.ndarray]:
+    """Scores of 40 queries with 15 items each, all among the first 500 of n."""
+    rng = np.random.default_rng(4)
+    vectors, queries = rng.normal(size=(n, d)).astype(dtype), rng.normal(size=(40, d)).astype(np.float32)
+    items = np.concatenate([rng.choice(500, 15, replace=False) for _ in range(40)])
+    rows = np.repeat(np.arange(40), 15)
+    scores = np.einsum("md,md->m", queries[rows], vectors[items]) + rng.normal(size=len(items))
+    return SparseScores.from_triples(rows, items, scores, (40, n)), vectors, queries
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_items_without_a_score_do_not_take_part(solver: Any) -> None:
+    scores, vectors, queries = few_of_many(3000)
+    settings: dict[str, Any] = {"ridge": 1.0} if solver == "als" else {"rate": 0.01, "decay": 0.1, "batch": 64}
+    settings["validation"] = 0
+    many = factorize(scores, vectors, queries, solver=solver, epochs=4, **settings)
+    seen = np.unique(scores.pairs.items)
+    pairs = (scores.pairs.queries, np.searchsorted(seen, scores.pairs.items), scores.scores)
+    alone = factorize(
+        SparseScores.from_triples(*pairs, (40, len(seen))), vectors[seen], queries, solver=solver, epochs=4, **settings
+    )
+    np.testing.assert_allclose(many.rows(seen), alone.rows(np.arange(len(seen))), rtol=1e-5, atol=1e-6)
+    others = np.setdiff1d(np.arange(3000), seen)
+    found = many.rows(others)
+    if solver == "als":
+        np.testing.assert_array_equal(found, vectors[others])
+    elif solver == "transductive":  # decay is all that moves them, as in an optimizer that holds every item
+        steps = 4 * -(-600 // 64)
+        np.testing.assert_allclose(found, vectors[others] * (1 - 0.01 * 0.1) ** steps, rtol=1e-5)
+    else:
+        assert isinstance(many, InductiveFactors)
+        np.testing.assert_allclose(found, many.embed_items(vectors[others]), rtol=1e-5, atol=1e-6)
+
+
+BOUNDED = """
+import sys
+from pathlib import Path
+import numpy as np
+import torch
+from crosscut.spaces.factorization import factorize
+from crosscut.spaces.base import as_space
+from crosscut.storage import maps
+from tests.test_factorization import few_of_many
+
+def memory(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
+
+maps.LARGE = int(sys.argv[2])
+scores, vectors, queries = few_of_many(300_000, 128, np.float16)
+np.save(sys.argv[3], vectors)
+vectors = np.load(sys.argv[3], mmap_mode="r")
+factorize(*few_of_many(1000, 128), solver=sys.argv[1], epochs=2)  # what is loaded once, and the compiler
+as_space(vectors)
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = memory("VmRSS")
+made = factorize(scores, vectors, queries, solver=sys.argv[1], epochs=2)
+print((memory("VmHWM") - before) / (4 * vectors.size))
+assert np.isfinite(made.rows(np.arange(299_000, 300_000))).all()
+"""
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_memory_is_that_of_what_was_scored(solver: str, tmp_path: Path) -> None:
+    def peak(large: int) -> float:
+        """Memory that a fit takes, over that of n × d numbers of float32."""
+        arguments = [sys.executable, "-c", BOUNDED, solver, str(large), str(tmp_path / "vectors.npy")]
+        return float(subprocess.run(arguments, stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+    assert peak(1 << 40) < 1.9  # the answer, 1, and the file of float16 that is read, .5
+    assert peak(0) < 0.9  # the answer lies in a file, too

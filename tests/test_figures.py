@@ -39,6 +39,7 @@ SOURCES: dict[str, list[str]] = {
     "docs/lab/target_recall.md": ["target_recall.json"],
     "docs/stores.md": ["stores.json"],
     "docs/serving.md": ["server.json", "fuzz_server.json", "operations.json"],
+    "docs/scale.md": ["scale.json"],
     "docs/scores.md": ["store.json"],
     "docs/ivf.md": ["ivf.json"],
     "docs/scorers.md": ["hub_scorer.json"],

@@ -42,6 +42,10 @@ def vectors(n: int = N) -> np.ndarray:
     return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float16)
 
 
+def letters(query: str, texts: list[str]) -> list[float]:
+    return [-abs(len(text) - int(query.split()[-1])) for text in texts]
+
+
 def scorer(query: str, texts: list[str]) -> list[float]:
     return [-abs(int(text.split()[-1]) - int(query.split()[-1])) for text in texts]
 
@@ -363,3 +367,58 @@ def test_a_filter_outlives_the_files_it_was_read_from(tmp_path: Path) -> None:
     for index in (old, other):
         allowed = index.search("3", 5, 30, query_vector=vectors()[0], filter={"odd": 1})
         assert {int(hit.id[1:]) % 2 for hit in allowed} == {1}
+
+
+def test_train_queries_passages_and_a_store_of_scores_are_as_in_memory(
+    tmp_path: Path, corpus: Path, large: None
+) -> None:
+    settings: dict[str, Any] = {
+        "scorer": letters,
+        "encoder": None,
+        "passages": 4,
+        "queries": ["a 5", "a 30"],
+        "space": "cur",
+    }
+    settings["vectors"] = lambda texts: np.array([[len(text), text.count("a"), 1.0] for text in texts]) / 50
+    memory = Index.build(corpus, store=tmp_path / "one", **settings)
+    streamed = Index.build(corpus, store=tmp_path / "two", path=tmp_path / "a.index", **settings)
+    assert len(streamed) == len(memory) > N
+    assert streamed.build_calls == memory.build_calls == 2 * len(memory)
+    again = Index.load(tmp_path / "a.index", scorer=letters, store=tmp_path / "two")
+    assert again.anchor_queries == ["a 5", "a 30"]
+    for index in (memory, streamed, again):
+        assert index.passages == memory.passages
+        hits = index.search("a 30", 5, 50, query_vector=[1.0, 0.1, 0.02])
+        assert hits.calls == 0  # all of them are known
+        assert [hit.score for hit in hits] == [0] * 5
+        assert [index[hit.id].text for hit in hits] == [memory[hit.id].text for hit in hits]
+
+
+def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from crosscut.cli import corpus as reading
+    from crosscut.cli import index as command
+
+    np.save(tmp_path / "vectors.npy", vectors())
+    streamed: list[Path] = []
+    run = streaming.StreamedBuild.run
+
+    def noted(self: streaming.StreamedBuild, facts: Any) -> None:
+        streamed.append(self.path)
+        run(self, facts)
+
+    monkeypatch.setattr(streaming.StreamedBuild, "run", noted)
+    wanted = ["--vectors", str(tmp_path / "vectors.npy"), "--metadata", "year"]
+    for name, more, large in (
+        ("a", ["--stream"], 10**9),
+        ("b", [], 100),
+        ("c", [], 10**9),
+        ("d", ["--in-memory"], 100),
+    ):
+        monkeypatch.setattr(reading, "LARGE", large)
+        told = CliRunner().invoke(command.app, ["build", str(corpus), str(tmp_path / name), *wanted, *more, "--json"])
+        assert told.exit_code == 0, told.output
+        assert json.loads(told.stdout)["items"] == N
+        assert Index.load(tmp_path / name)["i17"].metadata["year"] == 17
+    assert streamed == [tmp_path / "a", tmp_path / "b"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,12 +24,10 @@ from crosscut.cli.common import (
     read_texts,
     say,
 )
+from crosscut.cli.corpus import announce, is_streamed, read_corpus, what_was_built
 from crosscut.cli.show import show
 from crosscut.cli.tuning import by_relevance, told
 from crosscut.errors import InputError
-
-if TYPE_CHECKING:
-    from crosscut.datasets.records import Item
 
 app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and keep it.")
 
@@ -38,7 +36,6 @@ Corpus = Annotated[
     Path, typer.Argument(help="A JSONL, JSON, CSV, TSV, Parquet, Arrow or text file, or a folder of texts.")
 ]
 ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
-LONG = 200  # words; most scorers read fewer than a text with more of them has
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 
 
@@ -89,6 +86,13 @@ def build(
     metadata: Metadata = None,
     number: Numbers = None,
     engine: EngineName = "local",
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--in-memory",
+            help="Item after item, in bounded memory; a build that was stopped goes on. For files over 1 GB it is so.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Build an index: items are embedded, their words counted; with --queries, train queries are scored with all.
@@ -106,28 +110,27 @@ def build(
         crosscut index build corpus.jsonl my.index --queries train.jsonl --calls 20000
 
         crosscut index build corpus.jsonl my.index --queries train.jsonl --space inductive --per-query 50
+
+        crosscut index build collection.tsv my.index --vectors vectors.npy --stream
     """
     from crosscut.index import Index
-    from crosscut.index.items import as_items
     from crosscut.index.passages import Passages
 
     started = time.monotonic()
     if (folder / "index.json").exists():
         raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
     columns = columns_of(text, title, id, metadata, number)
-    with progress_bar() as progress:
-        items = as_items(corpus, progress=progress, **columns)
     dense = space in ("auto", "cur")
     most = anchors if dense and calls is None else None
     asked = read_texts(queries)[:most] if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
-    _remark(items, whole=cut is None)
-    if asked and calls is None:
-        each = len(items) if dense else min(per_query, len(items))
-        say(f"{len(asked):,} train queries × {each:,} items: {len(asked) * each:,} calls to make at most")
+    streamed = is_streamed(corpus, stream)
+    source: Any = corpus if streamed else read_corpus(corpus, columns, whole=cut is None)
+    if calls is None:
+        announce(asked, source, None if dense else per_query)
     with progress_bar() as progress:
         index = Index.build(
-            items,
+            source,
             scorer=scorer,
             encoder=None if encoder == "none" else encoder,
             vectors=vectors,
@@ -142,30 +145,17 @@ def build(
             method=method,
             engine=engine,  # type: ignore[arg-type]
             progress=progress,
+            path=folder if streamed else None,
+            **(columns if streamed else {}),
         )
-        index.save(folder)
-    made = (
-        counted(len(items), "item") if cut is None else f"{counted(len(items), 'document')} ({len(index):,} passages)"
-    )
+        if not streamed:
+            index.save(folder)
     took = lasting(time.monotonic() - started)
     record = {"items": len(index), "calls": index.build_calls, "anchors": len(index.anchor_queries)}
-    learnt = "" if index.taught is None else f"; {index.build_calls:,} calls on train queries, {index.taught.why}"
-    _result(f"{made} in {folder}, in {took}{learnt}", record, as_json)
+    what, learnt = what_was_built(source, index)
+    _result(f"{what} in {folder}, in {took}{learnt}", record, as_json)
     if not as_json:
         say(f'next: crosscut search {folder} "…", or crosscut serve {folder}')
-
-
-def _remark(items: list[Item], *, whole: bool) -> None:
-    """Say what is odd about items: no text, or more than a scorer reads."""
-    empty = [item.id for item in items if not (item.title + item.text).strip()]
-    if empty:
-        say(f"without a text: {counted(len(empty), 'item')} of {len(items):,}, the first is {empty[0]!r}")
-    long = sum(item.text.count(" ") > LONG for item in items) if whole else 0
-    if long:
-        say(
-            f"longer than {LONG} words: {counted(long, 'item')} of {len(items):,}; most scorers read only the "
-            "beginning of such texts (--passages 120 cuts them into passages)"
-        )
 
 
 @app.command()

@@ -140,7 +140,7 @@ class Packed:
         """As files of a generation; the item at position j is `order[j]` of these, and others are left out."""
         starts, lengths = self.starts.whole(), self.lengths.whole()
         if order is None:
-            files.array("items", self.data.whole())
+            files.array("items", self.data.whole(), scattered=True)
             files.array("items-starts", starts)
             files.array("items-lengths", lengths)
             files.array("ids", self._hashes.whole())
@@ -151,7 +151,7 @@ class Packed:
         sizes = np.diff(starts)[order]
         laid = np.zeros(len(order) + 1, np.int64)
         np.cumsum(sizes, out=laid[1:])
-        files.rows("items", np.uint8, (int(laid[-1]),), self._gathered(order))
+        files.rows("items", np.uint8, (int(laid[-1]),), self._gathered(order), scattered=True)
         files.array("items-starts", laid)
         files.array("items-lengths", lengths[order])
         places = inverse[self._places.whole()]

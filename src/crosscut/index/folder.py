@@ -94,7 +94,8 @@ def _anew(state: State, files: Files) -> None:
     write_columns(files, items)
     if isinstance(state.vectors, Rows):
         n = len(state.items)
-        files.rows("vectors", state.vectors.dtype, state.vectors.shape, state.vectors.blocks(np.arange(n)))
+        parts = state.vectors.blocks(np.arange(n))
+        files.rows("vectors", state.vectors.dtype, state.vectors.shape, parts, scattered=True)
     elif state.vectors is not None:
         files.array("vectors", state.vectors)
     for name in ("centroids", "starts", "arrival"):
@@ -129,7 +130,8 @@ def _purged(state: State, files: Files) -> None:
     there = np.flatnonzero(state.alive[:n])
     state.items.first.write(files, there)
     write_columns(files, state.items.first, there)
-    files.rows("vectors", state.vectors.dtype, (len(there), state.vectors.shape[1]), state.vectors.blocks(there))
+    shape, parts = (len(there), state.vectors.shape[1]), state.vectors.blocks(there)
+    files.rows("vectors", state.vectors.dtype, shape, parts, scattered=True)
     assert state.centroids is not None
     files.array("centroids", state.centroids)
     files.array("starts", np.searchsorted(there, state.starts).astype(np.int64))

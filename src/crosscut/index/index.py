@@ -137,8 +137,8 @@ class Index(Searching, Growing):
             Called as `progress(what, done, total)`.
         path
             Build it in this folder, item after item, instead of in memory: for corpora of millions. It is then saved,
-            and a build that was stopped goes on where it was when the same is asked for again. What the scorer in the
-            box knows without a call it then knows of candidates only.
+            and a build that was stopped goes on where it was when the same is asked for again. Train queries are scored
+            once it stands there. What the scorer in the box knows without a call it then knows of candidates only.
         columns
             Which columns of the source are what: `text="body", title="headline", id="pk"`, and `metadata`, `numbers`;
             see `crosscut.datasets.read_items`.
@@ -155,14 +155,15 @@ class Index(Searching, Growing):
             "encoder_name": None if encoder is None else name_of(encoder),
             "method": method,
         }
-        if path is not None:
-            if cache is not None or store is not None or asked or passages:
-                raise InputError("with path= an index is built without train queries, passages and a store of scores")
-            made = StreamedBuild(path, source, columns, dual, vectors, dtype, bm25, seed, progress)
-            streamed = cls._streamed(made, named)
-            streamed.price = price
-            return streamed
         cut = Passages.of(passages, source)
+        if path is not None:
+            made = StreamedBuild(path, source, columns, cut, dual, vectors, dtype, bm25, seed, progress)
+            index = cls._streamed(made, named, asked, cache=cache, store=store)
+            index.price = price
+            index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress))
+            if asked:
+                index.save()
+            return index
         given = as_items(source, progress=progress, **columns)
         if not given:
             raise InputError("there is no item to build an index of: the source is empty")
@@ -189,15 +190,20 @@ class Index(Searching, Growing):
         )
         index = cls(state, queries=asked, **named)
         index.passages, index.price = cut, price
-        seller = index._seller(engine, progress)
-        if calls is None:
-            index._train(asked, space, per_query, seller)
-        else:
-            index._spend(asked, calls, anchors, seller)
-        if isinstance(cache, StoreCache):
-            cache.flush()
+        index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress))
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
+
+    def _buy(
+        self, asked: list[str], space: SpaceName, per_query: int, calls: int | None, anchors: int, seller: Seller
+    ) -> None:
+        """Scores of train queries: as many as the space takes, or as many calls as there are."""
+        if calls is None:
+            self._train(asked, space, per_query, seller)
+        else:
+            self._spend(asked, calls, anchors, seller)
+        if isinstance(self._state.cache, StoreCache):
+            self._state.cache.flush()
 
     def _train(self, asked: list[str], space: SpaceName, per_query: int, seller: Seller) -> None:
         """Scores of train queries, if there are any; lists of the vectors, where there are many."""
@@ -220,11 +226,14 @@ class Index(Searching, Growing):
         self.taught = spent.taught
 
     @classmethod
-    def _streamed(cls, build: StreamedBuild, named: dict[str, Any]) -> Index:
-        """Built in its folder, and loaded from there."""
-        build.run(cls(State(ItemList(), np.ones(0, np.bool_), None, seed=build.seed), **named)._facts())
-        made = cls.load(build.path, scorer=named["scorer"], encoder=named["encoder"])
+    def _streamed(cls, build: StreamedBuild, named: dict[str, Any], asked: list[str], **known: Any) -> Index:
+        """Built in its folder, and loaded from there; `known` scores are those of `load`."""
+        empty = cls(State(ItemList(), np.ones(0, np.bool_), None, seed=build.seed), **named)
+        empty.passages = build.passages
+        build.run(empty._facts())
+        made = cls.load(build.path, scorer=named["scorer"], encoder=named["encoder"], **known)
         made._names = {"scorer": named["scorer_name"], "encoder": named["encoder_name"]}
+        made.anchor_queries = asked
         return made
 
     @staticmethod

@@ -19,7 +19,8 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from crosscut.index.building import Brought, as_brought, brought, kept_as, same_
 from crosscut.index.folder import KIND
 from crosscut.index.items import Source, stream
 from crosscut.index.metadata import write_columns
+from crosscut.index.passages import Passages
 from crosscut.linalg.arrays import finite
 from crosscut.retrievers.filed import FiledBM25
 from crosscut.retrievers.postings import Counting, Postings
@@ -68,6 +70,7 @@ class StreamedBuild:
         path: str | Path,
         source: Source,
         columns: Named,
+        passages: Passages | None,
         encoder: DualEncoder | None,
         vectors: Brought | None,
         dtype: npt.DTypeLike,
@@ -77,7 +80,7 @@ class StreamedBuild:
     ) -> None:
         self.path = Path(path)
         self.work = self.path.with_name(self.path.name + BUILDING)
-        self.source, self.columns = source, columns
+        self.source, self.columns, self.passages = source, columns, passages
         self.encoder, self.vectors, self.kind = encoder, vectors, kept_as(dtype)
         self.words, self.seed = words, seed
         self._progress = progress
@@ -116,6 +119,7 @@ class StreamedBuild:
             told["source"] = [str(Path(self.source).resolve())]
         told |= {"encoder": None if self.encoder is None else self.encoder.fingerprint, "dtype": self.kind.str}
         told |= {"words": self.words, "vectors": self.vectors is not None}
+        told |= {"passages": None if self.passages is None else asdict(self.passages)}
         return json.loads(json.dumps(told))  # type: ignore[no-any-return]
 
     def _resume(self) -> None:
@@ -165,7 +169,9 @@ class StreamedBuild:
         count = int(self._done["items"])
         filing = Filing(self.work)
         counting = Counting(self.work, items=count) if self.words else None
-        items = stream(self.source, progress=self._progress, **self.columns)
+        items: Iterable[Item] = stream(self.source, progress=self._progress, **self.columns)
+        if self.passages is not None:
+            items = self.passages.cut(items)
         rest = itertools.islice(items, count, None)
         while portion := list(itertools.islice(rest, PORTION)):
             filing.add(portion)
@@ -229,7 +235,7 @@ class StreamedBuild:
             packed.write(files, order)
             write_columns(files, packed, order)
             if vectors is not None:
-                files.rows("vectors", self.kind, vectors.shape, _rows(vectors, order))
+                files.rows("vectors", self.kind, vectors.shape, _rows(vectors, order), scattered=True)
             if lists is not None and order is not None:
                 files.array("centroids", lists[0])
                 files.array("starts", lists[1])

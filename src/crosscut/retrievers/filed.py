@@ -138,7 +138,8 @@ class FiledBM25:
             there = places >= 0
             scores = np.full(min(count + len(exclude), part.n), -np.inf, np.float32)
             items = np.zeros(len(scores), np.int64)
-            allowed = NO_HANDLES if within is None else _between(within, start, start + part.n) - start
+            allowed = NO_HANDLES if within is None else _between(within, start, start + part.n)
+            allowed = allowed - start if start else allowed  # many: no copy of them
             size = best(
                 part.starts[places[there]],
                 part.starts[places[there] + 1],

@@ -3,7 +3,7 @@
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_file, write_json, writing
 from crosscut.storage.folders import MARK, Folder, Kind, checksum_of
 from crosscut.storage.generations import Files, Saved, Unread, digest, npy_header
-from crosscut.storage.maps import put_down
+from crosscut.storage.maps import put_down, room
 from crosscut.storage.touched import Touched
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "make_folder",
     "npy_header",
     "put_down",
+    "room",
     "sync",
     "write_file",
     "write_json",

@@ -31,6 +31,8 @@ from crosscut.types import Array
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 BLOCK = 1 << 20
+HERE_AND_THERE = 1 << 16
+"""Bytes of a block in files of which a search reads little pieces: a whole block is compared for each."""
 LATER = 1 << 26
 """Memory maps of more bytes than this are compared with their checksums when they are first used, not when opened."""
 
@@ -77,16 +79,25 @@ class Files:
             sync(self.home / name)
         self.told[name] = {"block": saved.block, **saved.files[name]}
 
-    def rows(self, name: str, kind: npt.DTypeLike, shape: tuple[int, ...], chunks: Iterable[Array]) -> None:
-        """`<name>.npy` from some rows after others."""
+    def rows(
+        self,
+        name: str,
+        kind: npt.DTypeLike,
+        shape: tuple[int, ...],
+        chunks: Iterable[Array],
+        *,
+        scattered: bool = False,
+    ) -> None:
+        """`<name>.npy` from some rows after others; `scattered`: it will be read in little pieces."""
         dtype = np.dtype(kind).newbyteorder("<")
         parts = (np.ascontiguousarray(chunk, dtype).reshape(-1).view(np.uint8).data for chunk in chunks)
-        self.write(f"{name}.npy", itertools.chain([npy_header(dtype, shape)], parts))
+        self.write(f"{name}.npy", itertools.chain([npy_header(dtype, shape)], parts), block=_block(scattered))
 
-    def array(self, name: str, array: Array) -> None:
+    def array(self, name: str, array: Array, *, scattered: bool = False) -> None:
         """`<name>.npy`: C order, little-endian."""
         solid = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
-        self.write(f"{name}.npy", [npy_header(solid.dtype, solid.shape), solid.reshape(-1).view(np.uint8).data])
+        parts: list[bytes | memoryview] = [npy_header(solid.dtype, solid.shape), solid.reshape(-1).view(np.uint8).data]
+        self.write(f"{name}.npy", parts, block=_block(scattered))
 
     def arrays(
         self,
@@ -108,6 +119,10 @@ class Files:
     def lines(self, name: str, values: Iterable[Any]) -> None:
         """`<name>.jsonl`: one JSON value a line."""
         self.write(f"{name}.jsonl", ((json.dumps(value, ensure_ascii=False) + "\n").encode() for value in values))
+
+
+def _block(scattered: bool) -> int | None:
+    return min(BLOCK, HERE_AND_THERE) if scattered else None
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import mmap
+import tempfile
 
 import numpy as np
+import numpy.typing as npt
 
 from crosscut.types import Array
+
+LARGE = 1 << 31
+"""Bytes past which an array that is to be filled lies in a file."""
+
+
+def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """An array to be filled: in memory, or, a large one, in a file without a name that goes with it."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    if size <= LARGE:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        return np.memmap(file, dtype, "r+", shape=shape)
 
 
 def put_down(array: Array) -> None:

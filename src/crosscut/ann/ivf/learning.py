@@ -31,6 +31,7 @@ from crosscut.errors import InputError, MissingDependency
 Whole = npt.NDArray[np.int64]
 
 TREES = 100
+ASKED = 1 << 13  # queries that are compared with every vector at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class Observations:
     k: int
     queries: Single  # (q × d)
     traces: Single  # (q × N × 4): see `deciding`
-    near: Single  # (q × lists) similarities to centroids, best first
+    near: Single  # (q × N + 1, at least 100) similarities to the closest centroids, best first
     spreads: npt.NDArray[np.float64]  # (q × 2) their mean and standard deviation
     ranks: Whole  # (q × k) in which list, counted in the query's order from 1, each of its true k nearest lies
 
@@ -98,18 +99,23 @@ def observe(layout: Layout, queries: npt.ArrayLike, k: int = 100, lists: int | N
     most = len(layout.centroids)
     stop = Conditions(min(lists or most, most))
     traces = searching.search(layout, points, k, stop, searching.Restrictions.of(layout, len(points)), traced=True)[1]
-    near = np.concatenate([layout.similarities(points[row : row + 1]) for row in range(len(points))])
-    order = np.argsort(-near, axis=1, kind="stable")
-    place = np.empty_like(order)  # a list's rank in the query's order
-    np.put_along_axis(place, order, np.arange(1, near.shape[1] + 1)[None, :], axis=1)
     list_of = np.searchsorted(layout.starts, exact(layout, points, min(k, layout.n)), side="right") - 1
-    ranks = np.take_along_axis(place, list_of, axis=1)
-    spreads = np.array([moments(row) for row in near])
-    return Observations(k, points, traces, np.take_along_axis(near, order, axis=1), spreads, ranks)
+    kept = min(max(stop.lists + 1, searching.DESCRIBED), most)
+    near, ranks = np.empty((len(points), kept), np.float32), np.empty(list_of.shape, np.int64)
+    spreads = np.empty((len(points), 2))
+    for row, point in enumerate(points):  # one query at a time: many queries times many lists are no matrix to hold
+        (values,) = layout.similarities(point[None, :])
+        order = np.argsort(-values, kind="stable")
+        place = np.empty(most, np.int64)  # a list's rank in the query's order
+        place[order] = np.arange(1, most + 1)
+        near[row], ranks[row], spreads[row] = values[order[:kept]], place[list_of[row]], moments(values)
+    return Observations(k, points, traces, near, spreads, ranks)
 
 
 def exact(layout: Layout, queries: Single, k: int) -> Whole:
     """(q × k) places of the true nearest vectors, best first: every query against every vector."""
+    if len(queries) > ASKED:
+        return np.concatenate([exact(layout, queries[j : j + ASKED], k) for j in range(0, len(queries), ASKED)])
     best = np.full((len(queries), 0), 0, dtype=np.int64)
     scores = np.full((len(queries), 0), 0, dtype=np.float32)
     step = max(1, (1 << 25) // max(len(queries), 1))

@@ -27,6 +27,7 @@ TOLERANCES = (0.1, 0.05, 0.0)  # 1 − Φ
 WEIGHTS = (1.0, 3.0, 5.0, 7.0)  # w
 TAUS = (2, 5, 8, 10, 12, 15)
 """The paper's values of τ."""
+MOST = 20_000  # queries
 KINDS = ("patience", "chance", "reg", "reg+int", "classifier", "classifier+reg+int", "classifier+patience")
 
 
@@ -83,6 +84,8 @@ def tune(
 ) -> Tuned:
     """N and every rule, on train queries only. Learned rules are left out when their packages are not installed.
 
+    Of more than 20,000 queries so many are drawn: what lists do for each is held in memory.
+
     Parameters
     ----------
     target
@@ -98,7 +101,7 @@ def tune(
     trials
         Forests that are grown for every learned rule, each with other hyper-parameters; the best on the third is kept.
     """
-    points = as_queries(queries, index.d, k)
+    points = _drawn(as_queries(queries, index.d, k), seed)
     if len(points) < 30:
         raise InputError(f"tuning needs 30 queries at least, better a thousand; got {len(points)}")
     if not 0 < target < 1 or not 0 <= loss < target:
@@ -127,6 +130,13 @@ def tune(
     if missing and rules is not None:
         raise InputError(f"{sorted(missing)[0]!r} could not be tuned: {install('learned')}, or N is too small")
     return Tuned(lists, target, loss, recall - loss, tuple(choices))
+
+
+def _drawn(queries: Single, seed: int) -> Single:
+    """Of too many queries, some."""
+    if len(queries) <= MOST:
+        return queries
+    return queries[np.sort(np.random.default_rng(seed).choice(len(queries), MOST, replace=False))]
 
 
 def deepest(layout: Layout, queries: Single, target: float) -> int:

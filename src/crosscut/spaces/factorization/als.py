@@ -93,7 +93,7 @@ def als(
         queries, items = _fit(everything, value * unit, progress.best, epochs, 0.0, started)[1]
     settings: dict[str, Any] = {"ridge": value, "epochs": epochs, "validation": validation, "seed": seed}
     fitting = progress.fitting(scores, settings)
-    return Factors(items, queries, made.whole.normalisation, fitting)
+    return Factors(made.spread(items, lambda rows: rows), queries, made.whole.normalisation, fitting)
 
 
 def _fit(

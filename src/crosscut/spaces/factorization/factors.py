@@ -7,13 +7,15 @@ AXN (Yadav et al. 2024, §2.1, eq. 3):
     U (|Q| × d)   train-query factors        V (n × d)   item factors, the space that is searched
 
 The solvers are in `als.py`, `transductive.py` and `inductive.py`. A tenth of the observed pairs is held out; every
-solver keeps the factors of its lowest held-out loss and reports what they took.
+solver keeps the factors of its lowest held-out loss and reports what they took. They hold the vectors of items that
+have a score, a small part of a large corpus; the others follow from the encoder's, which are read where they are.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,12 +24,13 @@ import numpy.typing as npt
 
 from crosscut.errors import DivergedError, InputError
 from crosscut.spaces.base import Slot, Space, Vectors, as_space
-from crosscut.spaces.sparse import Normalisation, SparseScores, check_vectors, normalisation
-from crosscut.storage import Files, Folder, Kind, Saved
+from crosscut.spaces.sparse import Normalisation, Pairs, SparseScores, check_vectors, normalisation
+from crosscut.storage import Files, Folder, Kind, Saved, put_down, room
 from crosscut.types import Array, Positions
 
 KIND = Kind("factors", "factors.json", 2, "factorise again")
 Matrix = npt.NDArray[np.float32]
+ROWS = 1 << 14  # vectors read at a time
 
 
 @dataclass(frozen=True)
@@ -133,13 +136,30 @@ class Factors(Vectors):
 
 @dataclass(frozen=True)
 class Problem:
-    """What every solver starts from: normalised scores, split, and the encoder's vectors."""
+    """What every solver starts from: normalised scores, split, and the encoder's vectors.
+
+    Items are numbered among those that have a score: m of them.
+    """
 
     train: SparseScores
     held: SparseScores
-    items: Matrix  # V⁰ (n × d)
+    items: Matrix  # V⁰ (m × d)
     queries: Matrix  # U⁰ (|Q| × d)
     whole: SparseScores
+    seen: Positions  # (m) which items these are
+    space: Space  # of all of them (n × d)
+
+    def spread(self, items: Matrix, others: Callable[[Matrix], Matrix]) -> Matrix:
+        """Factors of all items (n × d): those that were found (m × d), and what `others` makes of encoder vectors."""
+        out = room((self.space.n, self.space.d), np.float32)
+        for start in range(0, self.space.n, ROWS):
+            end = min(start + ROWS, self.space.n)
+            low, high = np.searchsorted(self.seen, (start, end))
+            if high - low < end - start:
+                out[start:end] = others(self.space.rows(np.arange(start, end)).astype(np.float32))
+            out[self.seen[low:high]] = items[low:high]
+            put_down(out)
+        return out
 
     def loss(self, part: SparseScores, queries: Array, items: Array) -> float:
         """Root mean squared error of U Vᵀ on the pairs of a part."""
@@ -181,10 +201,15 @@ def problem(
         held = np.isin(scores.pairs.queries, some)
     elif validation and len(scores) >= 2:
         held[rng.choice(len(scores), min(max(1, round(validation * len(scores))), len(scores) - 1), False)] = True
-    start = space.rows(np.arange(space.n)).astype(np.float32)
     if not np.isfinite(given).all():
         raise InputError("a query vector contains NaN or infinities: encode the train queries again")
-    return Problem(scores.take(~held), scores.take(held), start, given.astype(np.float32), scores)
+    seen, numbers = np.unique(scores.pairs.items, return_inverse=True)
+    pairs = Pairs(scores.pairs.queries, numbers.reshape(-1).astype(np.int64), (scores.shape[0], len(seen)))
+    scores = replace(scores, pairs=pairs)
+    start = np.empty((len(seen), space.d), np.float32)
+    for first in range(0, len(seen), ROWS):
+        start[first : first + ROWS] = space.rows(seen[first : first + ROWS])
+    return Problem(scores.take(~held), scores.take(held), start, given.astype(np.float32), scores, seen, space)
 
 
 class Progress:

@@ -198,5 +198,5 @@ def inductive(
     settings: dict[str, Any] = {"rate": rate, "epochs": epochs, "batch": batch, "decay": decay, "gate": gate}
     settings |= {"validation": validation, "seed": seed}
     fitting = progress.fitting(scores, settings)
-    u, v = best[0](made.queries), best[1](made.items)
+    u, v = best[0](made.queries), made.spread(best[1](made.items), best[1])
     return InductiveFactors(v, u, made.whole.normalisation, fitting, *best)

@@ -62,7 +62,7 @@ def transductive(
     )
     where = device_of(torch, device)
     u = torch.nn.Parameter(torch.from_numpy(made.queries.copy()).to(where))
-    v = torch.nn.Parameter(torch.from_numpy(made.items.copy()).to(where))
+    v = torch.nn.Parameter(torch.from_numpy(made.items).to(where))
     optimizer = torch.optim.AdamW([u, v], lr=rate, weight_decay=decay)
     pairs = made.train.pairs
     rows, columns = (torch.from_numpy(side).to(where) for side in (pairs.queries, pairs.items))
@@ -75,6 +75,7 @@ def transductive(
         return (queries.copy(), items.copy()) if better else None
 
     best = note()
+    steps = kept = 0
     draws = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         for chosen in torch.randperm(len(targets), generator=draws).to(where).split(batch):
@@ -83,13 +84,17 @@ def transductive(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        best = note() or best
+            steps += 1
+        if better := note():
+            best, kept = better, steps
         if progress.settled:
             break
     assert best is not None
     settings = {"rate": rate, "epochs": epochs, "batch": batch, "decay": decay, "validation": validation, "seed": seed}
     fitting = progress.fitting(scores, settings)
-    return Factors(best[1], best[0], made.whole.normalisation, fitting)
+    # an item without a score has no gradient: only the decay moves it, by the same share in every step
+    left = np.float32((1 - rate * decay) ** kept)
+    return Factors(made.spread(best[1], lambda rows: rows * left), best[0], made.whole.normalisation, fitting)
 
 
 def import_torch(what: str) -> Any:
