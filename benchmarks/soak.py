@@ -2,9 +2,12 @@
 
     python benchmarks/soak.py [--seed 0] [--kills 1000] [--damages 3000] [--json benchmarks/results/soak.json]
 
+What is attacked stands in `soak_kinds.py`.
+
 **Kills.** Every command that writes is run in a process of its own, on a copy of the same folder, and stopped: by
 SIGKILL or by SIGINT at a random one of the system calls that change something, before or after it, or by SIGKILL after
-a random time. Several processes fill, merge and forget one score store and are killed together. Afterwards:
+a random time. Several processes fill, merge and forget one score store, or append to one log of searches, and are
+killed together. Afterwards:
 
     lost          neither the old nor the new content is there, or not the new one though the command had returned
     unreadable    a file does not match its checksum
@@ -30,7 +33,6 @@ os.environ |= {"CROSSCUT_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # processe
 import argparse
 import hashlib
 import json
-import logging
 import random
 import shutil
 import signal
@@ -38,125 +40,21 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crosscut.ann.files import KIND as CLUSTERED
-from crosscut.ann.ivf import IVF
 from crosscut.errors import CrosscutError
 from crosscut.evaluation.report import machine
-from crosscut.index import Index
-from crosscut.index.folder import KIND as INDEX
-from crosscut.scorers import TextScorer
+from crosscut.index.log import SearchLog
+from crosscut.index.streaming import BUILDING
 from crosscut.scores import ScoreStore
-from crosscut.spaces.factorization.factors import KIND as FACTORS
-from crosscut.spaces.factorization.factors import Factors, Fitting
-from crosscut.spaces.sparse import Normalisation
-from crosscut.storage import Folder, Kind, write_json
+from crosscut.storage import Folder, write_json
+from soak_kinds import COMMANDS, KINDS, QUERIES, TEXTS, TRUTH, Command, logged, warm_up
 
 CALLS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
-TEXTS = [f"item {j} of the soak" for j in range(40)]
-ITEMS = [{"id": f"i{j}", "text": text, "year": 1900 + j} for j, text in enumerate(TEXTS)]
-QUERIES = [f"query {j}" for j in range(12)]
-
-
-class Planted:
-    """An encoder and a scorer made of hashes."""
-
-    fingerprint = "soak"
-    dimension = 8
-
-    def encode_items(self, texts: Sequence[Any], *, progress: Any = None) -> Any:
-        return np.array([_hashed(str(getattr(text, "text", text)), 8) for text in texts], np.float32).reshape(-1, 8)
-
-    def encode_queries(self, texts: Sequence[str]) -> Any:
-        return self.encode_items(texts)
-
-    def score(self, query: str, texts: Sequence[str]) -> Any:
-        return [float(_hashed(f"{query}\0{text}", 1)[0]) for text in texts]
-
-
-def _hashed(text: str, size: int) -> Any:
-    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=4 * size).digest(), "<u4") / 2.0**31 - 1
-
-
-WORLD = Planted()
-SCORER = TextScorer(WORLD.score, fingerprint="soak")
-TRUTH = np.array([WORLD.score(query, TEXTS) for query in QUERIES], np.float32)
-
-
-def loaded(path: Path) -> Index:
-    return Index.load(path, scorer=SCORER, encoder=WORLD)
-
-
-def made(stop: int = 30, **how: Any) -> Index:
-    return Index.build(ITEMS[:stop], scorer=SCORER, encoder=WORLD, queries=QUERIES, dtype=np.float32, **how)
-
-
-def ivf(n: int) -> IVF:
-    return IVF.build(WORLD.encode_items([f"vector {j}" for j in range(n)]), lists=8)
-
-
-def factors(n: int) -> Factors:
-    vectors = WORLD.encode_items([f"factor {j}" for j in range(n)])
-    return Factors(vectors, vectors[:5], Normalisation(0.5, 2.0), Fitting("als", 1, 0, 1, 1, 5, [1], [1], [1], 0))
-
-
-def index_content(path: Path) -> Any:
-    index = loaded(path)
-    return [list(item) for item in index.items], index.tuned is not None
-
-
-# -- kills ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Command:
-    """Something that writes: what it starts from, what it does, and how to see what is there."""
-
-    name: str
-    kind: Kind
-    start: Callable[[Path], object]
-    run: Callable[[Path], object]
-    content: Callable[[Path], Any]
-
-
-def _changed(change: Callable[[Index], object]) -> Callable[[Path], object]:
-    def run(path: Path) -> None:
-        index = loaded(path)
-        change(index)
-        index.save()
-
-    return run
-
-
-COMMANDS = [
-    Command("index build", INDEX, lambda path: None, lambda path: made(20).save(path), index_content),
-    Command("index add", INDEX, lambda path: made().save(path), _changed(lambda i: i.add(ITEMS[30:])), index_content),
-    Command("index remove", INDEX, lambda path: made().save(path), _changed(lambda i: i.remove(["i3"])), index_content),
-    Command(
-        "index tune", INDEX, lambda path: made().save(path), _changed(lambda i: i.tune(None, 3, 20)), index_content
-    ),
-    Command("index save", INDEX, lambda path: made(20).save(path), lambda path: made().save(path), index_content),
-    Command(
-        "IVF.save",
-        CLUSTERED,
-        lambda path: ivf(200).save(path),
-        lambda path: ivf(300).save(path),
-        lambda path: np.asarray(IVF.load(path).vectors).tolist(),
-    ),
-    Command(
-        "Factors.save",
-        FACTORS,
-        lambda path: factors(50).save(path),
-        lambda path: factors(80).save(path),
-        lambda path: Factors.load(path).array.tolist(),
-    ),
-]
 
 
 def armed(at: int, sign: int, after: bool) -> list[int]:
@@ -202,6 +100,24 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+def asked(work: Callable[[], object]) -> str:
+    """What a process of its own says: a hash of the answer, or what it failed with."""
+    pipe = os.pipe()
+
+    def answer() -> None:
+        try:
+            said = "answer " + hashlib.sha256(repr(work()).encode()).hexdigest()
+        except CrosscutError as error:
+            said = f"told {error}"
+        os.write(pipe[1], said[:4000].encode())
+
+    code = ended(forked(answer))
+    os.close(pipe[1])
+    with os.fdopen(pipe[0], "rb") as file:
+        said = file.read().decode(errors="replace")
+    return said if code == 0 else "traceback" if code in (1, 3) else "crashed"
+
+
 class Kills:
     """One command, stopped again and again."""
 
@@ -209,13 +125,14 @@ class Kills:
         self.command, self.rng = command, rng
         self.path, self.template, after = (folder / command.name.replace(" ", "-") / name for name in "abc")
         self.template.parent.mkdir()
-        command.start(self.template)
-        self.old = command.content(self.template) if self.template.exists() else None
+        assert not ended(forked(lambda: command.start(self.template)))
+        self.old = asked(lambda: command.content(self.template)) if self.template.exists() else None
         self._fresh(after)
         started = time.monotonic()
         assert not ended(forked(lambda: command.run(after)))
         self.seconds = time.monotonic() - started
-        self.new = command.content(after)
+        self.new = asked(lambda: command.content(after))
+        assert "answer" in self.new, self.new
         self._fresh(after)
         pipe = os.pipe()
 
@@ -226,10 +143,11 @@ class Kills:
 
         assert not ended(forked(measured))
         self.steps = int(os.read(pipe[0], 32))
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(dict.fromkeys(("tracebacks", "lost", "unreadable", "locked", "stuck"), 0))
 
     def _fresh(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path.with_name(path.name + BUILDING), ignore_errors=True)
         if self.template.exists():
             shutil.copytree(self.template, path)
 
@@ -251,29 +169,31 @@ class Kills:
         code = ended(child)
         self.counts[how] += 1
         self.counts["returned before"] += code == 0
+        before = +self.counts
         self.counts["tracebacks"] += code == 3
         self._look(code)
+        for word in ("tracebacks", "lost", "unreadable", "locked", "stuck"):
+            if self.counts[word] > before[word]:
+                print(f"{self.command.name}: {word} after {how} at {at} of {self.steps}", file=sys.stderr)
 
     def _look(self, code: int) -> None:
         folder = Folder(self.path, self.command.kind)
-        try:
-            there = self.command.content(self.path) if (self.path / folder.kind.record).exists() else None
+        there = None
+        if (self.path / folder.kind.record).exists():
+            there = asked(lambda: self.command.content(self.path))
+        if there is not None and not there.startswith("answer"):
+            self.counts["unreadable"] += 1
+        else:
             self.counts["lost"] += there != self.new if code == 0 else there not in (self.old, self.new)
             self.counts["new content"] += there == self.new
             self.counts["unreadable"] += bool(there is not None and folder.verify())
-        except CrosscutError:
-            self.counts["unreadable"] += 1
         try:
             folder.lock().release()
         except CrosscutError:
             self.counts["locked"] += 1
-        try:
-            index = self.command.name.startswith("index ") and self.command.name not in ("index build", "index save")
-            (self.command.run if not index else lambda path: loaded(path).save())(self.path)
-            homes = [path for path in self.path.iterdir() if path.is_dir()]
-            self.counts["stuck"] += len(homes) != 1 or bool(folder.verify())
-        except CrosscutError:
-            self.counts["stuck"] += 1
+        again = asked(lambda: (self.command.again or self.command.run)(self.path))
+        homes = [path for path in self.path.iterdir() if path.is_dir()]
+        self.counts["stuck"] += not again.startswith("answer") or len(homes) != 1 or bool(folder.verify())
 
 
 def fill_store(path: Path, log: Path, seed: int) -> None:
@@ -293,6 +213,45 @@ def fill_store(path: Path, log: Path, seed: int) -> None:
             notes.flush()
             if rng.random() < 0.05:
                 store.consolidate()
+
+
+def fill_log(path: Path, notes: Path, number: int) -> None:
+    """Appends searches for ever, notes what the log has taken, and now and then has one forgotten."""
+    log = SearchLog(path, limit=1 << 24)
+    with notes.open("a") as told:
+        for start in range(number, 1 << 30, 30):
+            log.append(logged(start, 1))
+            told.write(f"{start}\n")
+            told.flush()
+            if start % 600 == number:
+                log.forget(queries=["a query that was never asked"], ids=[f"forgotten {start}"])
+
+
+def kill_log(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
+    counts: Counter[str] = Counter(dict.fromkeys(("lost", "wrong", "locked"), 0))
+    path = folder / "searches.log"
+    notes = [folder / f"notes{j}" for j in range(3)]
+    for _ in range(kills):
+        for file in (path, *notes):
+            file.unlink(missing_ok=True)
+        running = [
+            forked(lambda file=file, number=number: fill_log(path, file, number))  # type: ignore[misc]
+            for number, file in enumerate(notes)
+        ]
+        time.sleep(rng.uniform(0.02, 0.3))
+        for child in running:
+            os.kill(child, rng.choice([signal.SIGKILL, signal.SIGINT]))
+        for child in running:
+            ended(child)
+        counts["kills of three writers"] += 1
+        read = {search.query: repr(search) for search in SearchLog(path).read()}
+        counts["wrong"] += sum(repr(logged(int(query[1:]), 1)[0]) != told for query, told in read.items())
+        for file in notes:
+            for line in file.read_text().split() if file.exists() else ():
+                counts["acknowledged"] += 1
+                counts["lost"] += f"q{line}" not in read and int(line) % 7 > 0  # one that scored nothing is dropped
+        SearchLog(path).append(logged(1, 1))  # waits for the lock
+    return dict(counts)
 
 
 def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
@@ -332,51 +291,6 @@ def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
 # -- damage --------------------------------------------------------------------------------------------------------
 
 
-def store_look(path: Path) -> Any:
-    """Scores, with what was reported damaged taken for right: it is scored again."""
-    logging.getLogger("crosscut.scores").setLevel(logging.CRITICAL)
-    store = ScoreStore.open(path)
-    found = np.asarray(store.matrix(QUERIES, TEXTS, partial=True))
-    extra = store.pairs(["another query"], TEXTS).scores.tolist()
-    if store.damaged:
-        found, extra = np.where(np.isnan(found), TRUTH, found), extra or [0.5, 0.25]
-    return found.tolist(), extra
-
-
-def make_store(path: Path) -> None:
-    store = ScoreStore(path, scorer_fingerprint="soak")
-    store.put_block(QUERIES[:6], TEXTS, TRUTH[:6])
-    store.consolidate(QUERIES[:6], TEXTS)
-    store.put_block(QUERIES[6:], TEXTS, TRUTH[6:])
-    store.put_pairs(["another query"], TEXTS, [0, 0], [3, 4], [0.5, 0.25])
-
-
-def index_look(path: Path) -> Any:
-    index = loaded(path)
-    hits = index.search("query 50 of the soak", 5, 20)
-    return index_content(path), hits.ids, index.method, index.anchor_queries
-
-
-def ivf_look(path: Path) -> Any:
-    index = IVF.load(path)
-    found = index.search(WORLD.encode_queries(["a query"])[0], 5, rule=8)
-    return found.ids.tolist(), found.scores.tolist(), index.metric, index.rule
-
-
-def factors_look(path: Path) -> Any:
-    again = Factors.load(path)
-    return again.array.tolist(), again.query_factors.tolist(), again.normalisation, again.fitting
-
-
-KINDS: dict[str, tuple[Callable[[Path], object], Callable[[Path], Any]]] = {
-    "index with anchors": (lambda path: made().save(path), index_look),
-    "index with factors": (lambda path: made(space="als", per_query=10).save(path), index_look),
-    "IVF": (lambda path: ivf(300).save(path), ivf_look),
-    "factors": (lambda path: factors(50).save(path), factors_look),
-    "score store": (make_store, store_look),
-}
-
-
 def harmed(good: bytes, rng: random.Random) -> bytes:
     """The bytes of a file after an accident."""
     data = bytearray(good)
@@ -398,41 +312,46 @@ def harmed(good: bytes, rng: random.Random) -> bytes:
 
 def damage(kind: str, damages: int, folder: Path, rng: random.Random) -> dict[str, Any]:
     make, look = KINDS[kind]
-    path = folder / f"damaged {kind}"
-    make(path)
-    right = look(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.endswith("lock"))
+    path = folder / kind.replace(" ", "-") / "a"
+    path.parent.mkdir()
+    assert not ended(forked(lambda: make(path)))
+    places = [path, path.with_name(path.name + BUILDING)]
+    files = sorted(file for place in places for file in place.rglob("*") if file.is_file() and file.suffix != ".lock")
+    good = {file: file.read_bytes() for file in files}
+    empty = [file for file in files if file.name in ("lock", ".crosscut")]
+    right = asked(lambda: look(path))
+    assert right.startswith("answer"), right
     counts: Counter[str] = Counter(dict.fromkeys(("told", "harmless", "silent", "traceback", "crashed"), 0))
-    words = ["told", "harmless", "silent", "traceback"]
+    victims = [file for file in files if file not in empty]
     for number in range(damages):
-        victim = files[number % len(files)]
-        good = victim.read_bytes()
-        victim.write_bytes(harmed(good, rng))
-
-        def read() -> None:
-            try:
-                found = look(path)
-            except CrosscutError as error:
-                os._exit(10 if str(path) in str(error) else 13)
-            os._exit(11 if found == right else 12)
-
-        code = ended(forked(read))
-        word = words[code - 10] if 10 <= code < 14 else "traceback" if code == 3 else "crashed"
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+        for file, data in good.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        victim = victims[number % len(victims)]
+        victim.write_bytes(harmed(good[victim], rng))
+        said = asked(lambda: look(path))
+        word = said
+        if said.startswith("answer"):
+            word = "harmless" if said == right else "silent"
+        elif said.startswith("told"):
+            word = "told" if str(path) in said else "traceback"
         counts[word] += 1
         if word in ("silent", "traceback", "crashed"):
-            print(f"{kind}: {victim.relative_to(path)} {word}", file=sys.stderr)
-        victim.write_bytes(good)
-    return {"files": len(files), **counts}
+            print(f"{kind}: {victim.relative_to(path.parent)} {word}: {said[:200]}", file=sys.stderr)
+    return {"files": len(victims), **counts}
 
 
 def data_half(seed: int, kills: int, damages: int) -> dict[str, Any]:
     """Everything that is kept on disk."""
     started = time.perf_counter()
+    warm_up()
     report: dict[str, Any] = {"kills": {}, "damages": {}}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rng = random.Random(seed)
-        share = -(-kills // (len(COMMANDS) + 1))
+        share = -(-kills // (len(COMMANDS) + 2))
         for command in COMMANDS:
             stopped = Kills(command, folder, rng)
             for _ in range(share):
@@ -441,13 +360,15 @@ def data_half(seed: int, kills: int, damages: int) -> dict[str, Any]:
             print(command.name, report["kills"][command.name], file=sys.stderr)
         report["kills"]["score store"] = kill_store(share, folder, rng)
         print("score store", report["kills"]["score store"], file=sys.stderr)
+        report["kills"]["log of searches"] = kill_log(share, folder, rng)
+        print("log of searches", report["kills"]["log of searches"], file=sys.stderr)
         for kind in KINDS:
             report["damages"][kind] = damage(kind, -(-damages // len(KINDS)), folder, rng)
             print(kind, report["damages"][kind], file=sys.stderr)
     bad = ("lost", "unreadable", "locked", "stuck", "tracebacks", "wrong", "silent", "traceback", "crashed")
     found = [*report["kills"].values(), *report["damages"].values()]
     report["bad"] = {word: sum(counts.get(word, 0) for counts in found) for word in bad}
-    report["stopped"] = share * (len(COMMANDS) + 1)
+    report["stopped"] = share * (len(COMMANDS) + 2)
     report["damaged"] = -(-damages // len(KINDS)) * len(KINDS)
     report["seconds"] = time.perf_counter() - started
     return report
