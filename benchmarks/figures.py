@@ -221,6 +221,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "accuracy of the dual encoder": lambda: accuracy("dual"),
     "accuracy of BM25": lambda: accuracy("bm25"),
     "mentions": mentions,
+    "newcomer": lambda: f"{json.loads((RESULTS / 'newcomer.json').read_text())['total_seconds']:.0f} s",
     "mixed settings": lambda: operations("mixed"),
     "reload": lambda: operations("reload"),
     "adding": lambda: operations("add"),
