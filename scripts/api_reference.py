@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import runpy
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -127,3 +128,4 @@ PAGES = {TARGET: reference, TARGET.with_name("api_rooms.md"): rooms}
 if __name__ == "__main__":
     for path, made in PAGES.items():
         path.write_text(made(), encoding="utf-8")
+    runpy.run_path(str(Path(__file__).with_name("cli_reference.py")), run_name="__main__")  # docs/cli.md
