@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from anchors_share import partly
-from crosscut.index.spending import ALONE, middles, share_out
+from crosscut.index.spending import middles, share_out, taught_by
 from crosscut.measures import paired_interval
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
@@ -87,8 +87,8 @@ def both(parts: Parts, data: Data, calls: int, rng: np.random.Generator) -> Part
     others = order[~np.isin(order, chosen)][: plan.searches]
     assert parts.encoder is not None
     log = logged(anchored, data, others, plan.each) if plan.searches else []
-    prior = learn(log, parts.encoder, anchors=anchored.anchors, n=parts.n).prior
-    return parts if prior is None and len(chosen) < ALONE else replace(anchored, prior=prior)
+    kept, taught = taught_by(log, parts.encoder, anchored.anchors, parts.n)
+    return replace(anchored if kept else parts, prior=taught.prior)
 
 
 WAYS: dict[str, Way] = {"searches": searches, "anchors": anchors, "part": part, "both": both}

@@ -27,6 +27,7 @@ def replay(
     item_scores: Annotated[Path | None, typer.Option(help="Item–item scores (anchor items × items), .npy.")] = None,
     item_anchors: Annotated[Path | None, typer.Option(help="Positions of those anchor items, .npy.")] = None,
     words: Annotated[Path | None, typer.Option(help="BM25 or TF-IDF scores of the test queries, .npy.")] = None,
+    late: Annotated[Path | None, typer.Option(help="Late interactions of the test queries, .npy.")] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="One .npz instead: arrays test, train (or anchors), vectors, query_vectors, …"),
@@ -39,7 +40,7 @@ def replay(
     rounds: Annotated[
         str | None, typer.Option(help="Rounds of the adaptive methods (default: their own); several make a comparison.")
     ] = None,
-    first: Annotated[str, typer.Option(help="Round one: auto, dense, lexical, union or random.")] = "auto",
+    first: Annotated[str, typer.Option(help="Round one: auto, dense, lexical, union, late or random.")] = "auto",
     seeds: Annotated[int, typer.Option(help="Seeds of random draws.")] = 3,
     split: Annotated[
         str,
@@ -77,6 +78,7 @@ def replay(
         "item_scores": item_scores,
         "item_anchors": item_anchors,
         "words": words,
+        "late": late,
     }
     arrays = {**_archive(data), **{name: _array(path) for name, path in given.items() if path is not None}}
     if "test" not in arrays:
@@ -208,6 +210,7 @@ def _archive(path: Path | None) -> dict[str, Any]:
         "item_scores",
         "item_anchors",
         "words",
+        "late",
     )
     archive = loaded_array(path)
     if not isinstance(archive, np.lib.npyio.NpzFile):

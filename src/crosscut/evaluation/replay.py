@@ -90,6 +90,7 @@ def replay(
     item_scores: npt.ArrayLike | None = None,
     item_anchors: npt.ArrayLike | None = None,
     words: npt.ArrayLike | None = None,
+    late: npt.ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Replay methods on a known score matrix.
@@ -105,7 +106,8 @@ def replay(
     rounds
         R of the adaptive methods; None: their own (5, crosscut: 10).
     first
-        Round one of methods with rounds: `dense` (by query vector), `lexical`, `union`, `random`, or `auto`, their own.
+        Round one of methods with rounds: `dense` (by query vector), `lexical`, `union`, `late`, `random`, or `auto`,
+        their own.
     seeds
         How many seeds; methods without a random draw run once.
     split
@@ -117,8 +119,12 @@ def replay(
         (k_ind × n) and (k_ind) for the item–item methods.
     words
         (q × n) scores of BM25 or TF-IDF with the test queries, for `first=lexical` and `first=union`.
+    late
+        (q × n) late interactions of the test queries with the items, for `first=late`.
     """
-    world = make_world(test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words)
+    world = make_world(
+        test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late
+    )
     ks, sizes = list(dict.fromkeys(k)), list(dict.fromkeys(budgets))
     if not ks or not sizes or not methods:
         raise InputError("a replay needs at least one method, one budget and one k")

@@ -19,7 +19,7 @@ from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space, as_space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
-from crosscut.types import Array, Positions
+from crosscut.types import Array, Floats, Positions
 
 WAYS = {
     "encoder": "give vectors, the item vectors of a dual encoder (n × d)",
@@ -27,6 +27,7 @@ WAYS = {
     "factors": "a replay has none, use crosscut.Searcher(…, space=factors)",
     "item_scores": "give item_scores (k_ind × n) and item_anchors (k_ind)",
     "words": "give words, the scores of BM25 or TF-IDF (q × n)",
+    "late": "give late, late interactions (q × n)",
     "n": "the items must be countable",
 }
 """How somebody with a replay provides the parts of a method."""
@@ -43,6 +44,16 @@ class KnownWords:
 
 
 @dataclass(frozen=True)
+class KnownPairs:
+    """Late interactions that are known; the query is a row number."""
+
+    scored: Array  # (q × n)
+
+    def at(self, query: str, positions: Positions) -> Floats:
+        return np.array(self.scored[int(query), positions], dtype=np.float64)
+
+
+@dataclass(frozen=True)
 class World:
     """Matrices and vectors of one experiment."""
 
@@ -54,6 +65,7 @@ class World:
     item_scores: Array | None = None  # (k_ind × n)
     item_anchors: Array | None = None  # (k_ind)
     words: Array | None = None  # (q × n) scores of a retriever of texts
+    late: Array | None = None  # (q × n) late interaction
     prior: Prior | None = None  # of query vectors, learned from past searches
 
     @cached_property
@@ -64,8 +76,10 @@ class World:
             items = ItemScores(self.item_scores, self.item_anchors)
         anchors = None if self.anchors is None else CUR(self.anchors)
         words = None if self.words is None else KnownWords(self.words)
+        late = None if self.late is None else KnownPairs(self.late)
         n = self.test.shape[1]
-        return Parts(self.vectors, anchors, item_scores=items, words=words, prior=self.prior, n=n, ways=WAYS)
+        parts = Parts(self.vectors, anchors, item_scores=items, words=words, late=late, n=n, ways=WAYS)
+        return replace(parts, prior=self.prior)
 
     def searcher(self, method: str | Method, seed: int = 0) -> Searcher:
         """A searcher of this world's test queries."""
@@ -103,6 +117,7 @@ class World:
                     test=self.anchors[held],
                     anchors=self.anchors[rest],
                     words=None,
+                    late=None,
                     query_vectors=None if vectors is None else vectors[held],
                     anchor_query_vectors=None if vectors is None else vectors[rest],
                 )
@@ -119,6 +134,7 @@ def make_world(
     item_scores: npt.ArrayLike | None = None,
     item_anchors: npt.ArrayLike | None = None,
     words: npt.ArrayLike | None = None,
+    late: npt.ArrayLike | None = None,
 ) -> World:
     """A world whose parts fit together, or an error that says which do not."""
 
@@ -137,6 +153,7 @@ def make_world(
         array(item_scores),
         array(item_anchors),
         array(words),
+        array(late),
     )
     queries, items = matrix.shape
     for name, part, axis, size in (
@@ -144,6 +161,7 @@ def make_world(
         ("query vectors", world.query_vectors, 0, queries),
         ("item scores", world.item_scores, 1, items),
         ("scores of words", world.words, 1, items),
+        ("late interactions", world.late, 1, items),
     ):
         if part is not None and part.shape[axis] != size:
             what = "items" if axis else "queries"

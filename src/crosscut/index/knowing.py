@@ -19,6 +19,7 @@ from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import InputError
 from crosscut.retrievers.bm25 import BM25
 from crosscut.retrievers.filed import FiledBM25
+from crosscut.retrievers.late import Late
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
@@ -106,3 +107,11 @@ def tell(
     else:
         words = Words(*bm25.words, scorer.model.weighing)
         scorer.keep(Known(scorer.model.encoder, words, np.asarray(rows), known.tokens))
+
+
+def late_of(scorer: BoundScorer | None, known: KnownItems | None) -> Late | None:
+    """Late interaction of queries with items, where an index keeps their token vectors."""
+    if known is None or not isinstance(scorer, BoundOnnxCrossEncoder) or not scorer.model.corrects:
+        return None
+    encoder = scorer.model.encoder
+    return Late(encoder, known.tokens, encoder.folder.known.token_idf) if known.encoder == encoder.fingerprint else None

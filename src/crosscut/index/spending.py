@@ -3,11 +3,12 @@
 Scores of train queries buy two things. A *search* of its own, some hundred calls, teaches what to expect of the next
 query (`search/prior.py`), however many items there are. *Anchor scores*, a query with every item, show what items have
 in common under this scorer. Searches bring more a call, and anchors bring more on top of them than further searches do:
-half the calls go to either, where half of them pay for an anchor query. Scores of anchor queries with a part of the
-items, the rest estimated, bring less than both (`benchmarks/spending.py`).
+half the calls go to either, once forty searches are paid and two anchor queries can be. Scores of anchor queries with a
+part of the items, the rest estimated, bring less than both (`benchmarks/spending.py`).
 
 Little is never worse than nothing: what searches teach is used only if it orders held-out searches better
-(`methods/learning.py`), and without it no fewer than eight anchor queries are kept.
+(`methods/learning.py`), beside anchor scores or, if it does not there, in their place; and without it no fewer than
+eight anchor queries are kept.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Past
+from crosscut.spaces.base import Space
+from crosscut.spaces.cur import CUR
 from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
 
 EACH = 100  # calls of a search
 LEAST, MOST = 50, 400  # where calls are few, and where queries are
 ENOUGH = 160  # searches, beyond which a query is better an anchor, if that can be paid
 ALONE = 8  # anchor queries that help without anything learned
+PAIR = 2  # anchor queries at least: one alone brings less than the searches that it costs
 TOGETHER = 20  # searches between two reports
 
 
@@ -71,8 +75,9 @@ def share_out(calls: int, queries: int, n: int, most: int, *, searchable: bool =
                 f"{FEWEST * LEAST:,} calls for searches, or {ALONE} queries and {ALONE * n:,} calls for anchor scores"
             )
         return dense
-    paid = min(calls // 2, calls - FEWEST * LEAST) // n
+    paid = max(0, min(calls // 2, calls - FEWEST * EACH)) // n
     anchors = min(paid, queries // 2, queries - FEWEST, most)
+    anchors = anchors if anchors >= PAIR else 0
     searches, each = _searches(calls - anchors * n, queries - anchors, n)
     spare = calls - anchors * n - searches * each
     more = min(spare // n, queries - anchors - searches, most - anchors)
@@ -137,11 +142,19 @@ def spend(
         return Spent(state, asked, paid, None)
     others = np.setdiff1d(np.arange(len(queries)), chosen)[: plan.searches]
     past, more = searched(state, [queries[j] for j in others.tolist()], vectors[others], plan.each, seller)
-    taught = learn(past, state.encoder_space, anchors=state.anchor_space, n=n, seed=state.seed)
-    if taught.prior is None and len(asked) < ALONE:
-        return Spent(plain, [], paid + more, taught)
+    kept, taught = taught_by(past, state.encoder_space, state.anchor_space, n, state.seed)
     prior = None if taught.prior is None else replace(taught.prior, bought=True)
-    return Spent(state.changed(prior=prior), asked, paid + more, taught)
+    return Spent((state if kept else plain).changed(prior=prior), asked if kept else [], paid + more, taught)
+
+
+def taught_by(
+    past: Sequence[Past], encoder: Space, anchors: CUR | None, n: int | None, seed: int = 0
+) -> tuple[bool, Learned]:
+    """Whether anchor scores are kept, and what searches taught: beside them, or in their place."""
+    taught = learn(past, encoder, anchors=anchors, n=n, seed=seed)
+    if anchors is None or taught.prior is not None or len(anchors.anchor_scores) >= ALONE:
+        return True, taught
+    return False, learn(past, encoder, n=n, seed=seed)
 
 
 def searched(state: State, queries: Sequence[str], vectors: Array, each: int, seller: Seller) -> tuple[list[Past], int]:

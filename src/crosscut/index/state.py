@@ -24,7 +24,7 @@ from crosscut.encoders.late import TokenVectors
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.items import Filter
-from crosscut.index.knowing import bound, tell
+from crosscut.index.knowing import bound, late_of, tell
 from crosscut.index.metadata import Metadata
 from crosscut.index.passages import OF
 from crosscut.index.places import Places
@@ -53,6 +53,7 @@ WAYS = {
     "factors": "build the index with train queries and space='als', 'transductive' or 'inductive'",
     "item_scores": "an index keeps none, use crosscut.Searcher(…, space=ItemScores(…))",
     "words": "build the index with bm25=True",
+    "late": "build the index with the scorer in the box, or pass first=Reordered(…) of crosscut.retrievers.late",
     "n": "the items must be countable",
 }
 """How somebody with an index provides the parts of a method."""
@@ -257,6 +258,7 @@ class State:
             anchors=self.anchor_space,
             factors=self.factors,
             words=self.bm25,
+            late=late_of(self.scorer, self.known),
             prior=self.prior,
             n=len(self.items),
             seed=self.seed,

@@ -16,15 +16,17 @@ from crosscut.ann.base import Everything, Pool
 from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
-from crosscut.retrievers.first import Dense, Drawn, Filled, FirstStage, Lexical, Retriever, Union
+from crosscut.retrievers.first import Dense, Drawn, Filled, FirstStage, Lexical, Nothing, Retriever, Union
+from crosscut.retrievers.late import Pairwise, Reordered
 from crosscut.search.loop import Plan
 from crosscut.search.prior import Prior
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
 
-First: TypeAlias = Literal["auto", "dense", "lexical", "union", "random"] | FirstStage
-"""Round one: by query vector, by words, by both in turn, by chance; `auto` is the method's own choice."""
+First: TypeAlias = Literal["auto", "dense", "lexical", "union", "late", "random"] | FirstStage
+"""Round one: by query vector, by words, by both in turn, by late interaction over a thousand of both, by chance; `auto`
+is the method's own choice."""
 
 WAYS = {
     "encoder": "pass vectors=, item vectors of a dual encoder",
@@ -32,6 +34,7 @@ WAYS = {
     "factors": "pass space=factorize(…)",
     "item_scores": "pass space=ItemScores(scores, anchors)",
     "words": "pass words=BM25(texts)",
+    "late": "pass first=Reordered(stage, Late.of(items, encoder)) of crosscut.retrievers.late",
     "n": "the items must be countable",
 }
 """How somebody with a `Searcher` provides each part."""
@@ -42,6 +45,7 @@ NAMES = {
     "factors": "factors",
     "item_scores": "item–item scores",
     "words": "words of the items",
+    "late": "token vectors of the items",
     "n": "number of items",
 }
 
@@ -55,6 +59,7 @@ class Parts:
     factors: Space | None = None  # of a sparse score matrix
     item_scores: ItemScores | None = None
     words: Retriever | None = None  # BM25, TF-IDF
+    late: Pairwise | None = None  # late interaction of a query with some items
     prior: Prior | None = None  # of query vectors, learned from past searches
     n: int | None = None  # None: not known
     seed: int = 0
@@ -90,7 +95,7 @@ class Parts:
             return first
         if first == "auto" and own is not None:
             return own
-        slot = {"dense": "encoder", "lexical": "words"}.get(first, "")
+        slot = {"dense": "encoder", "lexical": "words", "late": "late"}.get(first, "")
         if slot and (told := self.lacks(slot)) is not None:
             raise InputError(f"first={first!r} {told}")
         drawn = Drawn(self.pool)
@@ -99,10 +104,18 @@ class Parts:
             stages["dense"] = Dense(topk_of(self.encoder), None if first == "dense" else drawn)
         if self.words is not None:
             stages["lexical"] = Filled(Lexical(self.words), drawn)
+        if first == "late" and self.late is not None:
+            return Filled(Reordered(self._both(), self.late), drawn)
         if first == "union":
             several = tuple(stages[name] for name in ("dense", "lexical") if name in stages)
             return Filled(Union(several), drawn)
         return stages.get("dense" if first == "auto" else first, drawn)
+
+    def _both(self) -> FirstStage:
+        """What vectors and words rank first, in turn, without what chance would fill up."""
+        several: list[FirstStage] = [] if self.encoder is None else [Dense(topk_of(self.encoder), Nothing())]
+        several += [] if self.words is None else [Lexical(self.words)]
+        return Union(tuple(several))
 
 
 @dataclass(frozen=True, repr=False)

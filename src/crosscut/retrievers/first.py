@@ -60,6 +60,14 @@ class Drawn(FirstStage):
 
 
 @dataclass(frozen=True)
+class Nothing(FirstStage):
+    """No item: what another stage has nothing to say about stays open."""
+
+    def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
+        return [NO_HANDLES] * len(requests)
+
+
+@dataclass(frozen=True)
 class Listed(Drawn):
     """The caller's `first_ids`, which there must be; chance fills up what they leave."""
 
