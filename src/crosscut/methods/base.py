@@ -104,18 +104,19 @@ class Parts:
             stages["dense"] = Dense(topk_of(self.encoder), None if first == "dense" else drawn)
         if self.words is not None:
             stages["lexical"] = Filled(Lexical(self.words), drawn)
-        if first == "late" and self.late is not None:
-            return Filled(Reordered(self._both(), self.late), drawn)
+        if first == "late":
+            return Filled(self._closer(), drawn)
         if first == "union":
             several = tuple(stages[name] for name in ("dense", "lexical") if name in stages)
             return Filled(Union(several), drawn)
         return stages.get("dense" if first == "auto" else first, drawn)
 
-    def _both(self) -> FirstStage:
-        """What vectors and words rank first, in turn, without what chance would fill up."""
+    def _closer(self) -> FirstStage:
+        """Late interaction over what vectors and words rank first, in turn, without what chance would fill up."""
+        assert self.late is not None
         several: list[FirstStage] = [] if self.encoder is None else [Dense(topk_of(self.encoder), Nothing())]
         several += [] if self.words is None else [Lexical(self.words)]
-        return Union(tuple(several))
+        return Reordered(Union(tuple(several)), self.late)
 
 
 @dataclass(frozen=True, repr=False)
