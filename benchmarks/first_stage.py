@@ -67,8 +67,8 @@ def main() -> None:
             searcher = world.searcher(f"crosscut@first={stage},rounds={rounds}")
             for k, budget in CELLS:
                 found = world.search(searcher, k, budget)
-                mine = [recall(row, hits.scored, k) for row, hits in zip(test, found, strict=True)]
-                table[stage, what, k, budget] = np.array(mine)
+                each = [recall(row, hits.scored, k) for row, hits in zip(test, found, strict=True)]
+                table[stage, what, k, budget] = np.array(each)
     cells = []
     for (stage, what, k, budget), mine in table.items():
         gain, low, high = paired_interval(mine, table["union", what, k, budget])

@@ -36,6 +36,9 @@ def table() -> str:
         lines.append(f"| {world['world']} | {world['items']:,} | {size} | " + " | ".join(told) + " |")
     means = [f"**{sum(shares) / len(shares):.0%}**" if shares and key[0] > 1 else "" for key, shares in gone.items()]
     lines.append("| misses removed, mean | | | " + " | ".join(means) + " |")
+    last = worlds()[-1]
+    large = [f"{shares[-1]:.0%}" if key[0] > 1 else "" for key, shares in gone.items()]
+    lines.append(f"| misses removed, {last['world']} | {last['items']:,} | | " + " | ".join(large) + " |")
     return "\n".join(lines)
 
 
@@ -119,6 +122,132 @@ def summary() -> str:
     )
 
 
+def _results(kind: str) -> list[dict[str, Any]]:
+    found = sorted((ROOT / "benchmarks/results").glob(f"{kind}-*.json"))
+    return sorted((json.loads(path.read_text()) for path in found), key=lambda world: int(world.get("items", 0)))
+
+
+SPENT = {
+    "searches": "searches alone",
+    "anchors": "anchor scores alone",
+    "part": "40 anchor queries, a part of the items",
+    "both": "`calls=`",
+}
+
+
+def spending() -> str:
+    """What calls for train queries buy, by the way they are spent."""
+    columns = ((10, 50), (10, 100), (100, 200))
+    lines = ["| world | calls | spent on | " + " | ".join(f"k={k}, B={b}" for k, b in columns) + " |"]
+    lines.append("|---" * (3 + len(columns)) + "|")
+    for world in _results("spending"):
+        none = " | ".join(f"{cell['recall']:.3f}" for cell in world["none"])
+        lines.append(f"| {world['world']} | 0 | nothing | {none} |")
+        for name, found in world["runs"].items():
+            way, calls = name.split("/")
+            if found:
+                told = [f"{cell['recall']:.3f} {_interval(cell)}" for cell in found]
+                lines.append(f"| {world['world']} | {int(calls):,} | {SPENT[way]} | " + " | ".join(told) + " |")
+    return "\n".join(lines)
+
+
+def hurt() -> list[str]:
+    """Ways of `calls=` that are significantly worse than no calls at all."""
+    return [
+        f"{world['world']} {name} k={cell['k']} B={cell['budget']} {_interval(cell)}"
+        for world in _results("spending")
+        for name, found in world["runs"].items()
+        for cell in found
+        if name.startswith("both/") and cell["high"] < 0
+    ]
+
+
+def exploring() -> str:
+    """What a log that explored teaches, against one that did not."""
+    columns = ((10, 50), (10, 100), (100, 200))
+    lines = ["| world | drawn at random | counts for up to | " + " | ".join(f"k={k}, B={b}" for k, b in columns) + " |"]
+    lines.append("|---" * (3 + len(columns)) + "|")
+    for world in _results("exploring"):
+        for run in world["runs"]:
+            told = [
+                f"{cell['recall']:.3f}" + (f" {_interval(cell)}" if run["explore"] else "") for cell in run["cells"]
+            ]
+            share = f"{run['explore']:.0%} | {run['correction']:.0f}" if run["explore"] else "none | 1"
+            lines.append(f"| {world['world']} | {share} | " + " | ".join(told) + " |")
+    return "\n".join(lines)
+
+
+def first_stages() -> str:
+    """Round one by vectors, words, both, and late interaction: alone, and as the beginning of a search."""
+    found = json.loads((ROOT / "benchmarks/results/first_stage.json").read_text())
+    columns = [(what, k, b) for what in ("round one", "search") for k, b in ((10, 50), (10, 100), (100, 200))]
+    told = {(cell["first"], cell["what"], cell["k"], cell["budget"]): cell["recall"] for cell in found["cells"]}
+    lines = ["| `first=` | " + " | ".join(f"{what}, k={k}, B={b}" for what, k, b in columns) + " |"]
+    lines.append("|---" * (1 + len(columns)) + "|")
+    for stage in ("dense", "lexical", "union", "late"):
+        lines.append(f"| {stage} | " + " | ".join(f"{told[stage, *column]:.3f}" for column in columns) + " |")
+    return "\n".join(lines)
+
+
+def by_items() -> str:
+    """Recall against the number of items, new weights, the same queries."""
+    (world,) = _results("growth")
+    sizes = sorted({point["items"] for point in world["points"]})
+    lines = ["| k = 10, B = 100 | " + " | ".join(f"{size:,}" for size in sizes) + " |", "|---" * (1 + len(sizes)) + "|"]
+    names = {"rnr": "rnr", "crosscut": "crosscut", "crosscut, anchors": f"… {world['anchor_queries']} anchor queries"}
+    for method, name in names.items():
+        found = {p["items"]: p["recall"] for p in world["points"] if _at(p, method, 10, 100)}
+        lines.append(f"| {name} | " + " | ".join(f"{found[size]:.3f}" for size in sizes) + " |")
+    return "\n".join(lines)
+
+
+def _at(point: dict[str, Any], method: str, k: int, budget: int) -> bool:
+    return (point["method"], point["k"], point["budget"]) == (method, k, budget)
+
+
+def picture_by_items(path: Path) -> None:
+    """Recall against the number of items: one matrix of the new weights thinned out, and the worlds of the old."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.hashsalt"] = "learning"
+    (world,) = _results("growth")
+    figure, both = pyplot.subplots(1, 2, figsize=(9, 3.7), sharey=True)
+    for axes, budget in zip(both, (50, 100), strict=True):
+        for method, name in (
+            ("crosscut, anchors", f"crosscut, {world['anchor_queries']} anchor queries"),
+            ("crosscut", "crosscut"),
+            ("rnr", "rnr"),
+        ):
+            points = [p for p in world["points"] if _at(p, method, 10, budget)]
+            spans = [[p["recall"] - p["low"] for p in points], [p["high"] - p["recall"] for p in points]]
+            shown = [p["items"] for p in points], [p["recall"] for p in points]
+            axes.errorbar(*shown, yerr=spans, marker="o", markersize=3, capsize=2, label=name)
+        for one in worlds():
+            size = max(int(name.split("/")[0]) for name in one["runs"])
+            cell = cells(one["runs"][f"{size}/0"])[10, budget]
+            new = one["items"] > 5000
+            axes.annotate(
+                "",
+                xy=(one["items"], cell["after"]),
+                xytext=(one["items"], cell["before"]),
+                arrowprops={"arrowstyle": "->", "color": "tab:red" if new else "gray", "lw": 1.5},
+            )
+        axes.plot([], [], color="tab:red", label="after past searches, new weights")
+        axes.plot([], [], color="gray", label="before → after, worlds of the old weights")
+        axes.set_xscale("log")
+        axes.set_xlim(280, 17_000)
+        axes.set_ylim(0.35, 1.0)
+        axes.set_xlabel("items")
+        axes.set_title(f"k = 10, B = {budget}", fontsize=9)
+    both[0].set_ylabel("recall")
+    both[1].legend(fontsize=6, loc="lower left")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def picture(path: Path) -> None:
     """Recall at k = 10, B = 50 and misses that are gone, against the number of past searches; bars span the seeds."""
     import matplotlib
@@ -141,15 +270,16 @@ def picture(path: Path) -> None:
             axes.errorbar(list(points), means, yerr=spans, marker="o", markersize=3, label=world["world"])
         axes.set_xlabel("past searches of 100 calls")
         axes.set_ylabel(f"{label}, k = 10, B = 50")
-    both[0].legend(fontsize=6)
+    both[0].legend(fontsize=6, loc="center right", bbox_to_anchor=(1.0, 0.34))
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
-    print(table(), growth(), shares(), sep="\n\n")
-    print("significantly worse:", worse() or "nowhere", failed() or "nowhere")
+    print(table(), growth(), shares(), spending(), exploring(), first_stages(), by_items(), sep="\n\n")
+    print("significantly worse:", worse() or "nowhere", failed() or "nowhere", hurt() or "nowhere")
     picture(ROOT / "docs/images/learning.svg")
+    picture_by_items(ROOT / "docs/images/learning_items.svg")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,13 @@ def test_the_tables_of_learning_are_those_of_the_results(learning: str) -> None:
     assert report.shares() in learning
     assert report.worse() == []
     assert report.summary() in learning
+    assert report.spending() in learning
+    assert report.exploring() in learning
+    assert report.by_items() in learning
+    assert report.first_stages() in learning
+    late = json.loads((ROOT / "benchmarks/results/first_stage.json").read_text())
+    assert f"{late['milliseconds']:.0f} ms a query for a thousand items" in learning
+    assert report.hurt() == []
     assert "No cell of these is significantly worse" in learning
 
 
@@ -53,3 +60,24 @@ def test_the_cost_of_learning_is_that_of_the_results(learning: str) -> None:
 
 def test_the_tables_of_rivals_are_those_of_the_results() -> None:
     assert program("rivals_report").tables() in (ROOT / "docs" / "rivals.md").read_text("utf-8")
+
+
+def test_what_past_searches_stand_for_is_that_of_the_results(learning: str) -> None:
+    results = ROOT / "benchmarks/results"
+    past = json.loads((results / "learning-squad-13k.json").read_text())
+    points = json.loads((results / "growth-squad-13k.json").read_text())["points"]
+    after = {cell["budget"]: cell["after"] for cell in past["runs"]["180/0"]["cells"] if cell["k"] == 10}
+    anchored = {
+        point["budget"]: point["recall"]
+        for point in points
+        if (point["method"], point["items"], point["k"]) == ("crosscut, anchors", 13_447, 10)
+    }
+    told = " ".join(learning.split())
+    assert f"{after[50]:.3f} at 50 calls, where the anchor queries bring {anchored[50]:.3f}" in told
+    assert f"{after[100]:.3f} at 100 calls, where they bring {anchored[100]:.3f}" in told
+    rivals = json.loads((results / "rivals-squad-13k.json").read_text())["methods"]
+    beside = rivals["crosscut, learned, 20 anchor queries"]["cells"]
+    both = [cell["recall"] for cell in beside if cell["k"] == 10 and cell["budget"] in (50, 100)]
+    assert "learning beside the anchor scores, bring {:.3f} and {:.3f}".format(*both) in told
+    assert f"{20 * 13_447:,} calls" in told
+    assert f"{18_000 / (20 * 13_447):.0%}".replace("%", " %") in told
