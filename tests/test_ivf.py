@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosscut.ann.ivf import IVF
+from crosscut.ann.ivf import IVF, learning, searching
 from crosscut.ann.ivf.probing import FIRST
 from crosscut.ann.ivf.rules import Fixed, Patience
 from crosscut.errors import InputError
@@ -281,3 +282,26 @@ def test_many_lists_are_as_many_as_were_asked_for() -> None:
         assert (share <= sizes).all()
         assert ((share > 0) == (sizes > 0)).all()
     assert _shares(100, np.array([3, 4])).tolist() == [3, 4]  # no more lists than vectors
+
+
+def test_what_lists_do_is_observed_without_a_matrix_of_queries_and_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    lists, asked = 3000, 6000
+    vectors = rng.normal(size=(lists, 4)).astype(np.float32)
+    index = IVF.build(vectors, lists=lists, centroids=vectors)
+    queries = rng.normal(size=(asked, 4)).astype(np.float32)
+    few = learning.observe(index.layout, queries[:40], 3, 5)
+    monkeypatch.setattr(learning, "exact", lambda layout, queries, k: np.zeros((len(queries), k), np.int64))
+    tracemalloc.start()
+    many = learning.observe(index.layout, queries, 3, 5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * asked * lists  # similarities alone would be as much
+    similarities = queries[:40] @ vectors.T
+    assert few.near.shape == (40, searching.DESCRIBED)
+    np.testing.assert_allclose(
+        few.near, -np.sort(-similarities, axis=1)[:, : searching.DESCRIBED], rtol=1e-5, atol=1e-6
+    )
+    assert (few.ranks == np.arange(1, 4)).all()  # every vector is its own list
+    np.testing.assert_array_equal(many.near[:40], few.near)
+    np.testing.assert_allclose(few.spreads[:, 0], similarities.mean(axis=1), atol=1e-5)
