@@ -317,6 +317,12 @@ def test_damage_is_told_where_it_is_read(tmp_path: Path, corpus: Path, large: No
             found(index)
         assert any(name in told for told in Index.verify(path))
         file.write_bytes(whole)
+    file = next(path.glob("0*/arrival.npy"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:512] + whole[520:528] + whole[512:520] + whole[528:])
+    with pytest.raises(CrosscutError, match=r"arrival\.npy does not match its checksum"):
+        _ = Index.load(path, scorer=scorer).items
+    file.write_bytes(whole)
     assert Index.verify(path) == []
 
 

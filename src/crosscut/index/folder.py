@@ -39,7 +39,7 @@ from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.knowing import bound, knowing
 from crosscut.index.metadata import write_columns
-from crosscut.index.state import State
+from crosscut.index.state import State, ranks
 from crosscut.retrievers.bm25 import BM25
 from crosscut.retrievers.filed import FiledBM25
 from crosscut.scorers.base import Scorer
@@ -51,7 +51,6 @@ from crosscut.spaces.rows import Rows
 from crosscut.storage import Files, Folder, Kind, Saved
 
 KIND = Kind("index", "index.json", 3, older=(2,))
-ARRAYS = ("vectors", "centroids", "starts", "arrival", "anchors", "measured")
 FLOATS = "<f2 <f4 <f8"
 CHANGING = frozenset(
     ("more", "alive", "anchors", "measured", "queries", "factors", "prior", "known", "tokens", "token", "lexicon")
@@ -98,9 +97,11 @@ def _anew(state: State, files: Files) -> None:
         files.rows("vectors", state.vectors.dtype, state.vectors.shape, parts, scattered=True)
     elif state.vectors is not None:
         files.array("vectors", state.vectors)
-    for name in ("centroids", "starts", "arrival"):
+    for name in ("centroids", "starts"):
         if getattr(state, name) is not None:
             files.array(name, getattr(state, name))
+    if state.arrival is not None:
+        files.array("arrival", state.arrival.whole())
     if state.bm25 is not None:
         state.bm25.write(files)
 
@@ -136,7 +137,7 @@ def _purged(state: State, files: Files) -> None:
     files.array("centroids", state.centroids)
     files.array("starts", np.searchsorted(there, state.starts).astype(np.int64))
     if state.arrival is not None:
-        files.array("arrival", np.argsort(np.argsort(state.arrival[there], kind="stable"), kind="stable"))
+        files.array("arrival", ranks(state.arrival.take(there)))
     if isinstance(state.bm25, FiledBM25):
         FiledBM25.holding(state.bm25.first.taken(there), k1=state.bm25.k1, b=state.bm25.b).write(files)
     elif state.bm25 is not None:
@@ -212,7 +213,7 @@ def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
     more = saved.array("more-vectors", FLOATS, (len(items) - n, d)) if "more-vectors.npy" in saved else None
     arrays: dict[str, Any] = {"vectors": Rows(vectors, more), "centroids": centroids, "starts": starts}
     if "arrival.npy" in saved:
-        arrays["arrival"] = saved.touched("arrival", "<i8", (n,)).array
+        arrays["arrival"] = saved.touched("arrival", "<i8", (n,))
     return arrays
 
 

@@ -69,7 +69,7 @@ class State:
     vectors: Array | Rows | None = None  # (n × d)
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later
-    arrival: npt.NDArray[np.int64] | None = None  # (m) the order in which they came, where that is another
+    arrival: Touched | None = None  # (m) the order in which they came, where that is another
     bm25: BM25 | FiledBM25 | None = None
     lexicon: Lexicon | None = None  # how common words were when the index was built, for a scorer that weighs them
     known: KnownItems | None = None  # what the scorer knows of every item without a call
@@ -128,7 +128,7 @@ class State:
         """Positions in the order in which the items came."""
         if self.arrival is None:
             return np.arange(len(self.items))
-        first = np.argsort(self.arrival, kind="stable")
+        first = np.argsort(self.arrival.whole(), kind="stable")
         return np.append(first, np.arange(len(first), len(self.items)))
 
     @cached_property
@@ -215,7 +215,7 @@ class State:
         starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
         state = self.changed(starts=None, arrival=None)._taken(order, scorer)
         vectors = None if state.vectors is None else Rows(Touched(np.asarray(state.vectors)))
-        return state.changed(vectors=vectors, centroids=centroids, starts=starts, arrival=came[order])
+        return state.changed(vectors=vectors, centroids=centroids, starts=starts, arrival=Touched(came[order]))
 
     def extended(
         self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None
@@ -327,7 +327,7 @@ class State:
             return {"vectors": taken}
         starts = np.searchsorted(home[there], np.arange(len(self.starts))).astype(np.int64)
         first = there[: starts[-1]]
-        came = None if self.arrival is None else np.argsort(np.argsort(self.arrival[first], kind="stable"))
+        came = None if self.arrival is None else Touched(ranks(self.arrival.take(first)))
         vectors = Rows(Touched(taken[: len(first)]), taken[len(first) :])
         return {"vectors": vectors, "starts": starts, "arrival": came}
 
@@ -360,3 +360,8 @@ class State:
             if len(self._searchers) > SEARCHERS:
                 self._searchers.pop(next(iter(self._searchers)))
             return known
+
+
+def ranks(values: Positions) -> Positions:
+    """The place of each value among all of them, in order."""
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable")
