@@ -237,6 +237,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "missed by crosscut": lambda: f"{10 - found('crosscut, no anchors', 100):.1f}",
     "world of the stores": lambda: str(json.loads((RESULTS / "stores.json").read_text())["world"]),
     "missed with past queries": lambda: f"{10 - found('crosscut', 100):.1f}",
+    "items at size": lambda: f"{json.loads((RESULTS / 'rivals-squad-13k.json').read_text())['items']:,}",
     "missed at size by reranking": lambda: missed_at_size("rnr"),
     "missed at size by crosscut": lambda: missed_at_size("crosscut"),
     "missed at size after past searches": lambda: missed_at_size("crosscut, learned"),

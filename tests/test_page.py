@@ -324,7 +324,7 @@ def test_one_of_several_indexes_is_chosen(browser: Any, page: Any) -> None:
         assert "i=few" in made.url
         made.fill("#filter", "number=1900")
         made.press("#filter", "Tab")
-        made.wait_for_function("document.querySelector('#status').textContent === 'No item passes the filter.'")
+        made.wait_for_selector("#status:text-is('No item passes the filter.')")
         assert made.locator("#result").is_hidden()
         made.fill("#filter", "")
         made.press("#filter", "Tab")
