@@ -185,6 +185,18 @@ def stores_table() -> str:
     )
 
 
+def flights_table() -> str:
+    """Rounds, waits and recall by what a scorer answers side by side: the mean over all worlds."""
+    rows = []
+    for one in json.loads((RESULTS / "flights.json").read_text())["means"]:
+        cells = [str(one[name]) for name in ("budget", "in_flight", "rounds")]
+        cells.append(f"{one['waits_of_ten_rounds']} → {one['waits']}")
+        cells += [f"{one[name]:.3f}" for name in ("recall_in_ten_rounds", "recall")]
+        rows.append([*cells, f"{one['worse']} of {one['worlds']}"])
+    header = ["calls", "side by side", "rounds", "waits", "recall in ten rounds", "recall", "significantly less"]
+    return table(header, rows)
+
+
 def accuracy(model: str) -> str:
     """Accuracy@1 over the queries of all held-out worlds."""
     worlds = json.loads(MODELS.read_text())["collections"]
@@ -221,6 +233,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": sizes_table,
     "scale": scale_table,
     "stores": stores_table,
+    "flights": flights_table,
 }
 FIGURES: dict[str, Callable[[], str]] = {
     "accuracy of the scorer": lambda: accuracy("scorer"),

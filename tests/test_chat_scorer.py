@@ -120,3 +120,13 @@ def test_a_pair_that_is_asked_for_once_more_is_two_calls() -> None:
 def test_a_judge_without_a_model_is_asked_for_one() -> None:
     with pytest.raises(InputError, match="which model judges: put it behind the address, #model="):
         crosscut.Index.build(["a"], scorer="http://localhost:8000/v1/chat/completions")
+
+
+def test_a_search_keeps_all_connections_of_a_judge_busy() -> None:
+    texts = ["x" * n for n in range(1, 61)]
+    with served(says("3"), URL) as endpoint, judge_of(endpoint, concurrency=8) as judge:
+        endpoint.delay = 0.05
+        searcher = crosscut.Searcher(judge.bind(texts), vectors=np.eye(60, 8) + 1)
+        hits = searcher.search("q", 5, 20, query_vector=np.ones(8))
+    assert [made.calls for made in hits.trace] == [7, 6, 7]  # one wait a round
+    assert endpoint.peak >= 6

@@ -149,3 +149,53 @@ def test_a_query_without_a_vector_starts_from_the_base() -> None:
     hits = world.searcher("crosscut").search(0, 5, 40)
     base = world.anchors.mean(axis=0)
     assert hits.trace[0].positions.tolist() == np.argsort(-base, kind="stable")[:4].tolist()
+
+
+def sizes(searcher: crosscut.Searcher, budget: int) -> list[int]:
+    return [len(made.positions) for made in searcher.search(0, 10, budget, query_vector=[1.0] * 12).trace]
+
+
+def test_rounds_fill_what_a_scorer_answers_side_by_side() -> None:
+    """A judge with eight connections used to be asked for two pairs at a time, ten times."""
+    world = planted()
+    for method, wanted in {
+        "crosscut": [7, 6, 7],
+        "crosscut@fill=false": [2] * 10,
+        "crosscut@first_share=0.5": [10, 5, 5],
+        "axn": [4] * 5,  # as in their papers
+        "adacur@rounds=10": [2] * 10,
+    }.items():
+        searcher = world.searcher(method)
+        before = sizes(searcher, 20)
+        searcher.scorer.in_flight = 8
+        assert sizes(searcher, 20) == wanted
+        searcher.scorer.in_flight = 1
+        assert sizes(searcher, 20) == before
+
+
+def test_rounds_are_whole_flights() -> None:
+    """Whatever the budget: as few waits as can be, at most ten rounds, and at least three to seven."""
+    schedule = crosscut.methods.Crosscut().schedule()
+    for budget in range(1, 130):
+        assert schedule.sizes(budget, 1) == crosscut.methods.Crosscut(fill=False).schedule().sizes(budget)
+        for in_flight in range(2, 40):
+            made = schedule.sizes(budget, in_flight)
+            least = -(-budget // in_flight)
+            assert sum(made) == budget
+            assert min(made) >= 1
+            fewest = min(budget, max(3, min(7, -(-budget // 8))))
+            assert fewest <= len(made) <= 10
+            assert sum(-(-size // in_flight) for size in made) == max(least, fewest)
+
+
+def test_a_scorer_of_ones_own_says_what_it_answers_side_by_side() -> None:
+    world = planted()
+
+    class Judge:
+        in_flight = 10
+
+        def score_many(self, requests: Any) -> list[np.ndarray]:
+            return [world.test[query, handles] for query, handles in requests]
+
+    assert sizes(world.searcher("crosscut", Judge()), 90) == [10] * 9
+    assert sizes(world.searcher("crosscut", Judge()), 12) == [4] * 3

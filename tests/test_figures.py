@@ -37,6 +37,7 @@ SOURCES: dict[str, list[str]] = {
     "docs/lab/ivf.md": ["ivf.json", "exits.json"],
     "docs/lab/timing.md": ["loop.json"],
     "docs/lab/target_recall.md": ["target_recall.json"],
+    "docs/budgets.md": ["flights.json"],
     "docs/stores.md": ["stores.json"],
     "docs/serving.md": ["server.json", "fuzz_server.json", "operations.json"],
     "docs/scale.md": ["scale.json"],

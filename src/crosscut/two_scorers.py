@@ -204,7 +204,7 @@ class TwoScorers:
         space = Stacked([plan.space, Vectors(column[:, None])], [1.0, TRUST * self._spread])
         searcher = copy.copy(self.dear)
         searcher.plan = replace(plan, space=space, topk=Flat(space, plan.offset.base))
-        count = max(1, round(SHARE * plan.schedule.sizes(calls)[0]))
+        count = max(1, round(SHARE * plan.schedule.sizes(calls, self.dear.scorer.in_flight)[0]))
         best: Positions = np.lexsort((np.arange(len(guess)), -guess))[:count]
         places: list[Any] = best.tolist()
         return searcher, places if self.dear.ids is None else [self.dear.ids[place] for place in places]

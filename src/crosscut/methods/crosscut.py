@@ -45,6 +45,7 @@ from crosscut.retrievers.first import Dense, FirstStage, FixedOrder, Known
 from crosscut.search.estimators import Estimator, Expecting, Stretched
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.prior import CAUTION, LEVEL, Prior
+from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.spaces.cur import CUR
 from crosscut.types import Floats
@@ -61,7 +62,8 @@ class Crosscut(InRounds):
     `rank` limits the CUR block, `stretch` is how much easier the ridge is on the encoder's direction, `ridge`
     multiplies the noise that is assumed; with `learned`, past searches count where an index learned from them.
     `explore` is a share of the calls that goes to items drawn at random, so that a log of searches also shows what a
-    search would not have looked at; each is logged with the chance it had.
+    search would not have looked at; each is logged with the chance it had. With `fill`, rounds fill what the scorer
+    answers side by side: for a judge that takes eight requests at once, 20 calls are 3 rounds.
     """
 
     name: ClassVar[str] = "crosscut"
@@ -72,6 +74,7 @@ class Crosscut(InRounds):
     ridge: float = 1.0
     learned: bool = True
     explore: float = 0.0
+    fill: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,6 +92,9 @@ class Crosscut(InRounds):
 
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
         return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0)}
+
+    def schedule(self) -> Schedule:
+        return Schedule(self.rounds, self.first_share, self.fill)
 
     def plan(self, parts: Parts) -> Plan:
         plan = self._plan(parts)

@@ -77,6 +77,8 @@ class BoundScorer(ABC):
     """The size of the corpus, where it is fixed."""
     pairs_at_once: int = 32
     """Pairs that it likes to be handed at a time, when a search has a deadline."""
+    in_flight: int = 1
+    """Pairs that it answers side by side, each as fast as one alone: the default method makes no smaller rounds."""
     pace: float | None = None
     """Seconds a pair has taken lately, as the meter saw it."""
 

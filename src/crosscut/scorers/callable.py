@@ -93,6 +93,7 @@ class UserScorer(BoundScorer):
         self.scorer = scorer
         self.n_items = getattr(scorer, "n_items", None)
         self.pairs_at_once = int(getattr(scorer, "pairs_at_once", BoundScorer.pairs_at_once))
+        self.in_flight = int(getattr(scorer, "in_flight", BoundScorer.in_flight))
         self.knows = bool(getattr(scorer, "knows", False))
 
     def known(self, query: Any, handles: Handles | None = None) -> Floats:

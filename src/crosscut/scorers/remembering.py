@@ -22,6 +22,7 @@ class Remembering(BoundScorer):
     def __init__(self, inner: BoundScorer, cache: ScoreCache | None = None) -> None:
         self.inner, self.cache = inner, cache
         self.n_items, self.pairs_at_once, self.knows = inner.n_items, inner.pairs_at_once, inner.knows
+        self.in_flight = inner.in_flight
         self.kept: dict[str, dict[int, float]] = {}
         self.calls = 0
 

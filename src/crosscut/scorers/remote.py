@@ -132,6 +132,7 @@ class BoundRemoteScorer(BoundTexts):
         super().__init__(items, partial(model.answer, seconds=seconds, spares=spares))
         self.model, self.seconds, self.spares = model, seconds, spares
         self.pairs_at_once = model.batch_size * model.transport.concurrency  # fewer would leave connections idle
+        self.in_flight = model.transport.concurrency
 
     def within(self, seconds: float) -> BoundScorer:
         """The same, with requests that end, or are not retried, `seconds` after they begin."""

@@ -44,6 +44,6 @@ class Freely:
     first: int
     rounds: int = 2  # or more
 
-    def sizes(self, budget: int) -> list[int]:
+    def sizes(self, budget: int, in_flight: int = 1) -> list[int]:
         """Bounds for every round, the whole budget but for the first."""
         return [min(self.first, budget), *[budget] * (budget - min(self.first, budget))]

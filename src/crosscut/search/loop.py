@@ -93,7 +93,8 @@ def run(plan: Plan, queries: Sequence[QueryState], meter: Meter, k: int, *, trac
         _begin(plan, query)
     if plan.shortlist is not None:
         _shorten(plan, plan.shortlist, [query for query in queries if query.stop is None])
-    sizes = plan.schedule.sizes(max((query.account.budget for query in queries), default=0))
+    budget = max((query.account.budget for query in queries), default=0)
+    sizes = plan.schedule.sizes(budget, meter.scorer.in_flight)
     for number, size in enumerate(sizes):
         active = [query for query in queries if query.stop is None]
         if not active:

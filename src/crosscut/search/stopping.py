@@ -16,6 +16,7 @@ watch sees what the search has found and what it would score next, and may say t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -131,10 +132,16 @@ class Schedule:
 
     Equal shares, the remainder to the last round; or a first round of its own size: a share of the budget
     (`first` below 1) or a number of calls. A budget under the number of rounds makes as many rounds of one call.
+
+    With `fill`, a round is one or more *flights*: pairs that a scorer answers side by side, in the time of one. A judge
+    that takes eight requests at once needs as long for two calls as for eight: 20 calls are 3 rounds of 6 or 7 then,
+    not ten of 2, and 100 calls wait 13 times, not twenty. However many it answers, 3 to 7 rounds are made, of about 8
+    calls: with fewer, searches find significantly less.
     """
 
     rounds: int = 5
     first: float | None = None
+    fill: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.rounds, int) or self.rounds < 1:
@@ -142,11 +149,17 @@ class Schedule:
         if self.first is not None and not self.first > 0:
             raise InputError(f"the first round must be above 0 (a share or a number of calls); got {self.first}")
 
-    def sizes(self, budget: int) -> list[int]:
-        """Calls per round; they add up to the budget."""
+    def sizes(self, budget: int, in_flight: int = 1) -> list[int]:
+        """Calls per round; they add up to the budget. `in_flight` are the pairs that take as long as one."""
         rounds = min(self.rounds, budget)
+        flights = math.ceil(budget / in_flight)
+        filled = self.fill and in_flight > 1
+        if filled:
+            rounds = min(rounds, max(flights, min(max(math.ceil(budget / 8), 3), 7)))
         if rounds <= 1:
             return [budget]
+        if self.first is None and filled:
+            return _flown(budget, max(rounds, flights), rounds)
         if self.first is None:
             share = budget // rounds
             return [share] * (rounds - 1) + [budget - share * (rounds - 1)]
@@ -154,3 +167,11 @@ class Schedule:
         first = min(max(1, round(wanted)), budget - (rounds - 1))
         share = (budget - first) // (rounds - 1)
         return [first] + [share] * (rounds - 2) + [budget - first - share * (rounds - 2)]
+
+
+def _flown(budget: int, flights: int, rounds: int) -> list[int]:
+    """Calls of each round, made of whole flights, the earlier of more: what is tried last should rest on most."""
+    more = flights % rounds
+    ends = np.cumsum([flights // rounds + 1] * more + [flights // rounds] * (rounds - more))
+    calls = (2 * ends * budget + flights) // (2 * flights)  # rounded: never over what so many flights hold
+    return [int(size) for size in np.diff(calls, prepend=0)]
