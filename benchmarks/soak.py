@@ -2,6 +2,7 @@
 
     python benchmarks/soak.py [--seed 0] [--kills 1000] [--damages 3000] [--json benchmarks/results/soak.json]
 
+The JSON is written after every part; a run that was stopped goes on from it. `--again "large index"` repeats a part.
 What is attacked stands in `soak_kinds.py`.
 
 **Kills.** Every command that writes is run in a process of its own, on a copy of the same folder, and stopped: by
@@ -41,6 +42,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,9 @@ from crosscut.storage import Folder, write_json
 from soak_kinds import COMMANDS, KINDS, QUERIES, TEXTS, TRUTH, Command, logged, warm_up
 
 CALLS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
+HOW = ("kill", "interrupt", "kill in time", "kills of three writers")
+OUTCOMES = ("told", "harmless", "silent", "traceback", "crashed")
+BAD = ("lost", "unreadable", "locked", "stuck", "tracebacks", "wrong", "silent", "traceback", "crashed")
 
 
 def armed(at: int, sign: int, after: bool) -> list[int]:
@@ -321,7 +326,7 @@ def damage(kind: str, damages: int, folder: Path, rng: random.Random) -> dict[st
     empty = [file for file in files if file.name in ("lock", ".crosscut")]
     right = asked(lambda: look(path))
     assert right.startswith("answer"), right
-    counts: Counter[str] = Counter(dict.fromkeys(("told", "harmless", "silent", "traceback", "crashed"), 0))
+    counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
     victims = [file for file in files if file not in empty]
     for number in range(damages):
         for place in places:
@@ -343,35 +348,45 @@ def damage(kind: str, damages: int, folder: Path, rng: random.Random) -> dict[st
     return {"files": len(victims), **counts}
 
 
-def data_half(seed: int, kills: int, damages: int) -> dict[str, Any]:
-    """Everything that is kept on disk."""
-    started = time.perf_counter()
-    warm_up()
-    report: dict[str, Any] = {"kills": {}, "damages": {}}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        rng = random.Random(seed)
-        share = -(-kills // (len(COMMANDS) + 2))
-        for command in COMMANDS:
-            stopped = Kills(command, folder, rng)
-            for _ in range(share):
-                stopped.once()
-            report["kills"][command.name] = {"system calls": stopped.steps, **stopped.counts}
-            print(command.name, report["kills"][command.name], file=sys.stderr)
-        report["kills"]["score store"] = kill_store(share, folder, rng)
-        print("score store", report["kills"]["score store"], file=sys.stderr)
-        report["kills"]["log of searches"] = kill_log(share, folder, rng)
-        print("log of searches", report["kills"]["log of searches"], file=sys.stderr)
-        for kind in KINDS:
-            report["damages"][kind] = damage(kind, -(-damages // len(KINDS)), folder, rng)
-            print(kind, report["damages"][kind], file=sys.stderr)
-    bad = ("lost", "unreadable", "locked", "stuck", "tracebacks", "wrong", "silent", "traceback", "crashed")
+def stopped(command: Command, kills: int, folder: Path, rng: random.Random) -> dict[str, Any]:
+    attack = Kills(command, folder, rng)
+    for _ in range(kills):
+        attack.once()
+    return {"system calls": attack.steps, **attack.counts}
+
+
+Part = Callable[[Path, random.Random], dict[str, Any]]
+
+
+def parts(kills: int, damages: int) -> dict[tuple[str, str], Part]:
+    """What is done to everything that is kept on disk, by ("kills" or "damages", what is attacked)."""
+    writers: dict[str, Callable[[int, Path, random.Random], dict[str, Any]]] = {
+        **{command.name: partial(stopped, command) for command in COMMANDS},
+        "score store": kill_store,
+        "log of searches": kill_log,
+    }
+    share, part = -(-kills // len(writers)), -(-damages // len(KINDS))
+    return {
+        **{("kills", name): partial(attack, share) for name, attack in writers.items()},
+        **{("damages", kind): partial(damage, kind, part) for kind in KINDS},
+    }
+
+
+def begun(path: Path | None, asked_for: dict[str, int]) -> dict[str, Any]:
+    """What an earlier run with the same numbers has done, or nothing yet."""
+    if path is not None and path.exists():
+        report: dict[str, Any] = json.loads(path.read_text())
+        if report.get("asked") == asked_for:
+            return report
+    return {"benchmark": "soak", "machine": machine(), "asked": asked_for, "kills": {}, "damages": {}}
+
+
+def summed(report: dict[str, Any]) -> None:
     found = [*report["kills"].values(), *report["damages"].values()]
-    report["bad"] = {word: sum(counts.get(word, 0) for counts in found) for word in bad}
-    report["stopped"] = share * (len(COMMANDS) + 2)
-    report["damaged"] = -(-damages // len(KINDS)) * len(KINDS)
-    report["seconds"] = time.perf_counter() - started
-    return report
+    report["bad"] = {word: sum(counts.get(word, 0) for counts in found) for word in BAD}
+    report["stopped"] = sum(sum(counts.get(how, 0) for how in HOW) for counts in report["kills"].values())
+    report["damaged"] = sum(sum(counts[word] for word in OUTCOMES) for counts in report["damages"].values())
+    report["seconds"] = round(sum(counts["seconds"] for counts in found), 1)
 
 
 def main() -> None:
@@ -379,15 +394,28 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--damages", type=int, default=3000)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="written after every part; a run that was stopped goes on from it")
+    parser.add_argument("--again", nargs="*", default=[], help="parts to run again, by the name of what is attacked")
     arguments = parser.parse_args()
-    data = data_half(arguments.seed, arguments.kills, arguments.damages)
-    passed = not any(data["bad"].values())
-    report = {"benchmark": "soak", "machine": machine(), "seed": arguments.seed, "passed": passed, "data": data}
+    warm_up()
+    wanted = {"seed": arguments.seed, "kills": arguments.kills, "damages": arguments.damages}
+    report = begun(arguments.json, wanted)
+    for (attack, name), work in parts(arguments.kills, arguments.damages).items():
+        if name in report[attack] and name not in arguments.again:
+            continue
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            counts = work(Path(folder), random.Random(f"{arguments.seed} {attack} {name}"))
+        report[attack][name] = {**counts, "seconds": round(time.perf_counter() - started, 1)}
+        print(attack, name, report[attack][name], file=sys.stderr, flush=True)
+        summed(report)
+        if arguments.json:
+            write_json(arguments.json, report)
+    report["passed"] = not any(report["bad"].values())
     print(json.dumps(report, indent=1))
     if arguments.json:
         write_json(arguments.json, report)
-    sys.exit(not passed)
+    sys.exit(not report["passed"])
 
 
 if __name__ == "__main__":

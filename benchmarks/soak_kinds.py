@@ -357,7 +357,7 @@ def _forget(path: Path) -> None:
 
 def _forget_again(path: Path) -> None:
     (_forget if "i7" in _large(path) else _save_large)(path)
-    assert not ScoreStore.open(path.parent / f"{path.name}.scores").verify()
+    assert not ScoreStore(path.parent / f"{path.name}.scores", scorer_fingerprint=SCORER.fingerprint).verify()
     SearchLog(path.parent / f"{path.name}.log").append(logged(0, 1))
 
 
