@@ -131,7 +131,12 @@ class Kills:
         self.path, self.template, after = (folder / command.name.replace(" ", "-") / name for name in "abc")
         self.template.parent.mkdir()
         assert not ended(forked(lambda: command.start(self.template)))
-        self.old = asked(lambda: command.content(self.template)) if self.template.exists() else None
+        self.before = {asked(lambda: command.content(self.template)) if self.template.exists() else None}
+        if command.half is not None:
+            half = command.half
+            self._fresh(after)
+            assert not ended(forked(lambda: half(after)))
+            self.before.add(asked(lambda: command.content(after)))
         self._fresh(after)
         started = time.monotonic()
         assert not ended(forked(lambda: command.run(after)))
@@ -189,7 +194,7 @@ class Kills:
         if there is not None and not there.startswith("answer"):
             self.counts["unreadable"] += 1
         else:
-            self.counts["lost"] += there != self.new if code == 0 else there not in (self.old, self.new)
+            self.counts["lost"] += there != self.new if code == 0 else there not in {*self.before, self.new}
             self.counts["new content"] += there == self.new
             self.counts["unreadable"] += bool(there is not None and folder.verify())
         try:

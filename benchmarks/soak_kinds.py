@@ -38,6 +38,7 @@ TEXTS = [f"item {j} of the soak" for j in range(40)]
 ITEMS = [{"id": f"i{j}", "text": text, "year": 1900 + j, "tags": [f"t{j % 3}", "all"]} for j, text in enumerate(TEXTS)]
 QUERIES = [f"query {j}" for j in range(12)]
 MANY = 300  # items of a large index, whose files stay as they are
+NEW = {"id": "new", "text": "new"}
 ASKED = "query 50 of the soak"
 SIZES = {
     (clustered, "SMALL"): 100,
@@ -320,6 +321,8 @@ class Command:
     content: Callable[[Path], Any]
     again: Callable[[Path], object] | None = None
     """What must work after it was stopped: the same, if that makes sense twice."""
+    half: Callable[[Path], object] | None = None
+    """The first half of it, where the halves are saved one by one."""
 
 
 def _changed(change: Callable[[Index], object], load: Callable[[Path], Index] = loaded) -> Callable[[Path], object]:
@@ -387,7 +390,7 @@ def _http(path: Path) -> None:
     os.environ["CROSSCUT_WRITE_TOKEN"] = "may-write"
     app = make_app(loaded(path), Settings(save_seconds=0.01))
     with TestClient(app, base_url="http://127.0.0.1", headers={"authorization": "Bearer may-write"}) as client:
-        assert client.post("/items", json={"items": [{"id": "new", "text": "new"}]}).status_code == 200
+        assert client.post("/items", json={"items": [NEW]}).status_code == 200
         assert client.delete("/items/i3").status_code == 200
 
 
@@ -436,7 +439,7 @@ COMMANDS = [
         "large index add",
         INDEX,
         large,
-        _changed(lambda i: i.add([{"id": "new", "text": "new"}]), _large),
+        _changed(lambda i: i.add([NEW]), _large),
         large_content,
         _save_large,
     ),
@@ -450,7 +453,7 @@ COMMANDS = [
     ),
     Command("large index compact", INDEX, grown, _compact, large_content, _compact),
     Command("large index forget", INDEX, grown, _forget, large_content, _forget_again),
-    Command("items over HTTP", INDEX, _small, _http, index_content, _save),
+    Command("items over HTTP", INDEX, _small, _http, index_content, _save, _changed(lambda i: i.add([NEW]))),
     Command(
         "IVF.save",
         CLUSTERED,

@@ -25,7 +25,6 @@ from tests.fake_endpoint import served
 from tests.served import running, score_words, small_index
 
 SCORER = crosscut.TextScorer(score_words, fingerprint="words")
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets of ended servers
 WRITE = {"authorization": "Bearer may-write"}
 
 

@@ -63,20 +63,32 @@ def in_thread(work: Callable[[], T], seconds: float) -> T:
     return value
 
 
-@cache
+_starting = threading.Lock()
+_running: asyncio.AbstractEventLoop | None = None
+
+
 def _loop() -> asyncio.AbstractEventLoop:
     """One event loop for all async scorers, alive as long as the process.
 
-    Clients, sessions and semaphores belong to the loop that first ran them; so every round runs on the same.
+    Clients, sessions and semaphores belong to the loop that first ran them; so every round runs on the same, also
+    when several threads ask for it first at the same time.
     """
     import asyncio
 
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="crosscut-async", daemon=True).start()
-    return loop
+    global _running
+    with _starting:
+        if _running is None:
+            _running = asyncio.new_event_loop()
+            threading.Thread(target=_running.run_forever, name="crosscut-async", daemon=True).start()
+        return _running
 
 
-after_fork(_loop.cache_clear)
+def _forget_loop() -> None:
+    global _starting, _running
+    _starting, _running = threading.Lock(), None
+
+
+after_fork(_forget_loop)
 
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -9,15 +9,16 @@ centroids.npy       (lists × d)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from crosscut.storage import Files, Folder, Kind, Saved, Unread
 from crosscut.types import Array
 
+T = TypeVar("T")
 KIND = Kind("clustered index", "ivf.json", 2)
 
 
@@ -31,14 +32,14 @@ def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> 
     Folder(path, KIND).save(facts, fill)
 
 
-def read(path: Path, *, memory_map: bool) -> tuple[dict[str, Any], dict[str, Array], Unread]:
-    """What `write` wrote, and the checks that wait for the first search.
+def read(path: Path, made: Callable[[dict[str, Any], dict[str, Array], Unread], T], *, memory_map: bool) -> T:
+    """What is made of the facts and arrays that `write` wrote, and of the checks that wait for the first search.
 
     Memory maps are copy-on-write: the compiled search wants arrays it could write to. It goes by starts and ids
     without looking, so these are looked at here.
     """
 
-    def arrays(saved: Saved) -> tuple[dict[str, Any], dict[str, Array], Unread]:
+    def arrays(saved: Saved) -> T:
         vectors = saved.array("vectors", "<f2 <f4", (None, None), mapped="c" if memory_map else None)
         n, d = vectors.shape
         centroids = saved.array("centroids", "<f4", (None, d))
@@ -48,6 +49,7 @@ def read(path: Path, *, memory_map: bool) -> tuple[dict[str, Any], dict[str, Arr
             raise saved.damaged("starts.npy", f"does not divide {n} vectors among {len(centroids)} lists")
         if n and (ids.min() < 0 or len(np.unique(ids)) < n):
             raise saved.damaged("ids.npy", "does not hold distinct numbers of 0 or more")
-        return saved.facts, {"centroids": centroids, "vectors": vectors, "starts": starts, "ids": ids}, saved.unread
+        found = {"centroids": centroids, "vectors": vectors, "starts": starts, "ids": ids}
+        return made(saved.facts, found, saved.unread)
 
     return Folder(path, KIND).load(arrays)

@@ -95,8 +95,11 @@ class Packed:
         made = []
         for start, end, (id, title, text) in zip(starts.tolist(), ends.tolist(), lengths, strict=True):
             whole = self.data.array[start:end].tobytes()
-            metadata = json.loads(whole[text:]) if text < len(whole) else {}
-            made.append(Item(whole[:id].decode(), whole[id:title].decode(), whole[title:text].decode(), metadata))
+            try:
+                metadata = json.loads(whole[text:]) if text < len(whole) else {}
+                made.append(Item(whole[:id].decode(), whole[id:title].decode(), whole[title:text].decode(), metadata))
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"the item at bytes {start} to {end} cannot be read ({error})") from error
         return made
 
     def metadata(self, places: Positions) -> list[Any]:

@@ -171,7 +171,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         factors=Factors.read(saved, n) if "factors.json" in saved else None,
         prior=Prior.read(saved, n, [d, d + len(queries)]) if "prior.json" in saved else None,
         cache=cache,
-        seed=saved.facts["seed"],
+        seed=abs(int(saved.facts["seed"])),
         unread=saved.unread,
         saved=saved,
         **arrays,

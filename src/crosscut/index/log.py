@@ -17,6 +17,7 @@ forgotten is gone from the file when `forget` returns.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
@@ -29,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.storage import Lock, make_folder, write_file, writing
+from crosscut.storage import Lock, make_folder, regular, write_file, writing
 
 MARK = b"ccsr"
 HEAD = struct.Struct("<4sI8s")
@@ -74,7 +75,10 @@ class SearchLog:
 
     def read(self) -> list[Logged]:
         """Every whole record, oldest first."""
-        data = self.path.read_bytes() if self.path.exists() else b""
+        try:
+            data = regular(self.path).read_bytes() if self.path.exists() else b""
+        except OSError as error:
+            raise InputError(f"the log of searches at {str(self.path)!r} cannot be read ({error.strerror})") from error
         return list(_unpacked(data))
 
     def forget(self, *, queries: Iterable[str] = (), ids: Iterable[str] = ()) -> int:
@@ -100,7 +104,7 @@ class SearchLog:
         return changed
 
     def _write(self, records: Sequence[bytes]) -> None:
-        write_file(self.path, records)
+        write_file(self.path.resolve(), records)  # where a link leads: what is forgotten is gone there too
 
     def _alone(self) -> _Alone:
         return _Alone(self._threads, self.path)
@@ -153,12 +157,20 @@ def _unpacked(data: bytes) -> Iterator[Logged]:
             start += 1
             continue
         start += HEAD.size + len(body)
-        line, numbers = body.split(b"\n", 1)
-        header = json.loads(line.decode(errors="surrogatepass"))
-        values = np.frombuffer(numbers, dtype="<f4").astype(np.float32)
-        d = header["d"]
-        chances = np.array(header["chances"], np.float32) if "chances" in header else None
-        yield Logged(header["query"], header["models"], header["time"], header["ids"], values[:d], values[d:], chances)
+        with contextlib.suppress(LookupError, TypeError, ValueError, RecursionError):  # not written by us: passed over
+            yield _logged(body)
+
+
+def _logged(body: bytes) -> Logged:
+    line, numbers = body.split(b"\n", 1)
+    header = json.loads(line.decode(errors="surrogatepass"))
+    values = np.frombuffer(numbers, dtype="<f4").astype(np.float32)
+    d, ids = int(header["d"]), [str(id) for id in header["ids"]]
+    chances = np.array(header["chances"], np.float32) if "chances" in header else None
+    if d < 0 or d + len(ids) != len(values) or (chances is not None and chances.shape != (len(ids),)):
+        raise ValueError(f"{len(values)} numbers for a vector of {d} and {len(ids)} items")
+    query, models, when = str(header["query"]), str(header["models"]), float(header["time"])
+    return Logged(query, models, when, ids, values[:d], values[d:], chances)
 
 
 def _checksum(body: bytes) -> bytes:

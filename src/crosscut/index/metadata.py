@@ -75,10 +75,10 @@ class Metadata:
         """The keys that items have."""
         items: Iterable[Item] = self._items
         names: set[str] = set()
-        about = self._filed(lambda saved: saved.json("metadata") if "metadata.json" in saved else None)
+        about = self._filed(lambda saved: _keys(saved) if "metadata.json" in saved else None)
         if about is not None and isinstance(self._items, FiledItems):
             items = self._items.more
-            names = {*about["keys"], *about["others"]}
+            names = {name for some in about for name in some}
         return names | {str(name) for item in items for name in item.metadata}
 
     def _filed(self, read: Callable[[Saved], T | None]) -> T | None:
@@ -235,14 +235,23 @@ def write_columns(files: Files, items: Packed, order: Positions | None = None) -
     files.json("metadata", {"keys": kept, "others": list(keys)})
 
 
+def _keys(saved: Saved) -> tuple[list[str], list[str]]:
+    """The keys that are kept as columns, and the others."""
+    about = saved.json("metadata")
+    told = [about.get(name) for name in ("keys", "others")] if isinstance(about, dict) else []
+    if not told or not all(isinstance(some, list) and all(isinstance(key, str) for key in some) for some in told):
+        raise saved.damaged("metadata.json", "does not name the keys")
+    return told[0], told[1]
+
+
 def read_column(saved: Saved, key: str, n: int) -> Column | None:
     """A key that `write_columns` wrote; None if it has too many values to be kept."""
     if "metadata.json" not in saved:
         return None
-    about = saved.json("metadata")
-    if key not in about["keys"]:
-        return None if key in about["others"] else Column(n, [], np.full(n, -1, np.int32))
-    j = about["keys"].index(key)
+    keys, others = _keys(saved)
+    if key not in keys:
+        return None if key in others else Column(n, [], np.full(n, -1, np.int32))
+    j = keys.index(key)
     values = saved.lines(f"metadata-{j}")
     rows = saved.array(f"metadata-{j}-rows", "<i8", (None,)) if f"metadata-{j}-rows.npy" in saved else None
     codes = saved.array(f"metadata-{j}-codes", "<i4", (n if rows is None else len(rows),))

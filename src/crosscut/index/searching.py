@@ -201,7 +201,7 @@ class Searching(Learning, Calibrating):
 
 def _document(items: ItemList | FiledItems, position: int) -> Any:
     """The document of a passage."""
-    return items[position].metadata[OF]
+    return items[position].metadata.get(OF, items[position].id)
 
 
 def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:

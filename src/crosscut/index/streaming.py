@@ -273,7 +273,8 @@ def _told(path: Path, size: int, known: dict[str, Any] | None = None) -> dict[st
 def _ours(work: Path) -> bool:
     """Whether a folder may be built in: there is none, it is empty, or it has our mark."""
     there = {path.name for path in work.iterdir()} if work.is_dir() else set()
-    return (work.is_dir() or not work.exists()) and (MARK in there or there <= {"lock"})
+    linked = work.is_symlink() or any((work / name).is_symlink() for name in there)  # what they lead to is not ours
+    return not linked and (work.is_dir() or not work.exists()) and (MARK in there or there <= {"lock"})
 
 
 def clear(path: Path) -> None:

@@ -117,10 +117,14 @@ class BM25:
         data = saved.array("bm25-data", "<f4", (len(indices),))
         if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
             raise saved.damaged("bm25-indptr.npy", f"does not divide {len(indices)} counts among {n} items")
-        if len(indices) and not (indices.min() >= 0 and indices.max() < len(about["terms"])):
-            raise saved.damaged("bm25-indices.npy", f"names words outside the {len(about['terms'])} there are")
-        made = cls(k1=about["k1"], b=about["b"])
-        made._terms = {term: column for column, term in enumerate(about["terms"])}
+        made = cls(k1=float(about["k1"]), b=float(about["b"]))
+        made._terms = {
+            str(term): column for column, term in enumerate(about["terms"])
+        }  # one that is told twice counts once
+        if len(indices) and not (indices.min() >= 0 and indices.max() < len(made._terms)):
+            raise saved.damaged("bm25-indices.npy", f"names words outside the {len(made._terms)} there are")
+        if any(column >= len(made._terms) for column in made._terms.values()):
+            raise saved.damaged("bm25.json", "tells a word twice")
         made._counts = sparse.csr_matrix((data, indices, indptr), shape=(n, len(made._terms)))
         made._alive = np.ones(n, np.bool_)
         return made

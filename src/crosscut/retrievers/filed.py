@@ -187,7 +187,7 @@ class FiledBM25:
     def read(cls, saved: Saved, n: int) -> FiledBM25:
         """What `write` wrote, of n items."""
         about = saved.json("bm25")
-        return cls._holding([Postings.read(saved, n)], about["k1"], about["b"])
+        return cls._holding([Postings.read(saved, n)], float(about["k1"]), float(about["b"]))
 
 
 def counted(items: Sequence[Item | str]) -> Postings:

@@ -128,8 +128,10 @@ class Calibration:
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Calibration:
         def curve(told: dict[str, Any]) -> Curve:
-            lists = {name: tuple(told[name]) for name in ("mean", "scale", "weights")}
-            return Curve(kind=told["kind"], level=told["level"], **lists)
+            lists = {name: tuple(map(float, told[name])) for name in ("mean", "scale", "weights")}
+            made = Curve(kind=told["kind"], level=float(told["level"]), **lists)
+            made.chance(np.zeros(2))  # as many numbers as such a curve has
+            return made
 
         parts = {"among": curve(saved["among"]), "alone": curve(saved["alone"]), "notes": tuple(saved["notes"])}
         return cls(**{**saved, **parts})

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from crosscut.errors import DamagedRecord
 from crosscut.scores.keys import Hashes, Keys
-from crosscut.scores.records import SUFFIX, Damage, Record, write_record
+from crosscut.scores.records import SUFFIX, Damage, Record, sound, write_record
 from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
 from crosscut.storage import make_folder, writing
 from crosscut.types import Positions
@@ -135,13 +135,14 @@ class Catalogue:
                 row = np.full(len(items), np.nan, np.float32)
                 for source, number in self.by_query.get(query, ()):
                     try:
-                        loaded = self._loaded.get(source.name, source.load)
-                        places, scores = source.row(number, loaded)
-                        if source.items_id == items.digest:
-                            row[places] = scores
-                        else:
-                            target = self.target(source, items)[places]
-                            row[target[target >= 0]] = scores[target >= 0]
+                        with sound(source.record.path):
+                            loaded = self._loaded.get(source.name, source.load)
+                            places, scores = source.row(number, loaded)
+                            if source.items_id == items.digest:
+                                row[places] = scores
+                            else:
+                                target = self.target(source, items)[places]
+                                row[target[target >= 0]] = scores[target >= 0]
                     except FileNotFoundError:
                         self.refresh()
                         break
@@ -187,11 +188,12 @@ class Catalogue:
             self.refresh()
             for source in list(self.sources.values()):
                 try:
-                    if isinstance(source, Matrix):
-                        self._check_rows(source)
-                    else:
-                        source.load()
-                    self.list_of(source)
+                    with sound(source.record.path):
+                        if isinstance(source, Matrix):
+                            self._check_rows(source)
+                        else:
+                            source.load()
+                        self.list_of(source)
                 except FileNotFoundError:
                     continue
                 except DamagedRecord as error:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import DamagedRecord, StoreError
-from crosscut.storage import write_file
+from crosscut.storage import regular, write_file
 
 MAGIC = b"CCSCORE1"
 FORMAT = 1
@@ -76,33 +76,43 @@ class Record:
         text = start[PREFIX.size : PREFIX.size + length]
         if len(text) != length or zlib.crc32(text) != checksum:
             raise DamagedRecord(path, "the checksum of the header does not fit")
-        header = json.loads(text)
         layout = {}
         offset = PREFIX.size + length
-        for name, kind, shape, crc in header["arrays"]:
-            dtype = np.dtype(kind)
-            layout[name] = (offset, dtype, tuple(shape), crc)
-            offset += dtype.itemsize * prod(shape)
+        with sound(path):
+            header = json.loads(text)
+            for name, kind, shape, crc in header["arrays"]:
+                dtype = np.dtype(kind)
+                layout[name] = (offset, dtype, tuple(shape), crc)
+                offset += dtype.itemsize * prod(shape)
         if size != offset:
             raise DamagedRecord(path, f"{size} bytes long, and {offset} were written")
         return cls(path, header, layout, size)
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """One array, checked."""
-        offset, dtype, shape, checksum = self.layout[name]
-        with opened(self.path) as file:
+        with sound(self.path), opened(self.path) as file:
+            offset, dtype, shape, checksum = self.layout[name]
             file.seek(offset)
             data = file.read(dtype.itemsize * prod(shape))
-        if len(data) != dtype.itemsize * prod(shape) or zlib.crc32(data) != checksum:
-            raise DamagedRecord(self.path, f"the checksum of its {name} does not fit")
-        return np.frombuffer(data, dtype).reshape(shape)
+            if len(data) != dtype.itemsize * prod(shape) or zlib.crc32(data) != checksum:
+                raise DamagedRecord(self.path, f"the checksum of its {name} does not fit")
+            return np.frombuffer(data, dtype).reshape(shape)
+
+
+@contextmanager
+def sound(path: Path) -> Iterator[None]:
+    """What is written in a record must fit together: one whose checksums are right may still be a forgery."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise DamagedRecord(path, f"what it says does not fit together ({type(error).__name__}: {error})") from error
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A file to read; what the system cannot read is damaged, what is not there is not there."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             yield file
     except FileNotFoundError:
         raise

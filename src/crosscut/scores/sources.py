@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from crosscut.errors import DamagedRecord
 from crosscut.scores.keys import Hashes, split_hashes
-from crosscut.scores.records import Record, opened
+from crosscut.scores.records import Record, opened, sound
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = slice | npt.NDArray[Any]
@@ -34,10 +34,12 @@ class Source(ABC):
         self.record = record
         self.name = record.path.stem
         self.queries = split_hashes(record.read("queries"))
-        self.items_id: str = record.header["items"]
-        self.pairs: int = record.header["pairs"]
-        self.written: float = record.header["written"]
-        self.seconds: float = record.header["seconds"]
+        self.items_id = str(record.header["items"])
+        if self.items_id.strip("0123456789abcdef"):
+            raise DamagedRecord(record.path, f"{self.items_id!r} names no list of items")
+        self.pairs = int(record.header["pairs"])
+        self.written = float(record.header["written"])
+        self.seconds = float(record.header["seconds"])
 
     @property
     def size(self) -> int:
@@ -66,7 +68,10 @@ class DenseBlock(Source):
         self.span = slice(int(record.header["start"]), int(record.header["stop"]))
 
     def load(self) -> Scores:
-        return self.record.read("scores")
+        scores = self.record.read("scores")
+        if self.span.start < 0 or scores.shape != (len(self.queries), self.span.stop - self.span.start):
+            raise DamagedRecord(self.record.path, f"scores of shape {scores.shape} are not those of {self.span}")
+        return scores
 
     def row(self, row: int, loaded: Scores) -> tuple[Places, Scores]:
         return self.span, loaded[row]
@@ -83,7 +88,12 @@ class PairBlock(Source):
         return self.record.read("items")
 
     def load(self) -> dict[str, npt.NDArray[Any]]:
-        return {name: self.record.read(name) for name in ("ends", "columns", "scores")}
+        loaded = {name: self.record.read(name) for name in ("ends", "columns", "scores")}
+        ends, columns = loaded["ends"], loaded["columns"]
+        ordered = len(ends) == len(self.queries) and (np.diff(ends, prepend=0) >= 0).all()
+        if not ordered or not columns.shape == loaded["scores"].shape == (ends[-1] if len(ends) else 0,):
+            raise DamagedRecord(self.record.path, "its pairs do not belong to its queries")
+        return loaded
 
     def row(self, row: int, loaded: dict[str, npt.NDArray[Any]]) -> tuple[Places, Scores]:
         start = int(loaded["ends"][row - 1]) if row else 0
@@ -160,4 +170,5 @@ KINDS: dict[str, type[Source]] = {"dense": DenseBlock, "pairs": PairBlock, "matr
 def open_source(path: Path) -> Source:
     """The source in a file, header checked."""
     record = Record.open(path)
-    return KINDS[record.header["kind"]](record)
+    with sound(path):
+        return KINDS[record.header["kind"]](record)

@@ -32,7 +32,7 @@ from crosscut.scores.consolidate import consolidate, forget
 from crosscut.scores.keys import Contents, Keys
 from crosscut.scores.records import FORMAT, Damage
 from crosscut.scores.sources import Matrix, Scores, Source
-from crosscut.storage import make_folder, write_json, writing
+from crosscut.storage import make_folder, regular, write_json, writing
 from crosscut.types import Positions
 
 Texts = Contents
@@ -323,7 +323,7 @@ def scorers(path: str | Path) -> list[str]:
 def scorer_of(path: Path) -> str:
     """The scorer that a store.json names, which its folder is named after."""
     try:
-        facts = json.loads(path.read_bytes())
+        facts = json.loads(regular(path).read_bytes())
         scorer, version = str(facts["scorer"]), facts["format"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(f"{str(path)!r} cannot be read ({error}); restore it from a copy") from error

@@ -1,6 +1,6 @@
 """What is on disk is whole: the one atomic file, the one lock, the one folder that is replaced as a whole."""
 
-from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_file, write_json, writing
+from crosscut.storage.files import TEMPORARY, Lock, make_folder, regular, sync, write_file, write_json, writing
 from crosscut.storage.folders import MARK, Folder, Kind, checksum_of
 from crosscut.storage.generations import Files, Saved, Unread, digest, npy_header
 from crosscut.storage.maps import put_down, room
@@ -21,6 +21,7 @@ __all__ = [
     "make_folder",
     "npy_header",
     "put_down",
+    "regular",
     "room",
     "sync",
     "write_file",

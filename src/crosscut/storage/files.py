@@ -65,6 +65,13 @@ def make_folder(path: Path) -> None:
         sync(path.parent)
 
 
+def regular(path: Path) -> Path:
+    """This path, if what is there comes to an end: pipes and devices, which may not, are an OSError."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no file")
+    return path
+
+
 def sync(path: Path) -> None:
     """Wait until the disk has a file, or the names in a folder."""
     if os.name == "nt" and path.is_dir():

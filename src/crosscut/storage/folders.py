@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from crosscut.errors import CrosscutError, InputError
 from crosscut.storage import generations
-from crosscut.storage.files import TEMPORARY, Lock, make_folder, sync, write_synced, writing
+from crosscut.storage.files import TEMPORARY, Lock, make_folder, regular, sync, write_synced, writing
 from crosscut.storage.generations import Files, Saved, digest
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Folder:
         if not self.path.is_dir():
             raise InputError(f"there is no {noun} at {str(self.path)!r}")
         try:
-            record = json.loads(path.read_bytes())
+            record = json.loads(regular(path).read_bytes())
         except FileNotFoundError:
             raise InputError(f"{str(self.path)!r} is no crosscut {noun}: it has no {path.name}") from None
         except (OSError, ValueError, RecursionError) as error:
@@ -101,6 +101,11 @@ class Folder:
                 if self.record()["folder"] == record["folder"]:
                     raise
                 continue
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+                raise InputError(
+                    f"the {self.kind.noun} at {str(self.path)!r} cannot be used: what {self.kind.record} says does not "
+                    f"fit the rest ({type(error).__name__}: {error}); restore it or {self.kind.remedy}"
+                ) from error
             self.known = {record["folder"]}
             return made
 
@@ -186,7 +191,8 @@ class Folder:
     def _generations(self) -> list[Path]:
         """The folders of generations that are ours: marked, or made and not marked yet."""
         try:
-            named = [path for path in self.path.iterdir() if _HOME.fullmatch(path.name) and path.is_dir()]
+            named = [path for path in self.path.iterdir() if _HOME.fullmatch(path.name)]
+            named = [path for path in named if path.is_dir() and not path.is_symlink()]  # a link leads elsewhere
             return [path for path in named if (path / MARK).is_file() or not any(path.iterdir())]
         except OSError:
             return []

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.storage.files import sync, write_synced
+from crosscut.storage.files import regular, sync, write_synced
 from crosscut.storage.touched import Touched
 from crosscut.threads import cores
 from crosscut.types import Array
@@ -166,6 +166,11 @@ class Saved:
         self.files: dict[str, dict[str, Any]] = record["files"]
         self.block = int(record["block"])
         self._verify = verify
+        for name, about in self.files.items():
+            if Path(name).name != name:
+                raise self.damaged(repr(name), "is not in its folder")
+            if not (int(about["bytes"]) >= 0 < self._block_of(name) and isinstance(about["blake2b"], list)):
+                raise self.damaged(name, "is not described")
 
     def __contains__(self, name: str) -> bool:
         return name in self.files
@@ -188,7 +193,7 @@ class Saved:
         """A file of the right size."""
         wanted = self.files[name]["bytes"] if name in self.files else None
         try:
-            with (self.home / name).open("rb") as file:
+            with regular(self.home / name).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if wanted is None or size != wanted:
                     raise self.damaged(name, f"has {size} bytes instead of {wanted}" if wanted else "is not listed")

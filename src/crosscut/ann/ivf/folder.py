@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from crosscut.ann.files import read, write
 from crosscut.ann.ivf.layout import Layout
 from crosscut.ann.ivf.rules import USUAL, Rule, from_json
 from crosscut.storage import Unread
+from crosscut.types import Array
 
 ARRAYS = ("centroids", "vectors", "starts", "ids")
 
@@ -20,7 +22,10 @@ def save(path: Path, layout: Layout, rule: Rule) -> None:
 
 def load(path: Path, *, memory_map: bool) -> tuple[Layout, Rule, Unread]:
     """What `save` wrote, and the checks that wait for the first search: until then mapped vectors stay on disk."""
-    record, arrays, unread = read(path, memory_map=memory_map)
-    rule = USUAL if record["rule"] is None else from_json(record["rule"])
-    centroids, vectors, starts, ids = (arrays[name] for name in ARRAYS)
-    return Layout(centroids, vectors, starts, ids, record["metric"]), rule, unread
+
+    def made(record: dict[str, Any], arrays: dict[str, Array], unread: Unread) -> tuple[Layout, Rule, Unread]:
+        rule = USUAL if record["rule"] is None else from_json(record["rule"])
+        centroids, vectors, starts, ids = (arrays[name] for name in ARRAYS)
+        return Layout(centroids, vectors, starts, ids, record["metric"]), rule, unread
+
+    return read(path, made, memory_map=memory_map)
