@@ -37,6 +37,8 @@ def test_there_is_one_version_number() -> None:
     assert "version" in project["project"]["dynamic"]
     source = (ROOT / project["tool"]["hatch"]["version"]["path"]).read_text(encoding="utf-8")
     assert f'__version__ = "{crosscut.__version__}"' in source
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\S+)", changes, re.MULTILINE)[0] == crosscut.__version__
 
 
 def test_hooks_download_nothing() -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import crosscut
 from crosscut.cli import app
 from crosscut.cli.serve import named
-from crosscut.errors import InputError
+from crosscut.errors import InputError, WriteError
 from crosscut.scorers.http import RerankEndpoint
 from crosscut.server import Settings, make_app
 from tests.fake_endpoint import served
@@ -87,6 +87,28 @@ def test_items_come_and_go(tmp_path: Path, writable: None) -> None:
         assert httpx.post(f"{url}/items", json={"items": []}, headers=WRITE).status_code == 422
         assert httpx.post(f"{url}/items", json={"items": [{"id": "", "text": "a"}]}, headers=WRITE).status_code == 422
     assert saved(tmp_path / "my.index") == {"c", "s"}
+
+
+def test_a_server_that_ends_while_a_save_fails_saves_once_more(
+    tmp_path: Path, writable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build({"c": "cat", "d": "dog"}, tmp_path / "my.index")
+    loaded = crosscut.Index.load(tmp_path / "my.index", scorer=SCORER)
+    begun, save = threading.Event(), crosscut.Index.save
+
+    def fails_at_first(index: crosscut.Index, *given: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            time.sleep(0.5)
+            raise WriteError("no room for now")
+        save(index, *given)
+
+    monkeypatch.setattr(crosscut.Index, "save", fails_at_first)
+    with running(make_app(loaded, Settings(save_seconds=0.02))) as url:
+        new = {"items": [{"id": "s", "text": "sea"}]}
+        assert httpx.post(f"{url}/items", json=new, headers=WRITE).status_code == 200
+        assert begun.wait(20)
+    assert saved(tmp_path / "my.index") == {"c", "d", "s"}
 
 
 def saved(path: Path) -> set[str]:

@@ -346,6 +346,33 @@ def test_mcp_over_stdio(folder: Path) -> None:
     asyncio.run(talk())
 
 
+def test_mcp_counts_what_a_failed_search_has_paid_and_does_not_quote_its_scorer() -> None:
+    from mcp.client import Client
+
+    from crosscut.errors import ScorerError
+    from crosscut.integrations.mcp import make_server
+
+    seen = 0
+
+    def score(query: str, texts: Any) -> list[float]:
+        nonlocal seen
+        seen += len(texts)
+        if seen > 20:
+            raise ScorerError("https://secret.example did not like 'a private text'")
+        return score_words(query, texts)
+
+    async def talk() -> None:
+        async with Client(make_server(small_index(score), budget=50, max_budget=50)) as client:
+            failed = await client.call_tool("search", {"query": "cat", "k": 3})
+            assert failed.is_error
+            assert "ScorerError" in failed.content[0].text
+            assert not re.search("secret|private", failed.content[0].text)
+            cost = await client.call_tool("cost", {})
+            assert (cost.structured_content or json.loads(cost.content[0].text))["calls"] == seen > 20
+
+    asyncio.run(talk())
+
+
 @pytest.mark.parametrize(
     ("module", "package", "extra"),
     [

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from crosscut.spaces.sparse import SparseScores
     from crosscut.two_scorers import TwoScorers
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CUR",

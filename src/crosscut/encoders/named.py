@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.functions import function_encoder
+from crosscut.encoders.modules import check_modules
 from crosscut.encoders.running import Running, Similarity, split_name
 from crosscut.errors import InputError, MissingDependency
 
@@ -80,6 +81,7 @@ class TorchDualEncoder:
         except ImportError as error:
             raise MissingDependency("hub encoders run on sentence-transformers", "torch") from error
         how = running or Running(batch_size=64)
+        check_modules(model)
         try:
             loaded = SentenceTransformer(str(model), device=how.here() if how.device else None)
         except (OSError, ValueError) as error:

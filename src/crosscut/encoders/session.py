@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 TOKENS_PER_CALL = 1024
 SLOWER = ["SkipLayerNormFusion"]  # makes one slow node of three quick ones
 EXACT_SUMS = "session.x64quantprecision", "1"
+ELSEWHERE = b"\x0a\x08location"  # stands in a tensor whose numbers lie in another file
 # 4 · 255 · 127 as a MatMulInteger of uint8 and int8; `scripts/saturation_graph.py` writes it
 SATURATION = Path(__file__).parent.parent / "data" / "saturation.onnx"
 
@@ -36,6 +37,11 @@ class Session:
 
         self.threads = threads
         self.name = "the graph" if isinstance(graph, bytes) else repr(str(graph))
+        if ELSEWHERE in (graph if isinstance(graph, bytes) else graph.read_bytes()):
+            raise InputError(
+                f"{self.name} keeps weights in other files, which may lie anywhere and are no part of its fingerprint; "
+                "save the model in one file"
+            )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3

@@ -15,6 +15,7 @@ import numpy as np
 from crosscut.datasets.records import Item
 from crosscut.encoders.checkpoints import read_arrays, read_body, read_config, weights_file
 from crosscut.encoders.exported import digest_of, kept, local_folder
+from crosscut.encoders.modules import FILE as MODULES
 from crosscut.encoders.named import Rows, in_parts
 from crosscut.encoders.pairs import Marked, Text, open_tokenizer
 from crosscut.encoders.session import TOKENS_PER_CALL, Session
@@ -30,9 +31,7 @@ TOWERS = (("input_encoder", "label_encoder"), ("context_encoder", "cand_encoder"
 def has_towers(folder: str | Path) -> bool:
     """Whether a folder holds a checkpoint rather than a model of sentence-transformers."""
     place = Path(folder)
-    return (
-        place.is_dir() and not (place / "modules.json").is_file() and weights_kind(place) in (".torch", ".ckpt", ".bin")
-    )
+    return place.is_dir() and not (place / MODULES).is_file() and weights_kind(place) in (".torch", ".ckpt", ".bin")
 
 
 def weights_kind(folder: Path) -> str:

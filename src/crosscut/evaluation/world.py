@@ -163,7 +163,7 @@ def make_world(
         ("scores of words", world.words, 1, items),
         ("late interactions", world.late, 1, items),
     ):
-        if part is not None and part.shape[axis] != size:
+        if part is not None and (part.ndim != 2 or part.shape[axis] != size):
             what = "items" if axis else "queries"
             raise InputError(f"the {name} have shape {part.shape}, and the test matrix has {size} {what}")
     if world.vectors is not None and world.vectors.n != items:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from crosscut import __version__
-from crosscut.errors import CrosscutError, InputError
+from crosscut.errors import CrosscutError, InputError, ScorerError, StoreUnavailable
 from crosscut.index import Index
 from crosscut.integrations import needing
 
@@ -42,6 +42,9 @@ def make_server(index: Index, *, budget: int = 100, max_budget: int = 1000, max_
             raise ToolError(f"k is 1 to {max_k} and budget 1 to {max_budget}; got {k} and {budget}")
         try:
             hits = await index.search_async(query, k, budget, filter=filter)
+        except (ScorerError, StoreUnavailable) as error:  # what it says may hold addresses, or other people's texts
+            spent["calls"] += error.calls
+            raise ToolError(f"the search failed after {error.calls} calls: {type(error).__name__}") from None
         except CrosscutError as error:
             raise ToolError(str(error)) from error
         for name, value in (("searches", 1), ("calls", hits.calls), ("cached", hits.cached)):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.datasets.records import Item, Items, items_of
+from crosscut.encoders.modules import check_modules
 from crosscut.encoders.named import torch_fingerprint
 from crosscut.encoders.pairs import Form, Row
 from crosscut.errors import InputError, MissingDependency, ScorerError
@@ -66,6 +67,7 @@ class TorchCrossEncoder(Scorer):
             raise MissingDependency("hub cross-encoders run on sentence-transformers", "torch") from error
         from torch.nn import Identity
 
+        check_modules(model)
         try:
             loaded = CrossEncoder(
                 str(model), device=device, max_length=max_length, activation_fn=Identity(), **(options or {})

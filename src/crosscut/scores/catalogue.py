@@ -73,8 +73,9 @@ class Catalogue:
         """Take a file into use, if it can be trusted."""
         try:
             source = open_source(path)
-            if source.record.header["scorer"] != self.scorer:
-                raise DamagedRecord(path, f"it holds scores of {source.record.header['scorer']!r}")
+            named = source.record.header.get("scorer")
+            if named != self.scorer:
+                raise DamagedRecord(path, f"it holds scores of {named!r}")
         except FileNotFoundError:
             return  # consolidated since it was listed
         except DamagedRecord as error:

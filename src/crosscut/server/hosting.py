@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from crosscut.errors import CrosscutError, InputError
@@ -34,6 +34,7 @@ class Hosting:
         self._locks = {name: asyncio.Lock() for name in self._indexes}  # of those who change one
         self._unsaved: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._indexes)
@@ -93,13 +94,23 @@ class Hosting:
     def start(self) -> None:
         for seconds, work in ((self.settings.save_seconds, self.save), (self.settings.reload_seconds, self.reload)):
             if seconds is not None:
-                self._tasks.append(asyncio.get_running_loop().create_task(_every(seconds, work)))
+                self._tasks.append(asyncio.get_running_loop().create_task(self._every(seconds, work)))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Let a save that is under way end, and save what it has not."""
+        self._stopping.set()
+        await asyncio.gather(*self._tasks)
         await self.save()
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), seconds)
+                return
+            try:
+                await work()
+            except Exception as error:  # the next time may be better
+                LOGGER.error("upkeep failed", extra={"fields": {"causes": outline(error)}})
 
     async def reload(self) -> None:
         """Load what somebody else has changed, and serve that from then on; what cannot be loaded changes nothing."""
@@ -138,12 +149,3 @@ def warm_up(index: Index) -> None:
     if len(index) and index.scorer is not None and not isinstance(index.scorer, RemoteScorer):
         with contextlib.suppress(CrosscutError):
             index.search("warm up", k=1, budget=min(10, len(index)))
-
-
-async def _every(seconds: float, work: Any) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            await work()
-        except Exception as error:  # the next time may be better
-            LOGGER.error("upkeep failed", extra={"fields": {"causes": outline(error)}})

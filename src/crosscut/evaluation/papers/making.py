@@ -11,10 +11,12 @@ takes. What is there is not made again; the same command goes on where it was st
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -202,11 +204,14 @@ def make_arrays(
 def load_arrays(path: Path) -> dict[str, Array]:
     """The arrays of an archive that an experiment can use; whole numbers stay whole."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = {"anchors": "train"}
             found = {names.get(name, name): archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, LookupError, BadZipFile, zlib.error, EOFError, MemoryError) as error:
         raise InputError(f"{str(path)!r} is not a readable archive of scores ({error})") from error
+    for name, array in found.items():
+        if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+            raise InputError(f"the array {name} of {str(path)!r} ({array.dtype}) holds what is no finite number")
     if "test" not in found:
         raise InputError(f"{str(path)!r} has no array called test: the scores of test queries with every item")
     return {

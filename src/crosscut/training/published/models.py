@@ -26,6 +26,7 @@ from torch.nn import functional
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.checkpoints import read_arrays, read_config, weights_file
 from crosscut.encoders.exported import local_folder
+from crosscut.encoders.modules import FILE, read_modules
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.states import of_one_length
 from crosscut.encoders.towers import TOWERS, has_towers
@@ -175,7 +176,7 @@ class Towers(nn.Module):
         """From what there is: towers that were trained (DE_BASE), a sentence-transformers model (DE_SRC of BEIR), or
         an encoder that knows nothing of the task, twice (DE_BERT)."""
         folder = local_folder(model)
-        if (folder / "modules.json").is_file():
+        if (folder / FILE).is_file():
             return cls._sentences(folder, tokens)
         form = Marked.of(open_tokenizer(folder), query_tokens=tokens, item_tokens=tokens)
         if not has_towers(folder):
@@ -188,17 +189,17 @@ class Towers(nn.Module):
 
     @classmethod
     def _sentences(cls, folder: Path, tokens: int) -> Towers:
-        modules = json.loads((folder / "modules.json").read_text("utf-8"))
-        kinds = [one["type"].rsplit(".", 1)[-1] for one in modules]
+        modules = read_modules(folder)
+        kinds = [one.kind for one in modules]
         if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
             raise InputError(f"{str(folder)!r} is made of {', '.join(kinds)}; train an encoder with pooling")
-        pooling = json.loads((folder / modules[1]["path"] / "config.json").read_text("utf-8"))
+        pooling = json.loads((modules[1].folder / "config.json").read_text("utf-8"))
         mean = bool(pooling.get("pooling_mode_mean_tokens", pooling.get("pooling_mode") == "mean"))
         if not mean and not (pooling.get("pooling_mode_cls_token") or pooling.get("pooling_mode") == "cls"):
             raise InputError(f"{str(folder)!r} pools neither by the mean nor by the first token: choose another")
         told = folder / "config_sentence_transformers.json"
         own = json.loads(told.read_text("utf-8")).get("similarity_fn_name") if told.is_file() else None
-        inner = folder / modules[0]["path"]
+        inner = modules[0].folder
         form = Sentences(open_tokenizer(inner), tokens)
         return cls([open_body(inner)], form, folder, mean=mean, unit="Normalize" in kinds or own not in ("dot",))
 
@@ -238,7 +239,7 @@ class Towers(nn.Module):
 
             if folder.resolve() != self.folder.resolve():
                 shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-            inner = folder / json.loads((folder / "modules.json").read_text("utf-8"))[0]["path"]
+            inner = read_modules(folder)[0].folder
             tensors = {name: value.detach().cpu().contiguous() for name, value in self.bodies[0].state_dict().items()}
             write_file(inner / "model.safetensors", [save(tensors, {"format": "pt"})])
             (inner / "pytorch_model.bin").unlink(missing_ok=True)
