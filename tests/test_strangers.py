@@ -27,7 +27,7 @@ from crosscut.index.log import SearchLog, _checksum, _packed
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import ScoreStore
-from crosscut.storage import checksum_of, digest
+from crosscut.storage import MARK, checksum_of, digest
 from tests.test_index import Planted, build, planted_items
 from tests.test_known import make
 from tests.test_log import logged
@@ -179,7 +179,7 @@ def test_a_build_does_not_go_on_in_a_folder_of_links(tmp_path: Path) -> None:
     precious.write_bytes(b"precious")
     work = tmp_path / f"a{streaming.BUILDING}"
     work.mkdir()
-    (work / streaming.MARK).touch()
+    (work / MARK).touch()
     (work / "items.bin").symlink_to(precious)
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(item) + "\n" for item in planted_items(0, 20)))
@@ -379,8 +379,8 @@ ARRAYS = {
 @pytest.mark.parametrize("part", ["test", "train"])
 @pytest.mark.parametrize("name", ARRAYS)
 def test_scores_that_are_none_are_not_reproduced(tmp_path: Path, part: str, name: str) -> None:
-    good = {"train": np.zeros((8, 60), np.float32), "test": np.zeros((5, 60), np.float32)}
-    np.savez(tmp_path / "x.npz", **{**good, part: ARRAYS[name]})
+    arrays: dict[str, Any] = {"train": np.zeros((8, 60), np.float32), "test": np.zeros((5, 60), np.float32)}
+    np.savez(tmp_path / "x.npz", **{**arrays, part: ARRAYS[name]})
     if (part, name) == ("train", "empty"):
         return  # no train queries: some experiments need none
     with pytest.raises(InputError):

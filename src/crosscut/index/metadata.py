@@ -238,7 +238,7 @@ def write_columns(files: Files, items: Packed, order: Positions | None = None) -
 def _keys(saved: Saved) -> tuple[list[str], list[str]]:
     """The keys that are kept as columns, and the others."""
     about = saved.json("metadata")
-    told = [about.get(name) for name in ("keys", "others")] if isinstance(about, dict) else []
+    told: list[Any] = [about.get(name) for name in ("keys", "others")] if isinstance(about, dict) else []
     if not told or not all(isinstance(some, list) and all(isinstance(key, str) for key in some) for some in told):
         raise saved.damaged("metadata.json", "does not name the keys")
     return told[0], told[1]
