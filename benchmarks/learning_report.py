@@ -189,6 +189,33 @@ def first_stages() -> str:
     return "\n".join(lines)
 
 
+def words() -> str:
+    """Recall without and with words as a coordinate."""
+    columns = ((10, 20), (10, 50), (10, 100), (100, 200))
+    lines = ["| world | items | index | " + " | ".join(f"k={k}, B={b}" for k, b in columns) + " |"]
+    lines.append("|---" * (3 + len(columns)) + "|")
+    for world in worded():
+        told = {(row["index"], row["k"], row["budget"]): row for row in world["rows"]}
+        for index in dict.fromkeys(row["index"] for row in world["rows"]):
+            rows = [told[index, k, b] for k, b in columns]
+            cells = [f"{row['without']:.3f} → {row['with']:.3f} {_interval(row)}" for row in rows]
+            lines.append(f"| {world['world']} | {world['items']:,} | {index} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def worded() -> list[dict[str, Any]]:
+    """The worlds of `words.py`."""
+    found: list[dict[str, Any]] = json.loads((ROOT / "benchmarks/results/words.json").read_text())["worlds"]
+    return found
+
+
+def by_words() -> str:
+    """How many of all cells words make better, and worse, beyond chance."""
+    rows = [row for world in worded() for row in world["rows"]]
+    better, worse = sum(row["low"] > 0 for row in rows), sum(row["high"] < 0 for row in rows)
+    return f"Of {len(rows)} cells {better} are significantly better with words and {worse} worse."
+
+
 def by_items() -> str:
     """Recall against the number of items, new weights, the same queries."""
     (world,) = _results("growth")

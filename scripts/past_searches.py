@@ -1,11 +1,13 @@
 """A log of past searches over a collection whose score matrix is too dear for the train queries: only the pairs scored.
 
     python scripts/past_searches.py beir:DATA/squad_sentences past.npz --alone --searches 640
+    python scripts/past_searches.py beir:DATA/wordnet_wsd past.npz --alone --searches 1000 --world wordnet-30k.npz \\
+        --train DATA/wordnet_wsd/queries_semcor.jsonl.gz
 
 Train queries that `score_world.py` did not take as anchors are searched by the default method, without anchors, with a
-hundred calls of the real scorer each. The arrays: past_ids (s), past_vectors (s × D), past_items (s × B; positions in
-the collection), past_scores (s × B), float16, and fingerprint. Written as they come; the same command goes on where it
-was stopped.
+hundred calls of the real scorer each. With `--world` only the items of a matrix are searched. The arrays: past_ids (s),
+past_vectors (s × D), past_items (s × B; positions in the collection, or the matrix), past_scores (s × B), float16, and
+fingerprint. Written as they come; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -35,14 +37,21 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=640)
     parser.add_argument("--budget", type=int, default=100)
     parser.add_argument("--anchors", type=int, default=40, help="train queries that come first and are left out")
+    parser.add_argument("--world", type=Path, default=None, help="a matrix, whose items are those that are searched")
+    parser.add_argument("--train", type=Path, default=None, help="a file of train queries")
     parser.add_argument("--model", default="default")
     parser.add_argument("--alone", action="store_true", help="the cross-encoder without its known part")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     collection = read(arguments.collection)
-    queries, _ = choose(arguments.collection, collection, arguments.anchors + arguments.searches, 0, arguments.seed)
+    count = arguments.anchors + arguments.searches
+    queries, _ = choose(arguments.collection, collection, count, 0, arguments.seed, arguments.train)
     queries = queries[arguments.anchors :]
-    texts = [marked_text(item) for item in collection.items]
+    items = collection.items
+    if arguments.world is not None:
+        with np.load(arguments.world, allow_pickle=False) as archive:
+            items = [collection.items[collection.positions[id]] for id in archive["item_ids"].tolist()]
+    texts = [marked_text(item) for item in items]
     encoder = OnnxDualEncoder.load(arguments.model, threads=1)
     scorer = OnnxCrossEncoder.load(arguments.model, threads=1, alone=arguments.alone)
     arrays: dict[str, list[np.ndarray]] = {"past_vectors": [], "past_items": [], "past_scores": []}

@@ -14,6 +14,9 @@ item, the encoder block what its text says; w and μ are chosen on the anchor qu
 as those that best predict the high scores of a query from a few dozen others. The ridge is easy on the encoder's own
 query direction (`Stretched`). It stays one linear space, so it stays one loop.
 
+Where there are words, the square root of an item's BM25 with the query stands beside v_i, one coordinate more. It is of
+the pair, so it cannot be asked of an index: u asks, and what words add orders what comes back.
+
 A scorer may know part of its score without a call, f = g + costly. Then g is an exact base per query: round one takes
 the items of highest g, and u explains only what the calls add to it.
 
@@ -40,7 +43,7 @@ from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.methods.base import Parts, register
 from crosscut.methods.rounds import InRounds
-from crosscut.methods.weights import FREE, beside, learned, spread_of
+from crosscut.methods.weights import FREE, beside, learned, some_rows, spread_of
 from crosscut.retrievers.first import Dense, FirstStage, FixedOrder, Known
 from crosscut.search.estimators import Estimator, Expecting, Stretched
 from crosscut.search.loop import Offset, Plan
@@ -52,6 +55,7 @@ from crosscut.types import Floats
 
 HOPE = 0.5  # h
 ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores
+READ = 1 << 18  # items whose words are read in every search; of more, words only help to choose round one
 
 
 @register
@@ -64,6 +68,8 @@ class Crosscut(InRounds):
     `explore` is a share of the calls that goes to items drawn at random, so that a log of searches also shows what a
     search would not have looked at; each is logged with the chance it had. With `fill`, rounds fill what the scorer
     answers side by side: for a judge that takes eight requests at once, 20 calls are 3 rounds.
+    search would not have looked at; each is logged with the chance it had. `words` is how far the words that an item
+    shares with the query may explain its score, against its vector; 0: not at all.
     """
 
     name: ClassVar[str] = "crosscut"
@@ -75,6 +81,7 @@ class Crosscut(InRounds):
     learned: bool = True
     explore: float = 0.0
     fill: bool = True
+    words: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,6 +91,8 @@ class Crosscut(InRounds):
             )
         if not self.ridge > 0:
             raise InputError(f"ridge multiplies the noise that is assumed, above 0; got {self.ridge}")
+        if not self.words >= 0:
+            raise InputError(f"words is how far shared words may explain a score, 0 or more; got {self.words}")
         if not 0 <= self.explore < 1:
             raise InputError(f"explore is a share of the calls, 0 … 1 and less than all; got {self.explore}")
 
@@ -91,7 +100,8 @@ class Crosscut(InRounds):
         return parts.lacks("encoder", "anchors", "factors")
 
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
-        return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0)}
+        words: dict[str, tuple[Any, ...]] = {} if parts.words is None else {"words": (0.0, 3.0)}
+        return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0), **words}
 
     def schedule(self) -> Schedule:
         return Schedule(self.rounds, self.first_share, self.fill)
@@ -116,7 +126,8 @@ class Crosscut(InRounds):
         space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
         noise = self.ridge * weights.noise
         stretch = self.stretch if parts.encoder is not None else 1.0
-        return self._over(parts, cur, base, space, Stretched(noise, stretch, block.d, _trust(cur, noise)))
+        plan = self._over(parts, cur, base, space, Stretched(noise, stretch, block.d, _trust(cur, noise)))
+        return self._worded(parts, plan, weights.spread)
 
     def _expecting(self, parts: Parts, own: Space, prior: Prior) -> Plan:
         cur = parts.anchors
@@ -124,10 +135,11 @@ class Crosscut(InRounds):
         blocks, weights = zip(*own.blocks, (Constant(parts.n), (LEVEL * noise) ** 0.5), strict=True)
         space = Stacked(blocks, weights)
         estimator = Expecting(prior, noise, None if cur is None else _trust(cur, noise))
+        spread = 0.0 if parts.words is None else prior.spread(some_rows(own, parts.seed))
         if cur is not None:
-            return self._over(parts, cur, prior.base(parts.size), space, estimator)
+            return self._worded(parts, self._over(parts, cur, prior.base(parts.size), space, estimator), spread)
         flat = own.topk is None and parts.n is not None
-        return Plan(
+        plan = Plan(
             parts.pool,
             self._stage(parts, parts.stage("auto")),
             self.schedule(),
@@ -138,6 +150,7 @@ class Crosscut(InRounds):
             self.shortlist,
             corrects=True,
         )
+        return self._worded(parts, plan, spread)
 
     def _over(self, parts: Parts, cur: CUR, base: Floats, space: Space, estimator: Estimator) -> Plan:
         """With a base per item; items whose scores are estimates are hoped for."""
@@ -164,7 +177,7 @@ class Crosscut(InRounds):
         space = Stacked([*blocks, Constant(parts.n)], [*weights, 10 * FREE])
         at = sum(block.d for block in blocks) - blocks[-1].d
         stretch = self.stretch if parts.encoder is not None else 1.0
-        return Plan(
+        plan = Plan(
             parts.pool,
             self._stage(parts, parts.stage("auto")),
             self.schedule(),
@@ -174,6 +187,13 @@ class Crosscut(InRounds):
             shortlist=self.shortlist,
             corrects=True,
         )
+        return self._worded(parts, plan, 1.0)
+
+    def _worded(self, parts: Parts, plan: Plan, spread: float) -> Plan:
+        """With words as one more coordinate, where every item's can be read; `spread` is that of the scores."""
+        if not self.words or parts.words is None or parts.n is None or parts.n > READ:
+            return plan
+        return replace(plan, words=parts.words, telling=self.words * spread)
 
     def _stage(self, parts: Parts, own: FirstStage) -> FirstStage:
         """What the scorer knows without a call; else vectors and words in turn, or what there is."""

@@ -166,10 +166,15 @@ def spread_of(space: Space, seed: int) -> float:
     known = getattr(space.topk, "spread", None)
     if known is not None:
         return float(known)
+    rows = some_rows(space, seed)
+    return float(np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))) or 1.0
+
+
+def some_rows(space: Space, seed: int) -> Floats:
+    """Vectors of a thousand items or fewer, drawn at random."""
     rng = np.random.default_rng(seed)
     if space.topk is not None:
         items = space.topk.sample(1000, rng)
     else:
         items = rng.choice(space.n, min(space.n, 1000), replace=False)
-    rows = space.rows(np.sort(items)) if len(items) else np.zeros((1, space.d))
-    return float(np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))) or 1.0
+    return space.rows(np.sort(items)) if len(items) else np.zeros((1, space.d))

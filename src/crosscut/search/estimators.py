@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.linalg.least_squares import LeastSquares
-from crosscut.search.prior import Prior
+from crosscut.search.prior import Prior, padded
 from crosscut.spaces.base import Space
 from crosscut.types import Floats, Positions
 
@@ -143,26 +142,16 @@ class _StretchedFit:
 class Expecting:
     """Ridge towards what past searches lead to expect: u ~ N(u₀(q), Σ), noise μ.
 
-    The encoder's coordinates come first in the space; the constant that stands last is estimated beside them, with
-    variance 1. `trust` is that of `Stretched`.
+    The encoder's coordinates come first in the space; those that stand behind them, a constant and what words tell, are
+    estimated beside them, with variance 1. `trust` is that of `Stretched`.
     """
 
     prior: Prior
     ridge: float
     trust: Floats | None = field(default=None, compare=False)
 
-    @cached_property
-    def directions(self) -> Floats:
-        """D (r × d + 1) of Σ = floor I + Dᵀ D, 0 for the constant."""
-        return np.pad(self.prior.directions, ((0, 0), (0, 1)))
-
-    @cached_property
-    def floor(self) -> Floats:
-        """(d + 1), 1 for the constant."""
-        return np.append(np.full(self.prior.d, self.prior.floor), 1.0)
-
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
-        if self.prior.d + 1 != space.d:
+        if not 1 <= space.d - self.prior.d <= 2:
             raise InputError(
                 f"the prior has {self.prior.d} dimensions and the space {space.d - 1} and a constant: learn it again"
             )
@@ -173,15 +162,15 @@ class _ExpectingFit:
     def __init__(self, how: Expecting, space: Space, query_vector: Floats | None) -> None:
         self._space, self._how = space, how
         self._squares = LeastSquares(space.d, ridge=how.ridge)
-        self._expected = np.append(how.prior.at(query_vector), 0.0)  # u₀ (d + 1)
+        self._expected = padded(how.prior.at(query_vector), space.d)  # u₀ (d + 1, or 2 with words)
 
     def add(self, positions: Positions, targets: Floats) -> None:
-        rows, how = self._space.rows(positions), self._how  # (k × d + 1)
+        rows, how = self._space.rows(positions), self._how
         left = targets - rows @ self._expected
         if how.trust is not None:
             rows, left = rows * how.trust[positions, None], left * how.trust[positions]
-        images = rows * how.floor
-        images += (rows @ how.directions.T) @ how.directions
+        images, own = rows.copy(), slice(how.prior.d)  # Σ = floor I + Dᵀ D, and I of what stands behind
+        images[:, own] = how.prior.floor * rows[:, own] + (rows[:, own] @ how.prior.directions.T) @ how.prior.directions
         self._squares.add(rows, left, images)
 
     def solve(self) -> Floats:

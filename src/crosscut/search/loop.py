@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
 from crosscut.linalg.products import LARGE, share
-from crosscut.retrievers.first import Drawn, FirstStage
+from crosscut.retrievers.first import Drawn, FirstStage, Retriever
 from crosscut.scorers.meter import Meter
 from crosscut.search.estimators import Estimator
 from crosscut.search.guides import Freely, Guide, Seen
@@ -35,7 +36,7 @@ from crosscut.search.hits import Round, Seconds
 from crosscut.search.query import QueryState
 from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
-from crosscut.spaces.base import Space
+from crosscut.spaces.base import Beside, Space
 from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
 
 POOL = 2000  # items drawn for a rule that wants to see all predictions, where not all can be had
@@ -76,6 +77,8 @@ class Plan:
     topk: TopK | None = None
     guide: Guide | None = None  # says what comes next, in place of a query vector
     explore: float = 0.0  # share of the calls that goes to items drawn at random, from the second round on
+    words: Retriever | None = None  # whose score of a pair is one more coordinate, for scorers that know nothing
+    telling: float = 1.0  # ω: how far words may explain scores
 
     def __post_init__(self) -> None:
         if self.topk is None and self.space is not None:
@@ -111,10 +114,22 @@ def run(plan: Plan, queries: Sequence[QueryState], meter: Meter, k: int, *, trac
 
 def _begin(plan: Plan, query: QueryState) -> None:
     if plan.space is not None and plan.estimator is not None:
-        query.fit = plan.estimator.start(plan.space, query.vector)
+        space = plan.space
+        if plan.words is not None and query.known is None:
+            query.words = plan.telling * _share_of_words(plan.words, query.account.query)
+            space = Beside(space, query.words)
+        query.fit = plan.estimator.start(space, query.vector)
     query.size = plan.pool.count(query.within)
     if query.size == 0:
         query.stop = "exhausted"
+
+
+def _share_of_words(words: Retriever, query: Any) -> Floats:
+    """φ_i (n) = √(BM25_i / max BM25): how far an item's words are those of the query, 0 … 1.
+
+    The root, since the first shared word says more than the second."""
+    scores = np.maximum(words.scores(str(query)), 0.0)
+    return np.sqrt(scores / max(float(scores.max(initial=0.0)), np.finfo(np.float32).tiny), dtype=np.float64)
 
 
 def _goes_on(query: QueryState, choice: _Choice, k: int) -> bool:
@@ -267,14 +282,18 @@ def _drawn(plan: Plan, query: QueryState, ask: Ask) -> _Choice:
 
 
 def _fit(plan: Plan, query: QueryState) -> Floats:
-    """u of one query, after taking in what was scored since the last round."""
+    """u of one query, after taking in what was scored since the last round; what words tell by now is kept beside."""
     assert query.fit is not None
     account = query.account
     positions, scores = account.positions[query.fitted :], account.scores[query.fitted :]
     if len(positions):
         query.fit.add(positions, plan.offset.targets(positions, scores, query.known))
         query.fitted = len(account.positions)
-    return query.fit.solve()
+    u = query.fit.solve()
+    if query.words is None:
+        return u
+    query.told = u[-1] / plan.offset.scale * query.words
+    return u[:-1]
 
 
 def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:

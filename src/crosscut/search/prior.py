@@ -98,6 +98,12 @@ class Prior:
         """q (d), 0 in coordinates that the encoder does not have."""
         return padded(query_vector, self.d)
 
+    def spread(self, rows: Floats) -> float:
+        """Standard deviation of v · u over items, of which some rows (m × d) are given, and over queries."""
+        apart = rows - rows.mean(axis=0)
+        parts = self.floor * (apart**2).sum() + ((apart @ self.directions.T) ** 2).sum()  # of v Σ vᵀ
+        return float(np.sqrt(parts / len(rows)))
+
     def base(self, n: int) -> Floats:
         """b (n), 0 for items that no search has seen."""
         base = np.zeros(n)

@@ -27,6 +27,8 @@ class QueryState:
     vector: Floats | None = None  # the encoder's query vector
     given: Handles = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one
     known: Floats | None = None  # (n) the part of every score that takes no call
+    words: Floats | None = None  # (n) φ: how far the words of every item are those of the query
+    told: Floats | None = None  # (n) what they tell of the scores, by now
     within: Within = None  # None: all items
     size: int | None = None  # how many items may be scored in all, if that is known
     watch: Watch | None = None  # of a stopping rule
@@ -47,7 +49,9 @@ class QueryState:
 
     def ask(self, u: Floats, count: int) -> Ask:
         """What an index is asked."""
-        return Ask(u, count, self.account.positions, self.within, self.trail, self.known)
+        return Ask(
+            u, count, self.account.positions, self.within, self.trail, self.known if self.told is None else self.told
+        )
 
     def so_far(self, k: int, estimates: Floats) -> SoFar:
         """What a stopping rule is told."""

@@ -1,0 +1,159 @@
+"""Words as one more coordinate of the default method: found where they tell, harmless where they do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import crosscut
+from crosscut.ann.base import Indexed
+from crosscut.ann.clustered import Clustered
+from crosscut.ann.ivf import IVF
+from crosscut.errors import InputError
+from crosscut.measures import recall
+from crosscut.methods import Parts
+from crosscut.methods import crosscut as default
+from crosscut.scorers.matrix import MatrixScorer
+from crosscut.searcher import Searcher
+from crosscut.spaces.base import Beside, Constant, Stacked, Vectors
+from crosscut.spaces.cur import CUR
+from tests.fake_store import FakeStore
+
+
+class Counts:
+    """A retriever whose scores are known beforehand; queries are numbers."""
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self.given = scores
+
+    @staticmethod
+    def of(parts: Parts) -> np.ndarray:
+        assert isinstance(parts.words, Counts)
+        return parts.words.given
+
+    def scores(self, query: str) -> np.ndarray:
+        return self.given[int(query)].astype(np.float32)
+
+
+def world(telling: float, n: int = 900, queries: int = 24, seed: int = 0) -> tuple[np.ndarray, Parts, np.ndarray]:
+    """Scores in part by the encoder, in part by words that have nothing to do with it."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(n, 32)) / np.sqrt(32)
+    wanted = rng.normal(size=(queries, 32))
+    words = np.where(rng.random((queries, n)) < 0.1, rng.gamma(2.0, size=(queries, n)), 0.0)
+    scores = wanted @ vectors.T + telling * np.sqrt(words) + 0.1 * rng.normal(size=words.shape)
+    return scores, Parts(encoder=Vectors(vectors), words=Counts(words), n=n), wanted + rng.normal(size=wanted.shape)
+
+
+def found(scores: np.ndarray, parts: Parts, queries: np.ndarray, method: str, budget: int = 60) -> float:
+    hits = Searcher(MatrixScorer(scores), method=method, parts=parts).search_many(
+        range(len(scores)), 10, budget, query_vectors=queries
+    )
+    return float(np.mean([recall(row, one.scored, 10) for row, one in zip(scores, hits, strict=True)]))
+
+
+def test_words_are_found_where_they_tell_and_harmless_where_they_do_not() -> None:
+    scores, parts, queries = world(telling=1.0)
+    assert found(scores, parts, queries, "crosscut") > found(scores, parts, queries, "crosscut@words=0") + 0.1
+    scores, parts, queries = world(telling=0.0)
+    assert found(scores, parts, queries, "crosscut") > found(scores, parts, queries, "crosscut@words=0") - 0.03
+
+
+def test_beside_anchor_scores_too() -> None:
+    scores, parts, queries = world(telling=1.0, queries=48)
+    rest = Counts(Counts.of(parts)[24:])
+    with_anchors = Parts(encoder=parts.encoder, words=rest, anchors=CUR(scores[:24]), n=parts.n)
+    ours, plain = (
+        found(scores[24:], with_anchors, queries[24:], method) for method in ("crosscut", "crosscut@words=0")
+    )
+    assert ours > plain + 0.05
+
+
+def test_predictions_are_the_ridge_over_vectors_and_words() -> None:
+    """Against the closed form: u = (XᵀX + μ I)⁻¹ Xᵀ y over [V / spread ‖ constant ‖ ω φ]."""
+    scores, parts, queries = world(telling=1.0, n=200, queries=1)
+    assert parts.encoder is not None
+    searcher = Searcher(MatrixScorer(scores), method="crosscut@rounds=2,stretch=1", parts=parts)
+    hits = searcher.search(0, 10, 40, query_vector=queries[0], trace=True)
+    first, second = hits.trace
+    words = Counts.of(parts)[0]
+    vectors = parts.encoder.rows(np.arange(200))
+    spread = np.sqrt(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean())
+    space = np.column_stack([vectors / spread, np.full(200, 10 * default.FREE), np.sqrt(words / words.max())])
+    known = space[first.positions]
+    u = np.linalg.solve(known.T @ known + default.ALONE * np.eye(space.shape[1]), known.T @ scores[0, first.positions])
+    np.testing.assert_allclose(second.estimates, (space @ u)[second.positions], rtol=1e-6)
+    left = np.setdiff1d(np.arange(200), first.positions)
+    expected = left[np.argsort(-(space @ u)[left], kind="stable")][: len(second.positions)]
+    assert set(second.positions) == set(expected.tolist())
+
+
+def test_a_filter_holds_and_nothing_is_scored_twice() -> None:
+    scores, parts, queries = world(telling=1.0)
+    allowed = np.arange(0, 900, 3)
+    searcher = Searcher(MatrixScorer(scores), method="crosscut", parts=parts)
+    for hits in searcher.search_many(range(5), 10, 50, query_vectors=queries[:5], allow=allowed.tolist()):
+        assert set(hits.scored.tolist()) <= set(allowed.tolist())
+        assert len(set(hits.scored.tolist())) == hits.calls == 50
+
+
+def test_batches_equal_singles() -> None:
+    scores, parts, queries = world(telling=1.0)
+    searcher = Searcher(MatrixScorer(scores), method="crosscut", parts=parts)
+    together = searcher.search_many(range(6), 10, 50, query_vectors=queries[:6])
+    for j, hits in enumerate(together):
+        alone = searcher.search(j, 10, 50, query_vector=queries[j])
+        assert [hit.id for hit in alone] == [hit.id for hit in hits]
+
+
+def test_a_query_without_a_shared_word_is_searched_by_vectors() -> None:
+    scores, parts, queries = world(telling=0.0, queries=2)
+    silent = Parts(encoder=parts.encoder, words=Counts(np.zeros_like(scores)), n=parts.n)
+    plain = Parts(encoder=parts.encoder, n=parts.n)
+    ours, theirs = (
+        Searcher(MatrixScorer(scores), method="crosscut@first=dense", parts=made).search(
+            0, 10, 60, query_vector=queries[0]
+        )
+        for made in (silent, plain)
+    )
+    assert [hit.id for hit in ours] == [hit.id for hit in theirs]
+
+
+def test_where_words_cannot_be_read_they_only_choose_round_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, parts, queries = world(telling=1.0)
+    monkeypatch.setattr(default, "READ", 899)
+    assert found(scores, parts, queries, "crosscut") == found(scores, parts, queries, "crosscut@words=0")
+
+
+def test_over_a_store_without_n_nothing_changes() -> None:
+    _, parts, _ = world(telling=1.0)
+    assert parts.encoder is not None
+    store = FakeStore([str(row) for row in range(900)], parts.encoder.rows(np.arange(900)))
+    plan = default.Crosscut().made(Parts(encoder=Indexed(store), words=parts.words))
+    assert plan.words is None
+
+
+def test_over_a_clustered_index_words_order_what_it_finds() -> None:
+    scores, parts, queries = world(telling=1.0)
+    assert parts.encoder is not None
+    index = Indexed(Clustered(IVF.build(parts.encoder.rows(np.arange(900)).astype(np.float32), lists=8, rule=8)))
+    over = Parts(encoder=index, words=parts.words, n=900)
+    flat = found(scores, parts, queries, "crosscut")
+    assert abs(found(scores, over, queries, "crosscut") - flat) < 0.03
+    assert found(scores, over, queries, "crosscut@words=0") < flat - 0.1
+
+
+def test_a_coordinate_beside_a_space() -> None:
+    rng = np.random.default_rng(0)
+    space = Stacked([Vectors(rng.normal(size=(7, 3))), Constant(7)])
+    column = rng.normal(size=7)
+    beside = Beside(space, column)
+    queries = rng.normal(size=(2, 5))
+    rows = beside.rows(np.arange(7))
+    assert (beside.n, beside.d) == rows.shape == (7, 5)
+    np.testing.assert_allclose(beside.predict(queries), queries @ rows.T, rtol=1e-6)
+
+
+def test_less_than_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match=r"0 or more; got -1"):
+        crosscut.Index.build(["a b", "b c"], encoder=None, method="crosscut@words=-1")
