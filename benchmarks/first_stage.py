@@ -4,8 +4,8 @@
 
 The texts of a world's items and test queries come from its collection, in BEIR layout; words are BM25, token vectors
 those of the dual encoder in the box. `round one` is the recall of its best B items alone, `search` that of `crosscut`
-with so many calls in all, whose later rounds are by vectors alone (`words=0`). Milliseconds a query are CPU time of one thread, query tokens included. Differences are
-paired over test queries, against both in turn.
+with so many calls in all, whose later rounds go by vectors alone (`words=0`). Milliseconds a query are CPU time of one
+thread, query tokens included. Differences are paired over test queries, against both in turn.
 """
 
 from __future__ import annotations
