@@ -303,7 +303,18 @@ def picture(path: Path) -> None:
 
 
 def main() -> None:
-    print(table(), growth(), shares(), spending(), exploring(), first_stages(), by_items(), sep="\n\n")
+    print(
+        table(),
+        growth(),
+        shares(),
+        spending(),
+        exploring(),
+        first_stages(),
+        words(),
+        by_words(),
+        by_items(),
+        sep="\n\n",
+    )
     print("significantly worse:", worse() or "nowhere", failed() or "nowhere", hurt() or "nowhere")
     picture(ROOT / "docs/images/learning.svg")
     picture_by_items(ROOT / "docs/images/learning_items.svg")

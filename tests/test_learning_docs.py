@@ -39,6 +39,9 @@ def test_the_tables_of_learning_are_those_of_the_results(learning: str) -> None:
     assert report.exploring() in learning
     assert report.by_items() in learning
     assert report.first_stages() in learning
+    assert report.words() in learning
+    assert report.by_words() in learning
+    assert report.by_words().endswith(" 0 worse.")
     late = json.loads((ROOT / "benchmarks/results/first_stage.json").read_text())
     assert f"{late['milliseconds']:.0f} ms a query for a thousand items" in learning
     assert report.hurt() == []

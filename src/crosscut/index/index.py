@@ -120,7 +120,7 @@ class Index(Searching, Growing):
             drawn) and factorise that. `encoder` uses none; with 200,000 items or more its rounds visit clusters of the
             vectors instead of reading them all (`crosscut.IVF`). `auto` is `cur` with queries, `encoder` without.
         bm25
-            Whether round one also looks at words; a scorer that weighs words itself, as the one in the box, always has
+            Whether searches also look at words; a scorer that weighs words itself, as the one in the box, always has
             them. How common words are is frozen now: items that are added later change no score.
         method
             What `search` uses unless told otherwise.
