@@ -53,7 +53,7 @@ class Counted:
         self._scores = scores
 
     def scores(self, query: str) -> npt.NDArray[np.float32]:
-        return self._scores[int(query)]
+        return np.asarray(self._scores[int(query)])
 
 
 def texts(source: str, data: Path) -> Collection:

@@ -13,6 +13,7 @@ from crosscut.errors import InputError
 from crosscut.measures import recall
 from crosscut.methods import Parts
 from crosscut.methods import crosscut as default
+from crosscut.methods.weights import FREE
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Beside, Constant, Stacked, Vectors
@@ -79,7 +80,7 @@ def test_predictions_are_the_ridge_over_vectors_and_words() -> None:
     words = Counts.of(parts)[0]
     vectors = parts.encoder.rows(np.arange(200))
     spread = np.sqrt(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean())
-    space = np.column_stack([vectors / spread, np.full(200, 10 * default.FREE), np.sqrt(words / words.max())])
+    space = np.column_stack([vectors / spread, np.full(200, 10 * FREE), np.sqrt(words / words.max())])
     known = space[first.positions]
     u = np.linalg.solve(known.T @ known + default.ALONE * np.eye(space.shape[1]), known.T @ scores[0, first.positions])
     np.testing.assert_allclose(second.estimates, (space @ u)[second.positions], rtol=1e-6)

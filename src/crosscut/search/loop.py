@@ -129,7 +129,8 @@ def _share_of_words(words: Retriever, query: Any) -> Floats:
 
     The root, since the first shared word says more than the second."""
     scores = np.maximum(words.scores(str(query)), 0.0)
-    return np.sqrt(scores / max(float(scores.max(initial=0.0)), np.finfo(np.float32).tiny), dtype=np.float64)
+    highest = max(float(scores.max(initial=0.0)), float(np.finfo(np.float32).tiny))
+    return np.asarray(np.sqrt(scores / highest), dtype=np.float64)
 
 
 def _goes_on(query: QueryState, choice: _Choice, k: int) -> bool:
