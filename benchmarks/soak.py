@@ -86,11 +86,14 @@ def armed(at: int, sign: int, after: bool) -> list[int]:
 
 def forked(work: Callable[[], object]) -> int:
     """The process id of a child that does this: exit code 0, 1 for an error of ours, 3 for any other."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # one that comes before its handler waits for it
     child = os.fork()
     if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return child
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         work()
         os._exit(0)
     except (CrosscutError, KeyboardInterrupt):
@@ -103,6 +106,19 @@ def forked(work: Callable[[], object]) -> int:
 def ended(child: int) -> int:
     status = os.waitpid(child, 0)[1]
     return os.waitstatus_to_exitcode(status)
+
+
+def all_stopped(children: list[int], rng: random.Random) -> None:
+    """Kill or interrupt processes that would go on for ever; one that an interrupt does not end is killed."""
+    for child in children:
+        os.kill(child, rng.choice([signal.SIGKILL, signal.SIGINT]))
+    end = time.monotonic() + 10
+    while children and time.monotonic() < end:
+        children = [child for child in children if not os.waitpid(child, os.WNOHANG)[0]]
+        time.sleep(0.01)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        ended(child)
 
 
 def asked(work: Callable[[], object]) -> str:
@@ -249,10 +265,7 @@ def kill_log(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
             for number, file in enumerate(notes)
         ]
         time.sleep(rng.uniform(0.02, 0.3))
-        for child in running:
-            os.kill(child, rng.choice([signal.SIGKILL, signal.SIGINT]))
-        for child in running:
-            ended(child)
+        all_stopped(running, rng)
         counts["kills of three writers"] += 1
         read = {search.query: repr(search) for search in SearchLog(path).read()}
         counts["wrong"] += sum(repr(logged(int(query[1:]), 1)[0]) != told for query, told in read.items())
@@ -279,10 +292,7 @@ def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
             for log, seed in zip(logs, seeds, strict=True)
         ]
         time.sleep(rng.uniform(0.02, 0.3))
-        for child in running:
-            os.kill(child, rng.choice([signal.SIGKILL, signal.SIGINT]))
-        for child in running:
-            ended(child)
+        all_stopped(running, rng)
         counts["kills of three writers"] += 1
         store = ScoreStore(path, scorer_fingerprint="soak")
         counts["unreadable"] += len(store.verify())
