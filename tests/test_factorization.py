@@ -24,7 +24,7 @@ from crosscut.spaces.sparse import Normalisation, SparseScores, items_per_query,
 
 torch = pytest.importorskip("torch")
 SOLVERS: tuple[Any, ...] = ("als", "transductive", "inductive")
-FAST = {
+FAST: dict[str, dict[str, Any]] = {
     "als": {},
     "transductive": {"rate": 0.02, "epochs": 60, "batch": 256},
     "inductive": {"rate": 0.01, "epochs": 60, "batch": 256},

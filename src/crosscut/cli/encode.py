@@ -40,8 +40,10 @@ def encode(
 
     if output.suffix != ".npy":
         raise InputError(f"vectors are written as .npy; got {str(output)!r}")
-    settings = {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length}
-    model = load_encoder(with_settings(encoder, **settings, similarity=similarity))
+    named = with_settings(
+        encoder, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length, similarity=similarity
+    )
+    model = load_encoder(named)
     if as_queries:
         asked = [query.text for query in read_queries(texts)]
         rows = model.encode_queries(asked)

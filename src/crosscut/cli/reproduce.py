@@ -69,8 +69,7 @@ def reproduce(
         raise InputError("name the data with --data: a ZESHEL, BEIR or MS MARCO folder, or an .npz of scores")
     if size not in ("small", "full"):
         raise InputError(f"--size is small or full; got {size!r}")
-    settings = {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length}
-    named = with_settings(scorer, **settings)
+    named = with_settings(scorer, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length)
     setting = _setting(
         entry, data, world, named, None if encoder in (None, "none") else encoder, size, train, output,
         plan_only=plan_only, engine=_engine(engine, workers, gpus), seeds=seeds, quiet=as_json,

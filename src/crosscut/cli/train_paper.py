@@ -219,6 +219,7 @@ def student(
     """
     recipe, hardware = _made(locals())
     from crosscut.retrievers.bm25 import BM25
+    from crosscut.scores.engines import make_engine
     from crosscut.training.negatives import top
     from crosscut.training.published.recipes import teach
 
@@ -244,7 +245,7 @@ def student(
             tokens=max_tokens,
             hardware=hardware,
             report=reporting(progress, quiet=as_json),
-            engine=engine,
+            engine=make_engine(engine),
             progress=progress,
         )
     show_outcome(outcome, output / "model", as_json=as_json, measure="1 / (1 + error)")

@@ -101,9 +101,18 @@ def split_name(name: str) -> tuple[str, Running]:
     return bare, Running(**values)
 
 
-def with_settings(name: str, **settings: Any) -> str:
+def with_settings(
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    similarity: str | None = None,
+) -> str:
     """A model's name with settings behind it; those that are None are left out, others replace what was there."""
-    given = {key: str(value) for key, value in settings.items() if value is not None}
+    told = {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length}
+    given = {key: str(value) for key, value in (*told.items(), ("similarity", similarity)) if value is not None}
     if not given:
         return name
     if "://" in name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
 from crosscut.index.knowing import bound, knowing, lexicon_of, under
+from crosscut.index.options import SpaceName
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
 from crosscut.index.searching import Searching
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 ANCHORS = 200
 PER_QUERY = 100
 SPACES = ("encoder", "cur", "als", "transductive", "inductive")
-SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
 
 
 class Index(Searching, Growing):

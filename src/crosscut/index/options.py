@@ -1,16 +1,28 @@
-"""What a search may be told, in one place: the keywords of `Index.search` and `Index.search_many`."""
+"""What a search, a load and a build may be told, in one place: the keywords of `Index`, for all who pass them on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy.typing as npt
 
+from crosscut.datasets.columns import Named
 from crosscut.index.items import Filter
 from crosscut.methods import Method
 from crosscut.search.ranking import Rank
 from crosscut.search.stopping import Stop
+from crosscut.types import Progress
+
+if TYPE_CHECKING:
+    from crosscut.index.building import Brought
+    from crosscut.index.passages import Passages
+    from crosscut.scorers.meter import ScoreCache
+    from crosscut.scores.engines import EngineChoice
+    from crosscut.search.price import Price
+
+SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
 
 
 class Options(TypedDict, total=False):
@@ -38,3 +50,39 @@ class ManyQueries(Options, total=False):
 
     first_ids: Sequence[Sequence[str] | None] | None
     query_vectors: Sequence[npt.ArrayLike | None] | None
+
+
+class Loading(TypedDict, total=False):
+    """Of `Index.load`."""
+
+    scorer: Any
+    encoder: Any
+    any_scorer: bool
+    trust_remote: bool
+    cache: ScoreCache | None
+    store: str | Path | None
+    verify: bool
+
+
+class Building(Named, total=False):
+    """Of `Index.build`."""
+
+    scorer: Any
+    encoder: Any
+    vectors: Brought | None
+    passages: Passages | int | bool | None
+    queries: Iterable[str] | None
+    anchors: int
+    calls: int | None
+    space: SpaceName
+    per_query: int
+    bm25: bool
+    method: str | Method
+    cache: ScoreCache | None
+    store: str | Path | None
+    dtype: npt.DTypeLike
+    seed: int
+    engine: EngineChoice
+    price: Price | None
+    progress: Progress | None
+    path: str | Path | None

@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from crosscut.errors import MissingDependency
 from crosscut.index import Index
+from crosscut.index.options import Building, Loading, Options
 from crosscut.search.hits import Hit
+
+__all__ = ["Building", "Loading", "Options", "metadata_of", "needing", "opened"]
 
 
 @contextmanager
@@ -32,7 +35,7 @@ def needing(extra: str) -> Iterator[None]:
         raise MissingDependency(f"crosscut.integrations.{extra.replace('-', '_')} needs {error.name}", extra) from error
 
 
-def opened(index: Index | str | Path, **options: Any) -> Index:
+def opened(index: Index | str | Path, **options: Unpack[Loading]) -> Index:
     """An index; a folder is loaded."""
     return Index.load(index, **options) if isinstance(index, str | Path) else index
 

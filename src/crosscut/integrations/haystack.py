@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from crosscut.index import Index
-from crosscut.integrations import metadata_of, needing, opened
+from crosscut.integrations import Options, metadata_of, needing, opened
 from crosscut.integrations.conditions import conditions_of
 from crosscut.scores.reranking import Reranker
 from crosscut.search.hits import Hits
@@ -25,15 +25,16 @@ class CrosscutRetriever:
     `options` are further keywords of `Index.search`. The output `calls` tells what the search cost.
     """
 
-    def __init__(self, index: Index | str | Path, top_k: int = 10, budget: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, index: Index | str | Path, top_k: int = 10, budget: int | None = None, **options: Unpack[Options]
+    ) -> None:
         self.folder = str(index) if isinstance(index, str | Path) else None
         self.index, self.top_k, self.budget, self.options = opened(index), top_k, budget, options
 
     def to_dict(self) -> dict[str, Any]:
         if self.folder is None:
             raise ValueError("a pipeline is saved with the folder of its index: CrosscutRetriever('my.index')")
-        told = default_to_dict(self, index=self.folder, top_k=self.top_k, budget=self.budget, **self.options)
-        return dict(told)
+        return dict(default_to_dict(self, index=self.folder, top_k=self.top_k, budget=self.budget, **self.options))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> CrosscutRetriever:

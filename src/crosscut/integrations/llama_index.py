@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from crosscut.index import Index
-from crosscut.integrations import metadata_of, needing, opened
+from crosscut.integrations import Options, metadata_of, needing, opened
 from crosscut.scores.reranking import Reranker
 from crosscut.search.hits import Hits
 
@@ -33,7 +33,7 @@ class CrosscutRetriever(BaseRetriever):
         *,
         on_hits: Callable[[Hits], None] | None = None,
         callback_manager: Any = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(callback_manager=callback_manager)
         self.index, self.k, self.budget = opened(index), k, budget
@@ -59,8 +59,8 @@ class CrosscutPostprocessor(BaseNodePostprocessor):
     threshold: float | None = None  # leaves out nodes of less relevance than that, 0 … 1
     _reranker: Reranker = PrivateAttr()
 
-    def __init__(self, reranker: Any = "default", **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, reranker: Any = "default", *, top_n: int | None = 10, threshold: float | None = None) -> None:
+        super().__init__(top_n=top_n, threshold=threshold)
         self._reranker = reranker if isinstance(reranker, Reranker) else Reranker(reranker)
 
     @classmethod

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from crosscut.index import Index
-from crosscut.integrations import needing
+from crosscut.integrations import Building, needing
 
 with needing("mteb"):
     from mteb.models import ModelMeta
@@ -20,7 +20,7 @@ class CrosscutSearch:
     `options` are those of `Index.build`: scorer, encoder, method, store, …
     """
 
-    def __init__(self, *, budget: int = 100, name: str = "crosscut/crosscut", **options: Any) -> None:
+    def __init__(self, *, budget: int = 100, name: str = "crosscut/crosscut", **options: Unpack[Building]) -> None:
         self.budget, self.name, self.options = budget, name, options
         self.calls = 0
         self._index: Index | None = None

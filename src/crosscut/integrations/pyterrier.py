@@ -10,10 +10,10 @@ The columns are those of GAR (pyterrier-adaptive): qid, query, docno, score, ran
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from crosscut.index import Index
-from crosscut.integrations import needing, opened
+from crosscut.integrations import Loading, Options, needing, opened
 
 with needing("pyterrier"):
     import pandas as pd
@@ -25,7 +25,7 @@ COLUMNS = ["docno", "score", "rank", "iteration"]
 class CrosscutRetriever(pt.Transformer):
     """Queries (qid, query) to results. Results that are given with them are what round one takes, best first."""
 
-    def __init__(self, index: Index, k: int = 100, budget: int | None = None, **options: Any) -> None:
+    def __init__(self, index: Index, k: int = 100, budget: int | None = None, **options: Unpack[Options]) -> None:
         self.index, self.k, self.budget, self.options = index, k, budget, options
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -64,11 +64,11 @@ class CrosscutIndex(pt.Artifact):
 
     ARTIFACT_TYPE, ARTIFACT_FORMAT, ARTIFACT_PACKAGE_HINT = "expensive_index", "crosscut", "crosscut"
 
-    def __init__(self, path: str | Path, **options: Any) -> None:
+    def __init__(self, path: str | Path, **options: Unpack[Loading]) -> None:
         super().__init__(path)
         self.index = opened(path, **options)
 
-    def retriever(self, k: int = 100, budget: int | None = None, **options: Any) -> CrosscutRetriever:
+    def retriever(self, k: int = 100, budget: int | None = None, **options: Unpack[Options]) -> CrosscutRetriever:
         return CrosscutRetriever(self.index, k, budget, **options)
 
 

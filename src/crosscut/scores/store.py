@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -236,9 +236,9 @@ class ScoreStore:
             )
         return scores
 
-    def cache(self, items: Texts, **options: Any) -> StoreCache:
+    def cache(self, items: Texts, *, flush_pairs: int = 4096, flush_seconds: float = 10.0) -> StoreCache:
         """This store as the cache of a search over `items`: known scores are free, bought ones are kept."""
-        return StoreCache(self, Keys.of(items), **options)
+        return StoreCache(self, Keys.of(items), flush_pairs=flush_pairs, flush_seconds=flush_seconds)
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from zipfile import BadZipFile
 
 import numpy as np
@@ -25,6 +25,9 @@ from crosscut.encoders.pairs import as_query
 from crosscut.errors import InputError
 from crosscut.storage import make_folder, write_json
 from crosscut.types import Array, Progress
+
+if TYPE_CHECKING:
+    from crosscut.scores.buy import Terms
 
 Size: TypeAlias = Literal["small", "full"]
 PARTS = ("test", "train", "vectors", "query_vectors", "anchor_query_vectors", "words", "item_scores", "item_anchors")
@@ -165,12 +168,13 @@ def make_arrays(
     *,
     item_anchors: int = 0,
     views: bool = False,
-    progress: Progress | None = None,
     buy: Callable[..., Any] | None = None,
-    **terms: Any,
+    **terms: Unpack[Terms],
 ) -> dict[str, Array]:
-    """The arrays of a world, made or read; `terms` go to the purchase of scores (store, engine, limit …)."""
+    """The arrays of a world, made or read; `terms` go to the purchase of scores (engine, limit …)."""
     from crosscut.scores.buy import buy_matrix
+
+    terms = {**terms, "store": folder / "scores"}
 
     make_folder(folder)
     target = folder / "world.npz"
@@ -178,9 +182,7 @@ def make_arrays(
         found = load_arrays(target)
         if ("item_scores" in found or not item_anchors) and ("views" in found or not views):
             return found
-    bought = (buy or buy_matrix)(
-        scorer, [*texts.train, *texts.test], texts.items, store=folder / "scores", progress=progress, **terms
-    )
+    bought = (buy or buy_matrix)(scorer, [*texts.train, *texts.test], texts.items, **terms)
     if bought.missing:
         raise InputError(f"{bought.missing:,} scores are still missing; run the same command again")
     scores = np.asarray(bought.scores, np.float32)
@@ -188,10 +190,10 @@ def make_arrays(
     if item_anchors:
         places = np.sort(np.random.default_rng(1).choice(len(texts.items), item_anchors, replace=False))
         asked = [as_query(texts.items[place]) for place in places.tolist()]
-        between = (buy or buy_matrix)(scorer, asked, texts.items, store=folder / "scores", progress=progress, **terms)
+        between = (buy or buy_matrix)(scorer, asked, texts.items, **terms)
         arrays |= {"item_scores": np.asarray(between.scores, np.float32), "item_anchors": places}
     if encoder is not None:
-        arrays |= _encoded(texts, encoder, progress)
+        arrays |= _encoded(texts, encoder, terms.get("progress"))
         if views:
             arrays |= _views(texts, encoder)
     arrays["words"] = _words(texts)

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import Factors, Fitting
-from crosscut.spaces.sparse import SparseScores
+from crosscut.spaces.sparse import Normalisation, SparseScores
 
 __all__ = ["Factors", "Fitting", "factorize"]
 
 Solver = Literal["als", "transductive", "inductive"]
+
+
+class Settings(TypedDict, total=False):
+    """Of the solvers; one that a solver does not have is a TypeError."""
+
+    ridge: float | Sequence[float]
+    rate: float
+    epochs: int
+    batch: int
+    decay: float
+    gate: float | None
+    patience: int
+    tolerance: float
+    validation: float
+    normalise: bool | Normalisation
+    device: str | None
+    seed: int
 
 
 def factorize(
@@ -22,7 +40,7 @@ def factorize(
     query_vectors: npt.ArrayLike,
     *,
     solver: Solver = "als",
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Factors:
     """Factorise a sparse score matrix (AXN §2.1).
 
@@ -38,16 +56,17 @@ def factorize(
     settings
         The solver's own: `ridge`, `rate`, `epochs`, `validation`, …
     """
+    how: dict[str, Any] = {**settings}
     if solver == "als":
         from crosscut.spaces.factorization.als import als
 
-        return als(scores, vectors, query_vectors, **settings)
+        return als(scores, vectors, query_vectors, **how)
     if solver == "transductive":
         from crosscut.spaces.factorization.transductive import transductive
 
-        return transductive(scores, vectors, query_vectors, **settings)
+        return transductive(scores, vectors, query_vectors, **how)
     if solver == "inductive":
         from crosscut.spaces.factorization.inductive import inductive
 
-        return inductive(scores, vectors, query_vectors, **settings)
+        return inductive(scores, vectors, query_vectors, **how)
     raise InputError(f"unknown solver {solver!r}: choose als, transductive or inductive")

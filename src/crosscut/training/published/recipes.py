@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from crosscut.training.negatives import rank_dense
 from crosscut.training.published.fitting import Case, Recipe, fit
 from crosscut.training.published.models import PaperCross, Towers
 from crosscut.types import Positions
+
+if TYPE_CHECKING:
+    from crosscut.scores.buy import Terms
 
 POOL = 10_000  # items among which a dual encoder is judged
 HELD = 0.1  # share of the queries that judge, where there is no dev set
@@ -254,7 +257,7 @@ def teach(
     tokens: int = 256,
     hardware: Hardware | None = None,
     report: Report | None = None,
-    **terms: Any,
+    **terms: Unpack[Terms],
 ) -> Outcome:
     """[EMB]-CE on plain texts by mean squared error to the mean of the teachers' scores; writes `output`/model.
 
