@@ -112,6 +112,31 @@ class Everything:
         return np.asarray(rng.permutation(pool)[:count], dtype=np.int64)
 
 
+class _Rows(Protocol):
+    """Vectors of the items 0 … n − 1: a space, or an index of them."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    def rows(self, positions: Handles) -> Floats: ...
+
+
+class OfRows(Everything):
+    """The items 0 … n − 1 with the vectors that `source` has of them."""
+
+    def __init__(self, source: _Rows) -> None:
+        super().__init__(source.n)
+        self._source = source
+
+    @property
+    def d(self) -> int:
+        return self._source.d
+
+    def rows(self, handles: Handles) -> Floats:
+        return self._source.rows(handles)
+
+
 class Indexed(Space):
     """Vectors that stay in an index or a store: only its top is asked for, and the rows of what it found."""
 

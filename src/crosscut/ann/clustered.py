@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crosscut.ann.base import NOTHING_FOUND, Ask, Everything, Found
+from crosscut.ann.base import NOTHING_FOUND, Ask, Found, OfRows
 from crosscut.ann.ivf.rules import USUAL, Patience, Rule
 from crosscut.errors import InputError
-from crosscut.types import Floats, Handles
+from crosscut.types import Floats
 
 if TYPE_CHECKING:
     from crosscut.ann.faiss import Faiss
@@ -22,7 +22,7 @@ CAREFUL = Patience(7, 0.0)
 """The exit rule of rounds over an index that was not tuned: beside a fit, a few more lists cost little."""
 
 
-class Clustered(Everything):
+class Clustered(OfRows):
     """An `IVF`, or an index of FAISS, over the items 0 … n − 1."""
 
     exact = False
@@ -32,15 +32,8 @@ class Clustered(Everything):
             raise InputError(
                 "rounds look for high inner products; this index ranks by distance: build it with metric='ip'"
             )
-        super().__init__(index.n)
+        super().__init__(index)
         self.index = index
-
-    @property
-    def d(self) -> int:
-        return self.index.d
-
-    def rows(self, handles: Handles) -> Floats:
-        return self.index.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         found: list[Found] = [NOTHING_FOUND] * len(asks)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import Ask, Everything, Found, Within
+from crosscut.ann.base import Ask, Found, OfRows, Within
 from crosscut.linalg.products import LARGE, share
 from crosscut.linalg.top import best, slack_for
 from crosscut.spaces.base import Space, as_space
@@ -25,23 +25,16 @@ WILD = 1e15
 FEW = 8  # one item in so many allowed, and only those are predicted
 
 
-class Flat(Everything):
+class Flat(OfRows):
     """Every item of a space, with an item's base added: base + V u."""
 
     exact = True
 
     def __init__(self, space: Space, base: Floats | float = 0.0) -> None:
-        super().__init__(space.n)
+        super().__init__(space)
         self.space = space
         self.base = base
         self._rough = base.astype(np.float32) if isinstance(base, np.ndarray) else base  # for predictions, not ranks
-
-    @property
-    def d(self) -> int:
-        return self.space.d
-
-    def rows(self, handles: Handles) -> Floats:
-        return self.space.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         return self.scan(asks, lambda ask, row: self.best(ask, masked(row, ask.exclude, ask.within)))

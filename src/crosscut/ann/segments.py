@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from crosscut.ann.base import Ask, Everything, Found, TopK
+from crosscut.ann.base import Ask, Found, OfRows, TopK
 from crosscut.ann.clustered import Clustered
 from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
@@ -49,21 +49,14 @@ class Segments(Space):
         return np.concatenate([self.first.predict(queries), self.more.predict(queries)], axis=1)
 
 
-class _TopK(Everything):
+class _TopK(OfRows):
     exact = False
 
     def __init__(self, space: Segments) -> None:
-        super().__init__(space.n)
+        super().__init__(space)
         self.space = space
         self._first, self._more = Clustered(space.first), Flat(space.more)
         self._parted: tuple[Handles, Handles, Handles] | None = None  # a filter, and its two parts
-
-    @property
-    def d(self) -> int:
-        return self.space.d
-
-    def rows(self, handles: Handles) -> Floats:
-        return self.space.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         start = self.space.first.n

@@ -17,7 +17,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import Item
+from crosscut.datasets.records import Item, check_longest
 from crosscut.errors import InputError
 from crosscut.storage import Files, Saved, Touched, put_down
 from crosscut.types import Array, Handles, Positions
@@ -238,11 +238,7 @@ class FiledItems(Sequence[Item]):
 
     def grown(self, items: Iterable[Item]) -> FiledItems:
         """These items and more behind them."""
-        total = len(self.first) + len(self.growing.more)
-        if total != self._size:
-            raise InputError(
-                f"a list of {self._size} items cannot grow: it did before, to {total}; add to the longer one"
-            )
+        check_longest(self._size, len(self.first) + len(self.growing.more))
         more = list(items)
         made = FiledItems.__new__(FiledItems)
         made.growing, made._size = self.growing, self._size + len(more)

@@ -45,6 +45,12 @@ class Items(Protocol):
         ...
 
 
+def check_longest(size: int, total: int) -> None:
+    """Only the longest of the lists that share items can grow."""
+    if total != size:
+        raise InputError(f"a list of {size} items cannot grow: it did before, to {total}; add to the longer one")
+
+
 class ItemList(Sequence[Item]):
     """Items in memory; a handle is a position.
 
@@ -58,11 +64,7 @@ class ItemList(Sequence[Item]):
 
     def grown(self, items: Iterable[Item | str]) -> ItemList:
         """These items and more behind them."""
-        if len(self.growing.items) != self._size:
-            raise InputError(
-                f"a list of {self._size} items cannot grow: it did before, to {len(self.growing.items)}; "
-                "add to the longer one"
-            )
+        check_longest(self._size, len(self.growing.items))
         more = [as_item(item) for item in items]
         made = ItemList.__new__(ItemList)
         made.growing, made._size = self.growing, self._size + len(more)

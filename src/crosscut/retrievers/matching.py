@@ -91,6 +91,78 @@ def _advanced(items: Any, place: int, end: int, low: int) -> int:
 
 
 @compiled()
+def _first(items: Any, at: Whole, ends: Whole, rest: Single, low: int, n: int, least: np.float32) -> int:
+    """The first item from `low` on that any word has, of words that may still bring an item past `least`; n: none."""
+    first = n
+    for t in range(len(at)):
+        if rest[t] <= least:
+            break
+        at[t] = _advanced(items, at[t], ends[t], low)
+        if at[t] < ends[t] and items[at[t]] < first:
+            first = items[at[t]]
+    return first
+
+
+@compiled()
+def _summed(
+    items: Any,
+    counts: Any,
+    lengths: Any,
+    idf: Single,
+    rest: Single,
+    at: Whole,
+    ends: Whole,
+    low: int,
+    high: int,
+    flat: np.float32,
+    slope: np.float32,
+    least: np.float32,
+    sums: Single,
+) -> np.float32:
+    """Scores of a block, added to `sums`, word by word; the highest, or −1 if nothing here comes near `least`."""
+    most = np.float32(0)
+    for t in range(len(idf)):
+        if most + rest[t] <= least:
+            return np.float32(-1)
+        place = _advanced(items, at[t], ends[t], low)
+        end, weight = ends[t], idf[t]
+        while place < end and items[place] < high:
+            item = items[place]
+            tf = np.float32(counts[place])
+            value = sums[item - low] + weight * tf / (tf + flat + slope * np.float32(lengths[item]))
+            sums[item - low] = value
+            most = max(most, value)
+            place += 1
+        at[t] = place
+    return most
+
+
+@compiled()
+def _opened(allowed: Whole, gate: int, low: int, high: int, open_: Any) -> int:
+    """Mark the allowed items of a block; where the next block goes on."""
+    open_[:] = False
+    gate = _advanced(allowed, gate, len(allowed), low)
+    place = gate
+    while place < len(allowed) and allowed[place] < high:
+        open_[allowed[place] - low] = True
+        place += 1
+    return gate
+
+
+@compiled()
+def _put(scores: Single, places: Whole, size: int, value: np.float32, place: int) -> int:
+    """Put an item among the best, behind those of its score; how many there are now."""
+    room = len(scores)
+    slot = size if size < room else room - 1
+    while slot > 0 and scores[slot - 1] < value:
+        if slot < room:
+            scores[slot], places[slot] = scores[slot - 1], places[slot - 1]
+        slot -= 1
+    scores[slot], places[slot] = value, place
+    return min(size + 1, room)
+
+
+@compiled()
 def best(
     begins: Whole,
     ends: Whole,
@@ -107,8 +179,7 @@ def best(
 ) -> int:
     """The items that score highest, best first, ties to the lower position; returns how many were found.
 
-    Terms are in order of idf, the highest first; `allowed` are sorted positions, if `filtered`. One function, because
-    the compiler keeps its sums in registers only so.
+    Terms are in order of idf, the highest first; `allowed` are sorted positions, if `filtered`.
     """
     n, terms, room, size = len(lengths), len(idf), len(scores), 0
     rest = np.zeros(terms + 1, dtype=np.float32)  # what terms from here on bring at most
@@ -120,50 +191,20 @@ def best(
     gate = 0
     low = 0
     while low < n and room:
-        first = n
-        for t in range(terms):  # blocks without any word are not visited
-            if size == room and rest[t] <= scores[room - 1]:
-                break
-            at[t] = _advanced(items, at[t], ends[t], low)
-            if at[t] < ends[t] and items[at[t]] < first:
-                first = items[at[t]]
+        least = scores[room - 1] if size == room else np.float32(-1)
+        first = _first(items, at, ends, rest, low, n, least)  # blocks without any word are not visited
         if first >= n:
             break
         low = first - first % BLOCK
         high = min(low + BLOCK, n)
-        most = np.float32(0)
-        for t in range(terms):
-            if size == room and most + rest[t] <= scores[room - 1]:
-                most = np.float32(-1)  # nothing here comes near
-                break
-            place = _advanced(items, at[t], ends[t], low)
-            end, weight = ends[t], idf[t]
-            while place < end and items[place] < high:
-                item = items[place]
-                tf = np.float32(counts[place])
-                value = sums[item - low] + weight * tf / (tf + flat + slope * np.float32(lengths[item]))
-                sums[item - low] = value
-                most = max(most, value)
-                place += 1
-            at[t] = place
-        if most > 0 and (size < room or most > scores[room - 1]):
+        most = _summed(items, counts, lengths, idf, rest, at, ends, low, high, flat, slope, least, sums)
+        if most > max(least, np.float32(0)):
             if filtered:
-                open_[:] = False
-                gate = _advanced(allowed, gate, len(allowed), low)
-                place = gate
-                while place < len(allowed) and allowed[place] < high:
-                    open_[allowed[place] - low] = True
-                    place += 1
+                gate = _opened(allowed, gate, low, high, open_)
             for j in range(high - low):
                 value = sums[j]
                 if value > 0 and (size < room or value > scores[size - 1]) and (not filtered or open_[j]):
-                    slot = size if size < room else room - 1
-                    while slot > 0 and scores[slot - 1] < value:
-                        if slot < room:
-                            scores[slot], places[slot] = scores[slot - 1], places[slot - 1]
-                        slot -= 1
-                    scores[slot], places[slot] = value, low + j
-                    size = min(size + 1, room)
+                    size = _put(scores, places, size, value, low + j)
         sums[: high - low] = 0
         low = high
     return size

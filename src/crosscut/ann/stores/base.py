@@ -14,7 +14,7 @@ An adapter only translates (`query`, `sample`, `fetch`, `count`, `write`, `erase
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -304,6 +304,14 @@ def numbered(name: Any, place: str, kind: str, least: int, most: int) -> int:
     if digits.isascii() and digits.isdecimal() and len(digits) < 32 and least <= int(text) <= most:
         return int(text)
     raise InputError(f"ids of {place} are of type {kind}, and {name!r:.60} is not")
+
+
+def check_columns(place: str, there: Collection[str], id: str, vector: str, fields: Fields) -> None:
+    """Refuse columns that a table does not have."""
+    named = {"id": id, "vector": vector, "text": fields.text, "title": fields.title, "metadata": fields.metadata}
+    for column, name in named.items():
+        if name is not None and name not in there:
+            raise InputError(f"{place} has no column {name!r} for {column}=; it has {', '.join(there) or 'none'}")
 
 
 def needed(module: str, extra: str, what: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed, numbered
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered
 from crosscut.ann.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
@@ -71,11 +71,7 @@ class LanceDB(Store):
             self._table = base.open_table(table)
             self._schema = self._table.schema
             indexed = any(vector in index.columns for index in self._table.list_indices())
-        for name, column in ((id, "id"), (vector, "vector"), (text, "text"), (title, "title"), (metadata, "metadata")):
-            if name is not None and name not in self._schema.names:
-                raise InputError(
-                    f"{self.place} has no column {name!r} for {column}=; it has {', '.join(self._schema.names)}"
-                )
+        check_columns(self.place, self._schema.names, id, vector, self.fields)
         kind = self._schema.field(vector).type
         if not self._arrow.types.is_fixed_size_list(kind):
             raise InputError(f"the column {vector!r} of {self.place} is {kind}; vectors are lists of a fixed size")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed, numbered
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered
 from crosscut.ann.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
@@ -84,11 +84,7 @@ class PgVector(Store):
         self._lock = threading.RLock()
         with self.reaching():
             self._columns = self._read_columns()
-        for name, column in ((id, "id"), (vector, "vector"), (text, "text"), (title, "title"), (metadata, "metadata")):
-            if name is not None and name not in self._columns:
-                raise InputError(
-                    f"{self.place} has no column {name!r} for {column}=; it has {', '.join(self._columns) or 'none'}"
-                )
+        check_columns(self.place, self._columns, id, vector, self.fields)
         self._kind, size = _vector_type(self._columns[vector].type, f"{vector!r} of {self.place}")
         with self.reaching():
             found = self._run("SELECT extversion FROM pg_extension WHERE extname = 'vector'", ())
