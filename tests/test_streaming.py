@@ -400,6 +400,56 @@ def test_train_queries_passages_and_a_store_of_scores_are_as_in_memory(
         assert [index[hit.id].text for hit in hits] == [memory[hit.id].text for hit in hits]
 
 
+def test_a_folder_of_long_files_is_cut_as_in_memory_and_goes_on(
+    tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same passages, vectors and answers, whether a build was stopped in between or not; not of other files."""
+    notes = tmp_path / "notes"
+    (notes / "inner").mkdir(parents=True)
+    rng = np.random.default_rng(3)
+    for number in range(40):
+        sentences = [f"{' '.join(rng.choice(WORDS, 9))} {n}." for n in range(rng.integers(1, 60))]
+        name = f"inner/{number}.md" if number % 2 else f"{number}.txt"
+        (notes / name).write_text(f"# Note {number}\n\n" + " ".join(sentences))
+
+    def embed(texts: list[str]) -> np.ndarray:
+        return np.array([[text.count(word) + 0.01 * len(text) for word in WORDS] for text in texts])
+
+    def answers(index: Index) -> list[tuple[str, float, str]]:
+        vector = np.arange(len(WORDS)) / 10
+        return [(hit.id, hit.score, hit.text) for hit in index.search("a 300", 10, 60, query_vector=vector)]
+
+    def build(path: Path | None = None) -> Index:
+        return Index.build(notes, scorer=letters, vectors=embed, path=path)
+
+    monkeypatch.setattr(streaming, "ENCODED", 64)
+    memory = build()
+    assert memory.passages is not None
+    assert len(memory) > 120
+    for after in (0, 1, 3, 5):  # commits: while reading, and while encoding
+        path = tmp_path / f"stopped-{after}"
+        with monkeypatch.context() as patch:
+            left = iter(range(after))
+            commit = streaming.StreamedBuild._commit
+
+            def interrupted(self: Any, *args: Any, left: Any = left, commit: Any = commit, **how: Any) -> None:
+                commit(self, *args, **how)
+                if next(left, None) is None:
+                    raise KeyboardInterrupt
+
+            patch.setattr(streaming.StreamedBuild, "_commit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                build(path)
+        if after == 5:  # another file than the one that was read
+            (notes / "0.txt").write_text("A crane is a bird. " * 80)
+            memory = build()
+        streamed = build(path)
+        assert streamed.passages == memory.passages
+        assert sorted(streamed.items) == sorted(memory.items)
+        assert answers(streamed) == answers(memory)
+        assert streamed["0.txt"] == memory["0.txt"]
+
+
 def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from typer.testing import CliRunner
 

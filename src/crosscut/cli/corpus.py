@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from crosscut.index import Index
 
 LARGE = 10**9  # bytes of a file that is not read into memory
+LOOKED_AT = 1000  # items of one that is not
 LONG = 200  # words; most scorers read fewer than a text with more of them has
 
 
@@ -27,8 +29,16 @@ def read_corpus(corpus: Path, columns: Named, *, whole: bool) -> list[Item]:
 
     with progress_bar() as progress:
         items = as_items(corpus, progress=progress, **columns)
-    _remark(items, whole=whole)
+    _remark(items, f"{len(items):,}", whole=whole)
     return items
+
+
+def look_at(corpus: Path, columns: Named, *, whole: bool) -> None:
+    """Say what is odd about the first items of a corpus that is not read into memory."""
+    from crosscut.index.items import stream
+
+    items = list(itertools.islice(stream(corpus, **columns), LOOKED_AT))
+    _remark(items, f"the first {len(items):,}", whole=whole)
 
 
 def announce(queries: list[str] | None, source: Path | list[Item], most: int | None) -> None:
@@ -47,14 +57,14 @@ def what_was_built(source: Path | list[Item], index: Index) -> tuple[str, str]:
     return f"{counted(len(source), 'document')} ({passages})" if isinstance(source, list) else passages, learnt
 
 
-def _remark(items: list[Item], *, whole: bool) -> None:
+def _remark(items: list[Item], these: str, *, whole: bool) -> None:
     """Say what is odd about items: no text, or more than a scorer reads."""
     empty = [item.id for item in items if not (item.title + item.text).strip()]
     if empty:
-        say(f"without a text: {counted(len(empty), 'item')} of {len(items):,}, the first is {empty[0]!r}")
+        say(f"without a text: {counted(len(empty), 'item')} of {these}, the first is {empty[0]!r}")
     long = sum(item.text.count(" ") > LONG for item in items) if whole else 0
     if long:
         say(
-            f"longer than {LONG} words: {counted(long, 'item')} of {len(items):,}; most scorers read only the "
+            f"longer than {LONG} words: {counted(long, 'item')} of {these}; most scorers read only the "
             "beginning of such texts (--passages 120 cuts them into passages)"
         )

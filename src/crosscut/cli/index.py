@@ -24,7 +24,7 @@ from crosscut.cli.common import (
     read_texts,
     say,
 )
-from crosscut.cli.corpus import announce, is_streamed, read_corpus, what_was_built
+from crosscut.cli.corpus import announce, is_streamed, look_at, read_corpus, what_was_built
 from crosscut.cli.show import show
 from crosscut.cli.tuning import by_relevance, told
 from crosscut.errors import InputError
@@ -125,6 +125,8 @@ def build(
     asked = read_texts(queries)[:most] if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
     streamed = is_streamed(corpus, stream)
+    if streamed:
+        look_at(corpus, columns, whole=cut is None)
     source: Any = corpus if streamed else read_corpus(corpus, columns, whole=cut is None)
     if calls is None:
         announce(asked, source, None if dense else per_query)

@@ -112,11 +112,8 @@ class StreamedBuild:
 
     def _settings(self) -> dict[str, Any]:
         told: dict[str, Any] = {"columns": {name: value for name, value in self.columns.items() if value}}
-        if isinstance(self.source, str | Path) and Path(self.source).is_file():
-            about = Path(self.source).stat()
-            told["source"] = [str(Path(self.source).resolve()), about.st_size, about.st_mtime_ns]
-        elif isinstance(self.source, str | Path):
-            told["source"] = [str(Path(self.source).resolve())]
+        if isinstance(self.source, str | Path):
+            told["source"] = [str(Path(self.source).resolve()), *_about(Path(self.source))]
         told |= {"encoder": None if self.encoder is None else self.encoder.fingerprint, "dtype": self.kind.str}
         told |= {"words": self.words, "vectors": self.vectors is not None}
         told |= {"passages": None if self.passages is None else asdict(self.passages)}
@@ -268,6 +265,15 @@ def _told(path: Path, size: int, known: dict[str, Any] | None = None) -> dict[st
             start += BLOCK
         rest = digest(chain.encode() + file.read(size - start)).hexdigest()
     return {"bytes": size, "blocks": start, "chain": chain, "rest": rest}
+
+
+def _about(source: Path) -> list[Any]:
+    """Size and age of a file; of a folder, a digest of those of its files: when one changes, a build begins anew."""
+    if not source.is_dir():
+        about = source.stat() if source.exists() else None
+        return [] if about is None else [about.st_size, about.st_mtime_ns]
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    return [digest(json.dumps([[str(path), *_about(path)] for path in files]).encode()).hexdigest()]
 
 
 def _ours(work: Path) -> bool:
