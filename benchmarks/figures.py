@@ -41,10 +41,25 @@ CASES = (
     (100_000, 384, 500, 10, 64, "2 ms"),
     (1_000_000, 384, 500, 10, 1, "2 ms"),
 )
-# The picture: a mean over these worlds, at these budgets, k = 10.
-WORLDS = ("wordnet-cognition", "wordnet-time", "squad-sentences")
+README = RESULTS / "readme.json"
+# The picture: at these budgets, k = 10.
 BUDGETS = (50, 100, 200)
-BARS = {"rnr": "reranking", "crosscut, no anchors": "crosscut", "crosscut": "crosscut, with scores of past queries"}
+BARS = {
+    "rnr": "reranking",
+    "hybrid": "reranking, vectors and words",
+    "axn, tuned": "AXN, tuned",
+    "crosscut": "crosscut",
+    "crosscut, past searches": "crosscut, after past searches",
+}
+AT_SIZE = {
+    "rnr": "retrieve and rerank, vectors",
+    "hybrid": "retrieve and rerank, vectors and words",
+    "axn": "AXN, as it comes",
+    "axn, tuned": "AXN; λ, α, β tuned",
+    "crosscut": "**crosscut**",
+    "crosscut, past searches": "**crosscut**, after 180 past searches",
+    "crosscut, train queries": "**crosscut**, with scores of 20 train queries",
+}
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -185,6 +200,37 @@ def stores_table() -> str:
     )
 
 
+EXITS = {
+    "chance": "**chance**",
+    "reg": "REG",
+    "reg+int": "REG+int",
+    "classifier+reg+int": "classifier + REG+int",
+    "classifier+patience": "classifier + patience",
+}
+
+
+def exits_table() -> str:
+    """Early exit over 16,384 lists of a million vectors, rule by rule."""
+    told = json.loads((RESULTS / "exits.json").read_text())["tau10"]
+    rows = []
+    for one in told["rows"]:
+        name = f"fixed, N = {told['N']}" if one["name"] == "fixed" else EXITS.get(one["name"], one["name"])
+        recalls = [_short(one[key]) for key in ("recall_1", "recall_k", "recall_100", "mrr_10")]
+        low, high = one["against_rival_interval"]
+        against = (
+            "" if one["name"] == "fixed" else f"{_short(one['against_rival'], 2)} [{_short(low, 2)}, {_short(high, 2)}]"
+        )
+        rows.append([name, *recalls, f"{one['lists']:.1f}", f"{one['vectors']:,.0f}", str(one["rival"]), against])
+    limits = told["limits"]
+    rows.append(["oracle", _short(limits["oracle_recall_1"]), "", "", "", f"{limits['oracle_lists']:.1f}", "", "", ""])
+    return table(["rule", "R*@1", "R*@100", "R@100", "mRR@10", "lists", "vectors", "N′", "lists/N′"], rows)
+
+
+def _short(value: float, places: int = 3) -> str:
+    """.945 for 0.945."""
+    return f"{value:.{places}f}".removeprefix("0")
+
+
 def flights_table() -> str:
     """Rounds, waits and recall by what a scorer answers side by side: the mean over all worlds."""
     rows = []
@@ -215,14 +261,21 @@ def mentions() -> str:
 
 
 def found(method: str, budget: int) -> float:
-    """Of the ten best items, how many are found: the mean over the worlds of the picture."""
-    return 10 * mean(_records(RESULTS / f"reproduction-{world}.json")[method, 10, budget] for world in WORLDS)
+    """Of the ten best of SQuAD's 13,447 sentences, how many are found."""
+    return 10 * _records(README)[method, 10, budget]
 
 
-def missed_at_size(method: str) -> str:
-    """Of the ten best of SQuAD's 13,447 sentences, how many 100 calls do not find."""
-    cells = json.loads((RESULTS / "rivals-squad-13k.json").read_text())["methods"][method]["cells"]
-    return f"{10 - 10 * next(c['recall'] for c in cells if (c['k'], c['budget']) == (10, 100)):.1f}"
+def readme_table() -> str:
+    """The picture's methods and more, at every budget."""
+    records = _records(README)
+    columns = [(10, 50), (10, 100), (10, 200), (10, 500), (100, 200), (100, 500)]
+    rows = [[name, *(f"{records[method, *column]:.3f}" for column in columns)] for method, name in AT_SIZE.items()]
+    return table(["", *(f"k={k}, {budget} calls" for k, budget in columns)], rows)
+
+
+def missed(method: str) -> str:
+    """Of the ten best, how many 100 calls do not find."""
+    return f"{10 - found(method, 100):.1f}"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -234,6 +287,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale": scale_table,
     "stores": stores_table,
     "flights": flights_table,
+    "exits": exits_table,
+    "readme": readme_table,
 }
 FIGURES: dict[str, Callable[[], str]] = {
     "accuracy of the scorer": lambda: accuracy("scorer"),
@@ -246,34 +301,35 @@ FIGURES: dict[str, Callable[[], str]] = {
     "adding": lambda: operations("add"),
     "unseen collections": lambda: str(len(unseen())),
     "lead": lambda: f"+{mean(unseen()):.3f} nDCG@10".replace("+0.", "+."),
-    "missed by reranking": lambda: f"{10 - found('rnr', 100):.1f}",
-    "missed by crosscut": lambda: f"{10 - found('crosscut, no anchors', 100):.1f}",
+    "missed by reranking": lambda: missed("rnr"),
+    "missed with words": lambda: missed("hybrid"),
+    "missed by AXN": lambda: missed("axn, tuned"),
+    "missed by crosscut": lambda: missed("crosscut"),
+    "missed after past searches": lambda: missed("crosscut, past searches"),
+    "missed with train queries": lambda: missed("crosscut, train queries"),
+    "items of the picture": lambda: f"{json.loads(README.read_text())['items']:,}",
+    "calls of train queries": lambda: f"{_calls('crosscut, train queries'):,}",
     "world of the stores": lambda: str(json.loads((RESULTS / "stores.json").read_text())["world"]),
-    "missed with past queries": lambda: f"{10 - found('crosscut', 100):.1f}",
-    "items at size": lambda: f"{json.loads((RESULTS / 'rivals-squad-13k.json').read_text())['items']:,}",
-    "missed at size by reranking": lambda: missed_at_size("rnr"),
-    "missed at size by crosscut": lambda: missed_at_size("crosscut"),
-    "missed at size after past searches": lambda: missed_at_size("crosscut, learned"),
 }
 
 
 def picture() -> str:
     """How many of the scorer's ten best items are found and missed, by budget and method, as an SVG."""
-    left, width, bar, gap, top = 274, 396, 22, 8, 64
+    left, width, bar, gap, top = 306, 364, 20, 6, 64
     lines, y = [], top
     for budget in BUDGETS:
-        lines.append(f'<text class="head" x="16" y="{y + 16}">{budget} calls</text>')
+        lines.append(f'<text class="head" x="16" y="{y + 15}">{budget} calls</text>')
         for method, name in BARS.items():
             value = found(method, budget)
             end = left + width * value / 10
-            kind = "plain" if method == "rnr" else "ours"
+            kind = "ours" if method.startswith("crosscut") else "plain"
             missed = f"misses {10 - value:.1f}"
             lines += [
-                f'<text class="name" x="{left - 12}" y="{y + 16}">{name.replace(", with", " with")}</text>',
+                f'<text class="name" x="{left - 12}" y="{y + 15}">{name}</text>',
                 f'<rect class="{kind}" x="{left}" y="{y}" width="{end - left:.1f}" height="{bar}"/>',
                 f'<rect class="miss" x="{end:.1f}" y="{y}" width="{left + width - end:.1f}" height="{bar}"/>',
-                f'<text class="value" x="{left + 8}" y="{y + 16}">{value:.1f}</text>',
-                f'<text class="lost" x="{left + width + 10}" y="{y + 16}">{missed}</text>',
+                f'<text class="value" x="{left + 8}" y="{y + 15}">{value:.1f}</text>',
+                f'<text class="lost" x="{left + width + 10}" y="{y + 15}">{missed}</text>',
             ]
             y += bar + gap
         y += 18
@@ -334,6 +390,11 @@ def main() -> None:
             sys.exit(f"{path.name} is not what the results say: run benchmarks/figures.py")
         if not check:
             path.write_text(text, encoding="utf-8")
+
+
+def _calls(method: str) -> int:
+    """What its index took."""
+    return next(int(r["index_calls"]) for r in json.loads(README.read_text())["records"] if r["method"] == method)
 
 
 def _records(path: Path) -> dict[tuple[str, int, int], float]:

@@ -328,7 +328,7 @@ function introduce() {
   at("facts").textContent = `${info.items.toLocaleString("en")} ${info.passages ? "passages" : "items"}`;
   at("target").closest(".control").hidden = !info.target_recall;
   if (!info.target_recall) at("target").value = "";
-  at("other-title").textContent = info.rival;
+  at("other-title").textContent = `reranking (${info.rival})`;
   label();
 }
 

@@ -12,7 +12,9 @@ const unique = (values) => [...new Set(values)];
 
 export function showCurves(records, charts, legend, table) {
   const measures = unique(records.map((record) => record.measure));
-  const methods = unique(records.map((record) => record.method));
+  // what needs no call comes last, so that searches have the clearest colours
+  const searches = new Set(records.filter((record) => record.calls > 0).map((record) => record.method));
+  const methods = unique(records.map((record) => record.method)).sort((a, b) => searches.has(b) - searches.has(a));
   charts.replaceChildren(...measures.map((measure) => chart(measure, records.filter((record) => record.measure === measure), methods)));
   legend.replaceChildren(...methods.map((method, j) => {
     const entry = make("li"), line = make("i", `curve-key method-${j % 6}`);
@@ -53,9 +55,10 @@ function chart(measure, records, methods) {
     picture.append(draw("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
     label(picture, LEFT - 6, y(value) + 4, value.toFixed(2), "end");
   }
+  const free = records.some((record) => record.calls === 0);  // the axis is logarithmic: no call stands where one would
   const shown = unique(calls.map(Math.round)).sort((a, b) => a - b);
   shown.forEach((value, j) => {
-    if (j === 0 || x(value) - x(shown[j - 1]) > 24) label(picture, x(value), HEIGHT - BOTTOM + 16, String(value), "middle");
+    if (j === 0 || x(value) - x(shown[j - 1]) > 24) label(picture, x(value), HEIGHT - BOTTOM + 16, value === 1 && free ? "0" : String(value), "middle");
   });
   label(picture, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 3, "calls", "middle");
   picture.append(draw("line", { class: "budget", y1: TOP, y2: HEIGHT - BOTTOM, x1: 0, x2: 0, visibility: "hidden" }));
