@@ -33,12 +33,13 @@ def read_corpus(corpus: Path, columns: Named, *, whole: bool) -> list[Item]:
     return items
 
 
-def look_at(corpus: Path, columns: Named, *, whole: bool) -> None:
-    """Say what is odd about the first items of a corpus that is not read into memory."""
+def look_at(corpus: Path, columns: Named, *, whole: bool) -> Path:
+    """The corpus itself, not read into memory; what is odd about its first items is said."""
     from crosscut.index.items import stream
 
     items = list(itertools.islice(stream(corpus, **columns), LOOKED_AT))
     _remark(items, f"the first {len(items):,}", whole=whole)
+    return corpus
 
 
 def announce(queries: list[str] | None, source: Path | list[Item], most: int | None) -> None:

@@ -125,9 +125,7 @@ def build(
     asked = read_texts(queries)[:most] if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
     streamed = is_streamed(corpus, stream)
-    if streamed:
-        look_at(corpus, columns, whole=cut is None)
-    source: Any = corpus if streamed else read_corpus(corpus, columns, whole=cut is None)
+    source: Any = (look_at if streamed else read_corpus)(corpus, columns, whole=cut is None)
     if calls is None:
         announce(asked, source, None if dense else per_query)
     with progress_bar() as progress:
