@@ -100,7 +100,9 @@ def pictures(address: str, folder: Path) -> None:
             if name == "page":
                 page.locator("#hits .hit").nth(1).locator("button, summary").first.click()
                 page.locator("#curves").screenshot(path=folder / "page-curves.png")
-            end = page.locator("#picture").bounding_box()["y"] + page.locator("#picture").bounding_box()["height"] + 20
+            page.evaluate("window.scrollTo(0, 0)")
+            last = page.locator("#picture").bounding_box()
+            end = last["y"] + last["height"] + 20
             shown = {"x": 0, "y": 0, "width": width, "height": end if name == "page" else height}
             page.screenshot(path=folder / f"{name}.png", full_page=True, clip=shown)
             context.close()
