@@ -102,6 +102,7 @@ def pictures(address: str, folder: Path) -> None:
                 page.locator("#curves").screenshot(path=folder / "page-curves.png")
             page.evaluate("window.scrollTo(0, 0)")
             last = page.locator("#picture").bounding_box()
+            assert last is not None
             end = last["y"] + last["height"] + 20
             shown = {"x": 0, "y": 0, "width": width, "height": end if name == "page" else height}
             page.screenshot(path=folder / f"{name}.png", full_page=True, clip=shown)
