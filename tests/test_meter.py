@@ -21,7 +21,7 @@ from crosscut.errors import (
     ScoreValueError,
 )
 from crosscut.scorers import CallableScorer, MatrixScorer, MemoryCache, Meter, TextScorer, as_bound
-from crosscut.scorers.meter import Account
+from crosscut.scorers.meter import Account, _batches
 from tests.worlds import planted
 
 
@@ -293,3 +293,17 @@ def test_cached_pairs_never_reach_the_scorer() -> None:
     assert handed == [0, 3]
     assert (account.calls, account.cached) == (2, 2)
     assert sorted(account.positions.tolist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("orders", "size"), [([10] * 16, 150), ([10] * 16, 161), ([30] * 16, 200), ([500, 3], 60), ([], 5)]
+)
+def test_batches_are_of_about_one_size(orders: list[int], size: int) -> None:
+    """No batch of a few pairs is left over: 160 pairs at 150 a batch are 80 and 80."""
+    made = _batches([(Account(0, budget=1000), np.arange(count)) for count in orders], size)
+    sizes = [sum(len(positions) for _, positions in batch) for batch in made]
+    assert sum(sizes) == sum(orders)
+    assert max(sizes, default=0) <= size
+    assert len(sizes) <= -(-sum(orders) // size) + (max(orders, default=0) > size)
+    if orders == [10] * 16:
+        assert sizes == ([80, 80] if size == 150 else [160])

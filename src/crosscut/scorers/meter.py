@@ -251,7 +251,12 @@ class Meter:
 
 
 def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[list[tuple[Account, Positions]]]:
-    """Cut orders into batches of at most `size` pairs, one slice of every query in turn."""
+    """Cut orders into batches of at most `size` pairs, one slice of every query in turn; they are of about one size,
+    because a scorer is slow on the few that would be left over."""
+    total = sum(len(positions) for _, positions in orders)
+    whole = min(size, max((len(positions) for _, positions in orders), default=1))  # slices are not cut further
+    even = -(-total // max(-(-total // size), 1))
+    size = min(size, -(-even // whole) * whole)
     slices = [
         (start, account, positions[start : start + size])
         for account, positions in orders
