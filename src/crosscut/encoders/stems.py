@@ -20,28 +20,36 @@ _SHORT = re.compile("[^aeiou]*[aeiouy][^aeiouwxy]")  # one syllable that ends li
 def stem(word: str) -> str:
     """The word without plural, -ed and -ing; a final e, y or doubled consonant is made alike.
 
-    One function, because the rules act in turn on one word, as in Porter's stemmer.
-
     >>> {stem(word) for word in ("love", "loves", "loved", "loving")}
     {'love'}
     """
     if len(word) < 4 or not (word.isascii() and word.isalpha()):
         return word
+    return _alike(_of_the_verb(_one(word)))
+
+
+def _one(word: str) -> str:
+    """Without the s of a plural."""
     if word.endswith(("sses", "shes", "ches", "xes", "zes")):
-        word = word[:-2]
-    elif word.endswith("ies"):
-        word = word[:-3] + "y"
-    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
+        return word[:-2]
+    if word.endswith("ies"):
+        return word[:-3] + "y"
+    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
+def _of_the_verb(word: str) -> str:
+    """Without -ing and -ed."""
     for ending in ("ing", "ed"):
         rest = word.removesuffix(ending)
         if rest != word and len(rest) > 1 and not word.endswith("eed") and _VOWELS & set(rest):
-            word = rest
-            if word[-1] == word[-2] and word[-1] not in "aeioulsz":
-                word = word[:-1]  # hopping → hop
-            elif _SHORT.fullmatch(word):
-                word += "e"  # hoping → hope
-            break
+            if rest[-1] == rest[-2] and rest[-1] not in "aeioulsz":
+                return rest[:-1]  # hopping → hop
+            return rest + "e" if _SHORT.fullmatch(rest) else rest  # hoping → hope
+    return word
+
+
+def _alike(word: str) -> str:
+    """With an end that other forms of the word have too."""
     if word.endswith("e") and len(word) > 3 and not _SHORT.fullmatch(word[:-1]):
         word = word[:-1]
     if word.endswith("y") and len(word) > 2:
