@@ -101,10 +101,3 @@ def test_vectors_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(InputError, match="row 5 of the new vectors"):
         index.add(planted_items(200, 210))
     assert len(index) == 200
-
-
-def test_with_anchors_rounds_stay_flat() -> None:
-    """What is searched then is more than the encoder's vectors."""
-    index = build(Planted(), queries=12)
-    assert index._state.centroids is None
-    assert not isinstance(index._state.encoder_space, IVF)

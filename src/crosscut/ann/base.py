@@ -7,6 +7,7 @@ search knows neither n nor positions: an answer shorter than what was asked for 
 |---|---|---|
 | `flat.Flat` | any space, every item read | yes |
 | `clustered.Clustered` | an `IVF`: some lists read | no |
+| `lists.Lists` | any space of items that lie in lists: some of them read | no |
 | `faiss.Faiss` | a FAISS index | as the index is |
 | `linear.Projected` | one of these, asked with part of a longer u | as that is |
 """

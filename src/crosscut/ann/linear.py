@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann import clustered
 from crosscut.ann.base import Ask, Found, TopK, Within
 from crosscut.ann.clustered import Clustered
 from crosscut.ann.flat import Flat, masked, rerank
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import Rule
+from crosscut.ann.lists import Lists
 from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
@@ -86,7 +88,8 @@ class Projected:
 
 
 def topk_of(space: Space, base: Floats | float = 0.0) -> TopK:
-    """How the top of a space is found: by the index that one of its blocks brings along, or by reading every item."""
+    """How the top of a space is found: by the index that one of its blocks brings along; of many items, by the lists
+    they lie in; otherwise by reading every item."""
     moving = [(j, block, weight) for j, (block, weight) in enumerate(space.blocks) if not block.constant]
     if len(moving) == 1 and moving[0][1].topk is not None and not isinstance(base, np.ndarray):
         place, block, weight = moving[0]
@@ -94,6 +97,8 @@ def topk_of(space: Space, base: Floats | float = 0.0) -> TopK:
         start = sum(before.d for before, _ in space.blocks[:place])
         columns = np.arange(start, start + block.d)
         return Projected(block.topk, space, columns, np.full(block.d, weight), base)
+    if space.home is not None and space.readable and space.n >= clustered.SMALL:
+        return Lists(space, base, space.home)
     return Flat(space, base)
 
 

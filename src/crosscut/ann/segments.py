@@ -1,4 +1,7 @@
-"""Rounds over a clustered index, and over the items that were added since: few, and read whole."""
+"""Rounds over a clustered index, and over the items that were added since.
+
+Once there are some thousands of those, they stand in lists of their own; the latest are few, and read whole.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,25 @@ from crosscut.ann.clustered import Clustered
 from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
 from crosscut.spaces.base import Slot, Space, Vectors
+from crosscut.spaces.home import Home
 from crosscut.types import Array, Floats, Handles, Positions
 
 
 class Segments(Space):
-    """Items 0 … m − 1 in an `IVF`, those behind them as they are."""
+    """Items 0 … m − 1 in an `IVF`, the next in another (`behind`), the last as they are."""
 
     slot: ClassVar[Slot] = "encoder"
     of_queries: ClassVar[bool] = True
 
-    def __init__(self, first: IVF, more: Array) -> None:
-        self.first, self.more = first, Vectors(more)
+    def __init__(self, first: IVF, more: Array, behind: IVF | None = None) -> None:
+        self.first, self.behind = first, behind
+        last = Vectors(more if behind is None else more[behind.n :])
+        self.parts: tuple[Space, ...] = (first, last) if behind is None else (first, behind, last)
+        self.starts = np.cumsum([0, *(part.n for part in self.parts)])
 
     @property
     def n(self) -> int:
-        return self.first.n + self.more.n
+        return int(self.starts[-1])
 
     @property
     def d(self) -> int:
@@ -37,16 +44,40 @@ class Segments(Space):
     def topk(self) -> TopK:
         return _TopK(self)
 
+    @property
+    def home(self) -> Home | None:
+        lists = self.first.home
+        if lists is None or self.behind is None:
+            return lists
+        starts = np.append(lists.starts, self.behind.starts[1:] + lists.listed)
+        return replace(lists, starts=starts, order=np.append(lists.order, self.behind.ids + self.first.n))
+
     def rows(self, positions: Positions) -> Floats:
         places = np.asarray(positions, np.int64)
-        behind = places >= self.first.n
         out = np.empty((len(places), self.d))
-        out[~behind] = self.first.rows(places[~behind])
-        out[behind] = self.more.rows(places[behind] - self.first.n)
+        for part, chosen, here in self._shared(places):
+            out[chosen] = part.rows(here)
         return out
 
+    def at(self, positions: Positions, vector: Floats) -> Array:
+        places = np.asarray(positions, np.int64)
+        out = np.empty(len(places), np.float32)
+        for part, chosen, here in self._shared(places):
+            out[chosen] = part.at(here, vector)
+        return out
+
+    def _shared(self, places: Positions) -> list[tuple[Space, Positions, Positions]]:
+        """Which of some places are in which part, and where."""
+        of = np.searchsorted(self.starts[1:], places, side="right")
+        told = []
+        for j, part in enumerate(self.parts):
+            chosen = np.flatnonzero(of == j)
+            if len(chosen):
+                told.append((part, chosen, places[chosen] - self.starts[j]))
+        return told
+
     def predict(self, queries: Floats) -> Array:
-        return np.concatenate([self.first.predict(queries), self.more.predict(queries)], axis=1)
+        return np.concatenate([part.predict(queries) for part in self.parts], axis=1)
 
 
 class _TopK(OfRows):
@@ -55,35 +86,36 @@ class _TopK(OfRows):
     def __init__(self, space: Segments) -> None:
         super().__init__(space)
         self.space = space
-        self._first, self._more = Clustered(space.first), Flat(space.more)
-        self._parted: tuple[Handles, Handles, Handles] | None = None  # a filter, and its two parts
+        self._parts: list[TopK] = [Clustered(part) if isinstance(part, IVF) else Flat(part) for part in space.parts]
+        self._parted: tuple[Handles, list[Handles]] | None = None  # a filter, and its parts
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        start = self.space.first.n
-        for ask in asks:
-            ask.trail.ids = ask.trail.ids[ask.trail.ids < start]
-        first, more = zip(*(self._cut(ask) for ask in asks), strict=True) if asks else ((), ())
-        return [
-            self._best(ask, one.handles, two.handles + start)
-            for ask, one, two in zip(asks, self._first.top(first), self._more.top(more), strict=True)
-        ]
+        found = []
+        for number, part in enumerate(self._parts):
+            start = int(self.space.starts[number])
+            answers = part.top([self._cut(ask, number) for ask in asks])
+            found.append([answer.handles + start for answer in answers])
+        return [self._best(ask, np.concatenate(handles)) for ask, *handles in zip(asks, *found, strict=True)]
 
-    def _cut(self, ask: Ask) -> tuple[Ask, Ask]:
-        """The same question of the items in lists, and of those behind them, which are counted from 0."""
-        start = self.space.first.n
-        behind = ask.exclude >= start
-        within = ask.within
-        parts: tuple[Handles, Handles] | tuple[None, None] = (None, None)
-        if within is not None:
-            if self._parted is None or self._parted[0] is not within:  # the rounds of a search ask with one filter
-                place = int(np.searchsorted(within, start))
-                self._parted = within, within[:place], within[place:] - start
-            parts = self._parted[1:]
-        first = replace(ask, exclude=ask.exclude[~behind], within=parts[0])
-        return first, replace(ask, exclude=ask.exclude[behind] - start, within=parts[1])
+    def _cut(self, ask: Ask, number: int) -> Ask:
+        """The same question of the items of one part, which are counted from 0."""
+        low, high = self.space.starts[number : number + 2].tolist()
 
-    def _best(self, ask: Ask, one: Handles, two: Handles) -> Found:
-        handles = np.concatenate([one, two])
+        def own(handles: Handles) -> Handles:
+            return np.asarray(handles[(handles >= low) & (handles < high)] - low)
+
+        within = None
+        if ask.within is not None:
+            if self._parted is None or self._parted[0] is not ask.within:  # the rounds of a search ask with one filter
+                edges = np.searchsorted(ask.within, self.space.starts).tolist()
+                pieces = zip(edges, edges[1:], self.space.starts, strict=False)
+                self._parted = ask.within, [ask.within[one:two] - start for one, two, start in pieces]
+            within = self._parted[1][number]
+        trail = ask.trail.part(number)
+        trail.ids = own(ask.trail.ids)
+        return replace(ask, exclude=own(ask.exclude), within=within, trail=trail)
+
+    def _best(self, ask: Ask, handles: Handles) -> Found:
         scores = np.einsum("md,d->m", self.rows(handles), ask.vector)
         order = np.lexsort((handles, -scores))[: ask.count]
         return Found(handles[order], scores[order])

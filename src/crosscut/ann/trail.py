@@ -25,6 +25,11 @@ class Trail:
     ids: Ids = field(default_factory=lambda: NOTHING)  # to begin with
     visited: npt.NDArray[np.bool_] | None = None  # (lists)
     probed: int = 0  # lists, by the last search
+    parts: dict[int, Trail] = field(default_factory=dict)  # through the parts of an index that has several
+
+    def part(self, number: int) -> Trail:
+        """The trail through one part."""
+        return self.parts.setdefault(number, Trail())
 
     def close(self, near: npt.NDArray[np.float32]) -> None:
         """Put −inf, in place, for the lists of `near` (similarities to the centroids) that need no second visit.

@@ -21,6 +21,7 @@ should cost what changed: its files stay as they are (in the new generation they
 and beside them stand
 
     more.jsonl, more-vectors.npy        items that were added since, and their vectors
+    more-lists.npy, more-centroids.npy  lists of the first of them, once they are thousands (`crosscut.index.later`)
     alive.npy           (n) bool: False for those that were removed since: an eighth of all at most
 """
 
@@ -38,6 +39,7 @@ from crosscut.encoders.known import KnownItems
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.knowing import bound, knowing
+from crosscut.index.later import Later
 from crosscut.index.metadata import write_columns
 from crosscut.index.state import State, ranks
 from crosscut.retrievers.bm25 import BM25
@@ -118,6 +120,8 @@ def _stay(state: State, files: Files) -> None:
         files.lines("more", (item._asdict() for item in state.items.more))
         if isinstance(state.vectors, Rows):
             files.array("more-vectors", state.vectors.more)
+        if state.later is not None:
+            state.later.write(files)
     if not state.alive.all():
         files.array("alive", state.alive)
 
@@ -145,7 +149,11 @@ def _purged(state: State, files: Files) -> None:
     behind = np.flatnonzero(state.alive[n:])
     if len(behind):
         files.lines("more", (state.items.more[place]._asdict() for place in behind.tolist()))
-        files.array("more-vectors", state.vectors.more[behind])
+        more = state.vectors.more[behind]
+        files.array("more-vectors", more)
+        later = None if state.later is None else state.later.taken(behind, more)
+        if later is not None:
+            later.write(files)
 
 
 def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) -> tuple[State, list[str]]:
@@ -212,6 +220,8 @@ def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
         raise saved.damaged("starts.npy", f"does not divide {n} vectors among {len(centroids)} lists")
     more = saved.array("more-vectors", FLOATS, (len(items) - n, d)) if "more-vectors.npy" in saved else None
     arrays: dict[str, Any] = {"vectors": Rows(vectors, more), "centroids": centroids, "starts": starts}
+    if more is not None:
+        arrays["later"] = Later.read(saved, more)
     if "arrival.npy" in saved:
         arrays["arrival"] = saved.touched("arrival", "<i8", (n,))
     return arrays

@@ -71,8 +71,7 @@ class Growing(Learning, Keeping):
             made = items if self.passages is None else list(self.passages.cut(items))
             if made:
                 state = state.extended(made, *self._reading(state, made, vectors, progress))
-                lists = state.anchors is None and state.factors is None and state.movable
-                self._state = state.clustered(self.scorer) if lists else state
+                self._state = state.clustered(self.scorer)
             return len(items)
 
     def _reading(self, state: State, items: list[Item], vectors: Brought | None, progress: Progress | None) -> Reading:

@@ -207,11 +207,11 @@ class Index(Searching, Growing):
 
     def _train(self, asked: list[str], space: SpaceName, per_query: int, seller: Seller) -> None:
         """Scores of train queries, if there are any; lists of the vectors, where there are many."""
-        state = self._state
+        state = self._state = self._state.clustered(self.scorer)
         n = len(state.items)
         if not asked or not n:
-            self._state = state.clustered(self.scorer)
-        elif space == "cur":
+            return
+        if space == "cur":
             scores, self.build_calls = seller.scores(state, asked, np.arange(n))
             self._state = state.changed(anchors=scores, measured=np.ones(n, np.bool_))
         else:

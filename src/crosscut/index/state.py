@@ -25,6 +25,7 @@ from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.items import Filter
 from crosscut.index.knowing import bound, late_of, tell
+from crosscut.index.later import Later, joined
 from crosscut.index.metadata import Metadata
 from crosscut.index.passages import OF
 from crosscut.index.places import Places
@@ -41,6 +42,7 @@ from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores, extension_error
 from crosscut.spaces.factorization.factors import Factors
+from crosscut.spaces.home import Home
 from crosscut.spaces.rows import Rows, part
 from crosscut.storage import Saved, Touched, Unread
 from crosscut.types import Array, Handles, Positions
@@ -70,6 +72,7 @@ class State:
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later
     arrival: Touched | None = None  # (m) the order in which they came, where that is another
+    later: Later | None = None  # lists of those that came later
     bm25: BM25 | FiledBM25 | None = None
     lexicon: Lexicon | None = None  # how common words were when the index was built, for a scorer that weighs them
     known: KnownItems | None = None  # what the scorer knows of every item without a call
@@ -155,31 +158,39 @@ class State:
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | Segments | None:
-        """The encoder's vectors; by lists where there are many of them and nothing else is searched with them."""
+        """The encoder's vectors; by lists where there are many of them."""
         if self.vectors is None:
             return None
-        if self.centroids is None or self.starts is None or self.anchors is not None or self.factors is not None:
+        if self.centroids is None or self.starts is None:
             return Vectors(np.asarray(self.vectors))
         rows = self.vectors if isinstance(self.vectors, Rows) else Rows(Touched(self.vectors))
         first = self.__dict__.get("_lists") or IVF.laid_out(rows.first, self.centroids, self.starts)
         self.__dict__["_lists"] = first  # of the items that lie list by list: it outlives what is added behind them
-        return Segments(first, rows.more) if len(rows.more) else first
+        behind = None if self.later is None else self.later.index
+        return Segments(first, rows.more, behind) if len(rows.more) else first
+
+    @property
+    def _lists_of_items(self) -> Home | None:
+        return None if self.encoder_space is None else self.encoder_space.home
 
     @cached_property
     def anchor_space(self) -> CUR | None:
         if self.anchors is None:
             return None
         if self.measured is None or self.measured.all():
-            return CUR(self.anchors)
-        vectors = None if self.vectors is None else np.asarray(self.vectors)
-        error = extension_error(self.anchors, vectors, self.measured)
-        return CUR(self.anchors, errors=np.where(self.measured, 0.0, error))
+            return CUR(self.anchors).lying(self._lists_of_items)
+        error = extension_error(self.anchors, self.vectors, self.measured)
+        return CUR(self.anchors, errors=np.where(self.measured, 0.0, error)).lying(self._lists_of_items)
+
+    @cached_property
+    def factor_space(self) -> Factors | None:
+        return None if self.factors is None else self.factors.lying(self._lists_of_items)
 
     def changed(self, **parts: Any) -> State:
         """Another state with these parts replaced; of what was derived, what does not depend on them is kept."""
         new = replace(self, **parts, _searchers={}, _within={}, _lock=threading.Lock())
         kept = {
-            "encoder_space": {"vectors", "centroids", "starts", "anchors", "factors"},
+            "encoder_space": {"vectors", "centroids", "starts", "later"},
             "columns": {"items", "saved"},
         }
         for name, needs in kept.items():
@@ -190,8 +201,9 @@ class State:
         return new
 
     def clustered(self, scorer: Scorer | None) -> State:
-        """With items list by list, if there are so many vectors that rounds should not read them all."""
-        if self.vectors is None or len(self.items) < clustered.SMALL or self.starts is not None:
+        """With items list by list, if there are so many vectors that rounds should not read them all, and they may
+        move."""
+        if self.vectors is None or len(self.items) < clustered.SMALL or self.starts is not None or not self.movable:
             return self
         vectors = np.asarray(self.vectors)
         finite(vectors, "vectors")
@@ -215,7 +227,8 @@ class State:
         starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
         state = self.changed(starts=None, arrival=None)._taken(order, scorer)
         vectors = None if state.vectors is None else Rows(Touched(np.asarray(state.vectors)))
-        return state.changed(vectors=vectors, centroids=centroids, starts=starts, arrival=Touched(came[order]))
+        lying = {"centroids": centroids, "starts": starts, "arrival": Touched(came[order]), "later": None}
+        return state.changed(vectors=vectors, **lying)
 
     def extended(
         self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None
@@ -227,11 +240,11 @@ class State:
             if isinstance(self.vectors, Rows):
                 finite(vectors, "new vectors")
                 parts["vectors"] = self.vectors.grown(vectors)
+                parts["later"] = joined(self.later, parts["vectors"], self.seed)
             else:
                 parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
         if self.anchors is not None and self.measured is not None:
-            old = None if self.vectors is None else np.asarray(self.vectors)
-            more = extended_scores(self.anchors, old, vectors, self.measured, len(items))
+            more = extended_scores(self.anchors, self.vectors, vectors, self.measured, len(items))
             parts["anchors"] = np.concatenate([self.anchors, more.astype(self.anchors.dtype)], axis=1)
             parts["measured"] = np.append(self.measured, np.zeros(len(items), np.bool_))
         if self.factors is not None and vectors is not None:
@@ -256,7 +269,7 @@ class State:
         return Parts(
             encoder=self.encoder_space,
             anchors=self.anchor_space,
-            factors=self.factors,
+            factors=self.factor_space,
             words=self.bm25,
             late=late_of(self.scorer, self.known),
             prior=self.prior,
@@ -324,12 +337,13 @@ class State:
         """Vectors of some items, and how they lie in lists; the items keep their order."""
         home = self._home()
         if home is None or self.starts is None or taken is None:
-            return {"vectors": taken}
+            return {"vectors": taken, "later": None}
         starts = np.searchsorted(home[there], np.arange(len(self.starts))).astype(np.int64)
         first = there[: starts[-1]]
         came = None if self.arrival is None else Touched(ranks(self.arrival.take(first)))
         vectors = Rows(Touched(taken[: len(first)]), taken[len(first) :])
-        return {"vectors": vectors, "starts": starts, "arrival": came}
+        later = None if self.later is None else self.later.taken(there - self.starts[-1], vectors.more)
+        return {"vectors": vectors, "starts": starts, "arrival": came, "later": later}
 
     def _home(self) -> Positions | None:
         """(n) the list of each item; those behind the lists have one number more."""

@@ -112,9 +112,12 @@ class Prior:
         return base
 
     def taken(self, positions: Handles) -> Prior:
-        """The same for some of the items, in order, which then have positions of their own."""
-        places = np.searchsorted(positions, self.seen)
-        stay = (places < len(positions)) & (positions[np.minimum(places, len(positions) - 1)] == self.seen)
+        """The same for some of the items, in this order, which then have positions of their own."""
+        order = np.argsort(positions, kind="stable")
+        places = np.searchsorted(positions, self.seen, sorter=order)
+        places = order[np.minimum(places, len(positions) - 1)] if len(positions) else np.zeros(0, np.int64)
+        stay = np.flatnonzero(positions[places] == self.seen) if len(positions) else np.zeros(0, np.int64)
+        stay = stay[np.argsort(places[stay], kind="stable")]
         return replace(self, seen=places[stay], residuals=self.residuals[stay])
 
     def write(self, files: Files) -> None:

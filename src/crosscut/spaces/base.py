@@ -10,15 +10,17 @@ Nothing here copies V.
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.linalg.products import add, prepare, product
+from crosscut.spaces.home import Home
 from crosscut.types import Array, Floats, Positions
 
 if TYPE_CHECKING:
@@ -54,6 +56,11 @@ class Space(Protocol):
         return None
 
     @property
+    def home(self) -> Home | None:
+        """Lists of items that are near each other, where there are such."""
+        return next((block.home for block, _ in self.blocks if block is not self and block.home is not None), None)
+
+    @property
     def readable(self) -> bool:
         """Whether `predict` can read every item; vectors in a store cannot be read so."""
         return all(block.readable for block, _ in self.blocks if block is not self)
@@ -76,6 +83,10 @@ class Space(Protocol):
     def predict(self, queries: Floats) -> Array:
         """V u for every query vector: (q × d) → (q × n), in the space's precision."""
 
+    def at(self, positions: Positions, vector: Floats) -> Array:
+        """V[positions] u (m), in the space's precision."""
+        return np.asarray(self.rows(positions) @ vector)
+
 
 class Vectors(Space):
     """Item vectors given as an array: a dual encoder's, factors, anything with an inner product."""
@@ -90,7 +101,18 @@ class Vectors(Space):
         if not np.issubdtype(values.dtype, np.floating):
             raise InputError(f"item vectors must be floats; got {values.dtype}: convert with .astype(np.float32)")
         self.array: Array = values
+        self._home: Home | None = None
         prepare(values)
+
+    @property
+    def home(self) -> Home | None:
+        return self._home
+
+    def lying(self, home: Home | None) -> Self:
+        """The same vectors, of items that lie in lists."""
+        made = copy.copy(self)
+        made._home = home
+        return made
 
     @property
     def n(self) -> int:
@@ -111,6 +133,9 @@ class Vectors(Space):
 
     def predict(self, queries: Floats) -> Array:
         return product(self.array, queries)
+
+    def at(self, positions: Positions, vector: Floats) -> Array:
+        return np.asarray(product(self.array[positions], vector[None, :])[0])
 
 
 class Stacked(Space):
@@ -145,6 +170,14 @@ class Stacked(Space):
 
     def rows(self, positions: Positions) -> Floats:
         return np.concatenate([weight * block.rows(positions) for block, weight in self._blocks], axis=1)
+
+    def at(self, positions: Positions, vector: Floats) -> Array:
+        total = np.zeros(len(positions))
+        start = 0
+        for block, weight in self._blocks:
+            total += block.at(positions, weight * vector[start : start + block.d])
+            start += block.d
+        return total
 
     def predict(self, queries: Floats) -> Array:
         total: Array | None = None
@@ -187,6 +220,9 @@ class Constant(Space):
 
     def predict(self, queries: Floats) -> Array:
         return np.broadcast_to(queries.astype(np.float32), (len(queries), self.n))
+
+    def at(self, positions: Positions, vector: Floats) -> Array:
+        return np.full(len(positions), vector[0])
 
 
 class Beside(Space):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.spaces.rows import Rows, part
 from crosscut.types import Floats
 
 SAMPLE = 20_000
@@ -22,7 +23,7 @@ RIDGES = (0.01, 0.1, 1.0, 10.0)
 
 def extended_scores(
     anchors: npt.NDArray[Any],
-    vectors: npt.NDArray[Any] | None,
+    vectors: npt.NDArray[Any] | Rows | None,
     new: npt.NDArray[Any] | None,
     measured: npt.NDArray[np.bool_],
     count: int,
@@ -46,7 +47,7 @@ def extended_scores(
 
 
 def extension_error(
-    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | None, measured: npt.NDArray[np.bool_]
+    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | Rows | None, measured: npt.NDArray[np.bool_]
 ) -> float:
     """How far such estimates are off, root mean square: of measured items that are held out."""
     known = np.flatnonzero(measured)
@@ -58,13 +59,13 @@ def extension_error(
 
 
 def _chosen(
-    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any], known: npt.NDArray[np.int64]
+    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | Rows, known: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], float, float]:
     """The items to fit on, the ridge that is best for a tenth of them, held out, and its error there."""
     known = np.random.default_rng(0).permutation(known)[:SAMPLE]
     held, rest = known[: max(1, len(known) // 10)], known[max(1, len(known) // 10) :]
     errors = [
-        float(np.mean((_predict(anchors, vectors, rest, vectors[held], ridge) - anchors[:, held]) ** 2))
+        float(np.mean((_predict(anchors, vectors, rest, part(vectors, held), ridge) - anchors[:, held]) ** 2))
         for ridge in RIDGES
     ]
     best = int(np.argmin(errors))
@@ -73,12 +74,12 @@ def _chosen(
 
 def _predict(
     anchors: npt.NDArray[Any],
-    vectors: npt.NDArray[Any],
+    vectors: npt.NDArray[Any] | Rows,
     known: npt.NDArray[np.int64],
     new: npt.NDArray[Any],
     ridge: float,
 ) -> Floats:
-    x = vectors[known].astype(np.float64)  # (m × d)
+    x = part(vectors, known).astype(np.float64)  # (m × d)
     y = anchors[:, known].T.astype(np.float64)  # (m × k_q)
     mean_x, mean_y = x.mean(axis=0), y.mean(axis=0)
     x -= mean_x

@@ -28,6 +28,7 @@ from crosscut.errors import InputError
 from crosscut.linalg.arrays import Ids, checked_vectors, named, storage
 from crosscut.linalg.products import product
 from crosscut.spaces.base import Slot, Space
+from crosscut.spaces.home import Home
 from crosscut.storage import Touched, Unread
 from crosscut.types import Array, Floats, Positions
 
@@ -143,6 +144,14 @@ class IVF(Space):
         return Clustered(self) if self.n >= SMALL else None
 
     @property
+    def home(self) -> Home | None:
+        """Its lists, for a space that its vectors are a part of."""
+        layout = self._layout
+        if layout.ordered:
+            return Home(layout.starts, layout.n)
+        return Home(layout.starts, 0, layout.ids) if layout.dense else None
+
+    @property
     def n(self) -> int:
         """The number of vectors."""
         return self._layout.n
@@ -232,11 +241,17 @@ class IVF(Space):
 
     def rows(self, positions: Positions) -> Floats:
         """The vectors of some ids (m × d), in float64: with `predict`, this makes an index a space (`spaces.base`)."""
+        return self._taken(positions).astype(np.float64)
+
+    def at(self, positions: Positions, vector: Floats) -> Array:
+        """Inner products with the vectors of some ids."""
+        return np.asarray(product(self._taken(positions), vector[None, :])[0])
+
+    def _taken(self, ids: Positions) -> Array:
         layout = self.layout
-        places = layout.places_of(positions)
-        if layout.guard is not None:
-            return layout.guard.take(places).astype(np.float64)
-        return layout.vectors[places].astype(np.float64)
+        places = layout.places_of(ids)
+        taken: Array = layout.vectors[places] if layout.guard is None else layout.guard.take(places)
+        return taken
 
     def predict(self, queries: Floats) -> Array:
         """Inner products with every vector, by id 0 … n − 1: (q × d) → (q × n). Reads everything."""
