@@ -12,7 +12,8 @@ The scorer is a cheap function of the text, planted so that it agrees with the v
 Every stage is a process of its own. `peak` is the most memory it had resident, files that it maps included (ru_maxrss,
 which the system counts); `private` the most of it that is not of files (looked at ten times a second). The benchmark's
 own texts and vectors are part of both. Time outside the scorer is that of `index.search` without the
-scorer's own. A search is *fresh* when what it reads was not compared with its checksums before, and *warm* later.
+scorer's own. A search is *fresh* when what it reads was not compared with its checksums before, and *warm* later. With
+and without a filter, and before and after a change, the same queries are warm; `first` is the first after the change.
 """
 
 from __future__ import annotations
@@ -33,15 +34,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann import clustered
 from crosscut.datasets import Item, read_items
 from crosscut.index import Index
+from crosscut.methods import parse
 from crosscut.threads import cores
 
 D, HIDDEN = 384, 24
 CENTRES = 4000
 JITTER = 0.3
 SETS = ("hotpotqa_sub", "wordnet_wsd", "medquad", "dclaw", "acl", "bible", "squad_sentences", "stackexchange")
-STAGES = ("vectors", "build", "load", "search", "filter", "add", "remove")
+STAGES = ("vectors", "build", "load", "search", "filter", "anchors", "add", "remove")
+QUERIES = 64  # anchor queries, in the stage of that name
 K, BUDGET, ROUNDS = 10, 100, 10
 LONGEST = 400  # characters of a text
 
@@ -140,6 +144,7 @@ def searches(index: Index, scorer: Scorer, count: int, start: int, **options: An
         assert len(hits) == K
         assert hits.calls == BUDGET
         times.append(1000 * (seconds - scorer.seconds))
+        LAST[:] = [hits]
     return times
 
 
@@ -174,25 +179,74 @@ def stage(name: str, data: Path, work: Path, n: int) -> dict[str, Any]:
         searches(index, scorer, 100, 10)
         chosen = {"year": {"gte": 2000}}
         got["first_ms"] = searches(index, scorer, 1, 5, filter=chosen)[0]
+        got["fresh_ms"] = told(searches(index, scorer, 50, 10, filter=chosen))  # its lists are other ones
         pairs = [
             (searches(index, scorer, 1, j)[0], searches(index, scorer, 1, j, filter=chosen)[0]) for j in range(10, 60)
         ]
         got["plain_ms"], got["filtered_ms"] = (told(list(each)) for each in zip(*pairs, strict=True))
         got["ratio"] = got["filtered_ms"]["median"] / got["plain_ms"]["median"]
+    if name == "anchors":
+        got |= with_anchors(index, scorer)
     if name == "add":
         rows = np.arange(n, n + 1000)
         more, items = jittered(scorer.base, rows), list(corpus(data, 1000, n))
+        searches(index, scorer, 50, 10)
         got["add_seconds"], _ = timed(lambda: index.add(items, vectors=more))
+        got["search_ms"] = told(searches(index, scorer, 50, 10))
         got["save_seconds"], _ = timed(index.save)
-        searches(index, scorer, 20, 0)
-        got["search_ms"] = told(searches(index, scorer, 20, 20))
     if name == "remove":
         ids = [f"d{row}" for row in range(0, n, max(1, n // 1000))][:1000]
+        searches(index, scorer, 50, 10)
         got["remove_seconds"], _ = timed(lambda: index.remove(ids))
+        got["search_ms"] = told(searches(index, scorer, 50, 10))
         got["save_seconds"], _ = timed(index.save)
-        searches(index, scorer, 20, 0)
-        got["search_ms"] = told(searches(index, scorer, 20, 20))
     return got
+
+
+def with_anchors(index: Index, scorer: Scorer) -> dict[str, Any]:
+    """Searches beside anchor scores, by lists and reading everything, in turn: milliseconds, and the share of the best
+    k, of all items, that is found."""
+    state = index._state
+    assert state.arrival is not None
+    rows = state.arrival.whole() % len(scorer.base)
+    noise = ((state.arrival.whole() * 2654435761) % 1000) / 1000 * 0.2
+
+    def scores(query: int) -> npt.NDArray[np.float32]:
+        return np.asarray((scorer.projected @ scorer.projected[query])[rows] + noise, np.float32)
+
+    asked = [(number * 7919 + 13) % len(scorer.base) for number in range(QUERIES)]
+    known = np.stack([scores(query).astype(np.float16) for query in asked])
+    made = state.changed(anchors=known, measured=np.ones(len(rows), np.bool_))
+    small = clustered.SMALL
+    times: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
+    states = {}
+    for how, least in (("lists", small), ("flat", len(rows) + 1)):
+        clustered.SMALL = least
+        states[how] = made.changed()
+        started = time.perf_counter()
+        states[how].searcher(parse(f"crosscut@rounds={ROUNDS}"))
+        index._state = states[how]
+        searches(index, scorer, 10, 10)
+        times[how], found[how] = [], []
+        print(f"{how} {time.perf_counter() - started:.1f} s to prepare", file=sys.stderr)
+    clustered.SMALL = small
+    for number in range(10, 30):
+        best = {
+            f"d{state.arrival.array[place]}" for place in np.argsort(-scores((number * 104729) % len(scorer.base)))[:K]
+        }
+        for how, one in states.items():
+            index._state = one
+            times[how].append(searches(index, scorer, 1, number)[0])
+            found[how].append(len(best & {*LAST[0].ids}) / K)
+    return {
+        how: {
+            **told(times[how]),
+            "recall": float(np.mean(found[how])),
+            "topk": type(states[how].searcher(parse(f"crosscut@rounds={ROUNDS}")).plan.topk).__name__,
+        }
+        for how in states
+    }
 
 
 def _progress() -> Callable[[str, int, int], None]:
@@ -299,6 +353,7 @@ def growth(small: dict[str, Any], large: dict[str, Any]) -> dict[str, float]:
 
 
 ALL: list[tuple[str, str]] = []
+LAST: list[Any] = []  # the hits of the last search
 
 if __name__ == "__main__":
     main()

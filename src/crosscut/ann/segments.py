@@ -109,7 +109,8 @@ class _TopK(OfRows):
             if self._parted is None or self._parted[0] is not ask.within:  # the rounds of a search ask with one filter
                 edges = np.searchsorted(ask.within, self.space.starts).tolist()
                 pieces = zip(edges, edges[1:], self.space.starts, strict=False)
-                self._parted = ask.within, [ask.within[one:two] - start for one, two, start in pieces]
+                parts = [ask.within[one:two] - start if start else ask.within[:two] for one, two, start in pieces]
+                self._parted = ask.within, parts  # the first, the large one, is no copy
             within = self._parted[1][number]
         trail = ask.trail.part(number)
         trail.ids = own(ask.trail.ids)

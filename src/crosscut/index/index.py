@@ -117,8 +117,8 @@ class Index(Searching, Growing):
         space
             What train queries are used for. `cur` scores up to `anchors` of them with every item. `als`,
             `transductive` and `inductive` score each with `per_query` items (half of them near its vector, half
-            drawn) and factorise that. `encoder` uses none; with 200,000 items or more its rounds visit clusters of the
-            vectors instead of reading them all (`crosscut.IVF`). `auto` is `cur` with queries, `encoder` without.
+            drawn) and factorise that. `encoder` uses none. `auto` is `cur` with queries, `encoder` without. With
+            200,000 items or more, rounds visit clusters of them instead of reading all (`crosscut.IVF`).
         bm25
             Whether searches also look at words; a scorer that weighs words itself, as the one in the box, always has
             them. How common words are is frozen now: items that are added later change no score.

@@ -30,6 +30,12 @@ def inside(some: Ids, places: Ids) -> npt.NDArray[np.bool_]:
     return np.asarray(places[np.minimum(at, len(places) - 1)] == some if len(places) else np.zeros(len(some), np.bool_))
 
 
+def rising(places: Ids) -> bool:
+    """Whether each place is above the one before. Of millions, some at a time, which then stay in the cache."""
+    pieces = (places[start : start + 1 + (1 << 16)] for start in range(0, len(places), 1 << 16))
+    return all(bool((piece[1:] > piece[:-1]).all()) for piece in pieces)
+
+
 def storage(kind: np.dtype[Any], given: bool) -> np.dtype[Any]:
     """The precision that vectors are kept in: `given`, it must be one that there is."""
     if kind in (np.float16, np.float32):

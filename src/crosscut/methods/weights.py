@@ -8,6 +8,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from crosscut.ann.ivf import IVF
+from crosscut.ann.segments import Segments
 from crosscut.spaces.base import Space, Stacked, Vectors
 from crosscut.spaces.cur import CUR, background, reduced
 from crosscut.types import Array, Floats, Positions
@@ -161,6 +163,9 @@ def _trials(
     return trials
 
 
+_DRAWN: WeakKeyDictionary[IVF, dict[int, Floats]] = WeakKeyDictionary()
+
+
 def spread_of(space: Space, seed: int) -> float:
     """Root mean square distance of item vectors from their mean, on a sample; a store knows its own."""
     known = getattr(space.topk, "spread", None)
@@ -171,7 +176,22 @@ def spread_of(space: Space, seed: int) -> float:
 
 
 def some_rows(space: Space, seed: int) -> Floats:
-    """Vectors of a thousand items or fewer, drawn at random."""
+    """Vectors of a thousand items or fewer, drawn at random.
+
+    Of a large index they are of the items in lists, whatever is added behind them, and kept: to draw them from its
+    files takes longer than a search.
+    """
+    if isinstance(space, Segments):
+        space = space.first
+    if not isinstance(space, IVF):
+        return _drawn(space, seed)
+    kept = _DRAWN.setdefault(space, {})
+    if seed not in kept:
+        kept[seed] = _drawn(space, seed)
+    return kept[seed]
+
+
+def _drawn(space: Space, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     if space.topk is not None:
         items = space.topk.sample(1000, rng)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crosscut.ann import clusters
 from crosscut.ann.results import Metric
 from crosscut.errors import InputError
-from crosscut.linalg.arrays import NOTHING, Ids, checked_vectors, named
+from crosscut.linalg.arrays import NOTHING, Ids, checked_vectors, named, rising
 from crosscut.storage import Touched
 from crosscut.types import Array, Mask
 
@@ -132,7 +132,7 @@ class Layout:
         same = last is not None and np.array_equal(last[0], wanted)
         if last is None or not same:
             places = wanted.astype(np.int64, copy=False) if self.ordered else self.places_of(wanted)
-            if len(places) and not (np.diff(places) > 0).all():
+            if not rising(places):
                 places = np.sort(places)
             if self.ordered and len(places):
                 self.places_of(places[[0, -1]])  # refuses what is not there
