@@ -20,6 +20,7 @@ from crosscut.ann.flat import Flat, masked, rerank
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.lists import Lists
+from crosscut.linalg.arrays import without
 from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
@@ -69,7 +70,7 @@ class Projected:
         answers = []
         for ask, found in zip(asks, self.inner.top(wider), strict=True):
             answer = self._again(ask, found.handles)
-            ask.trail.ids = np.setdiff1d(found.handles, answer.handles)
+            ask.trail.ids = np.sort(without(found.handles, answer.handles))
             answers.append(answer)
         return answers
 

@@ -3,8 +3,10 @@
 Items lie in lists of near ones, made by k-means of their encoder vectors (`crosscut.spaces.home`). What is alike in
 the encoder's space is mostly alike in the scorer's, so the same lists serve every space that is made of these items:
 nothing is laid out a second time. A list's centre is the mean of some of its items *in the space that is searched*,
-their base included. A round reads lists in order of what their centres predict, `TOGETHER` at a time, until so many in
-a row bring nothing into the best; later rounds go on where earlier ones stopped (`crosscut.ann.trail`).
+their base included. A round begins with what the one before found and did not score, and reads lists in order of what
+their centres predict, `TOGETHER` at a time, until so many in a row bring nothing into the best. Lists that an earlier
+round has read are read again: u moves far in the first rounds, and of 117,659 WordNet synsets rounds that passed by
+what was visited found .45 of the best, these .56, and flat ones .57.
 """
 
 from __future__ import annotations
@@ -70,11 +72,7 @@ class Lists(Everything):
 
     def _one(self, ask: Ask) -> Found:
         home = self.home if ask.within is None else self._narrowed(ask.within)
-        found = _Round(self, ask, home).run(self._all, self._together)
-        if len(found.handles) < min(ask.count, self.count(ask.within) - len(ask.exclude)):
-            ask.trail.visited, ask.trail.ids = None, NO_HANDLES  # what was visited before is needed after all
-            found = _Round(self, ask, home).run(True, self._together)
-        return found
+        return _Round(self, ask, home).run(self._all, self._together)
 
     def _narrowed(self, within: Within) -> Home:
         last = self._last
@@ -110,7 +108,7 @@ class _Round:
             done += len(chunk)
             if stays and not everything and len(self.places) >= ask.count and done > together:
                 break
-        ask.trail.mark(order[:done])
+        ask.trail.probed = done
         return self._best()
 
     def _near(self) -> npt.NDArray[np.float32]:
@@ -119,8 +117,7 @@ class _Round:
         near = centres @ (self.ask.vector / self.scale).astype(np.float32)
         near += (level / self.scale).astype(np.float32)
         near[self.home.empty] = -np.inf
-        self.ask.trail.close(near)
-        return near
+        return np.asarray(near)
 
     def _behind(self) -> Positions:
         """Items that are in no list: all of them are read."""

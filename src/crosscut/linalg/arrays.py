@@ -30,6 +30,12 @@ def inside(some: Ids, places: Ids) -> npt.NDArray[np.bool_]:
     return np.asarray(places[np.minimum(at, len(places) - 1)] == some if len(places) else np.zeros(len(some), np.bool_))
 
 
+def without(some: Ids, gone: Ids) -> Ids:
+    """Some places less others, in their order: few of each, for which a set is ten times as fast as sorting."""
+    dropped = set(gone.tolist())
+    return np.array([place for place in some.tolist() if place not in dropped], dtype=np.int64)
+
+
 def rising(places: Ids) -> bool:
     """Whether each place is above the one before. Of millions, some at a time, which then stay in the cache."""
     pieces = (places[start : start + 1 + (1 << 16)] for start in range(0, len(places), 1 << 16))

@@ -27,9 +27,11 @@ from crosscut.ann.base import Ask, Found, Within
 from crosscut.ann.stores.filters import Condition, conditions
 from crosscut.datasets.records import Item
 from crosscut.errors import CrosscutError, InputError, MissingDependency, StoreUnavailable
+from crosscut.linalg.arrays import without
 from crosscut.types import NO_HANDLES, Floats, Handles
 
 SPREAD = 1000  # items whose vectors tell how far apart a store's vectors are
+ROOM = 1024  # items that a search has room for from the start; memory that is not used yet costs nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class Session:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._keys: list[Any] = []
-        self._vectors: list[Floats] = []
+        self._table: Floats = np.empty((ROOM, store.d))  # vectors by handle, with room for more
         self._payloads: list[Mapping[str, Any]] = []
         self._handle: dict[Any, int] = {}
         self.trips = 0
@@ -221,9 +223,8 @@ class Session:
             return self._seen(self.store.sample(count, seed, self.keys(exclude), conditions(within)))
 
     def rows(self, handles: Handles) -> Floats:
-        if not len(handles):
-            return np.empty((0, self.d))
-        return np.array([self._vectors[handle] for handle in handles])
+        taken: Floats = self._table[handles]
+        return taken
 
     # -- items ---------------------------------------------------------------------------------------------------
 
@@ -271,24 +272,33 @@ class Session:
 
     def _seen(self, rows: Rows) -> Handles:
         """Handles of what a store shows; the new ones get the next numbers."""
-        handles = []
-        for key, vector, payload in zip(rows.keys, rows.vectors, rows.payloads, strict=True):
+        handles, new = [], []
+        for place, (key, payload) in enumerate(zip(rows.keys, rows.payloads, strict=True)):
             handle = self._handle.setdefault(key, len(self._keys))
             if handle == len(self._keys):
                 self._keys.append(key)
-                self._vectors.append(np.asarray(vector, dtype=np.float64))
                 self._payloads.append(payload)
+                new.append(place)
             handles.append(handle)
+        if new:
+            end = len(self._keys)
+            while end > len(self._table):
+                self._table = np.concatenate([self._table, np.empty_like(self._table)])
+            self._table[end - len(new) : end] = np.asarray(rows.vectors)[new]
         return np.array(handles, dtype=np.int64)
 
     def _best(self, ask: Ask, pool: Handles | None) -> Found:
         """The best of what was shown, or of handles that the search stays within."""
         if pool is None:
             pool = ask.within if isinstance(ask.within, np.ndarray) else NO_HANDLES
-        pool = pool[~np.isin(pool, ask.exclude)]
+        pool = without(pool, ask.exclude)
         scores = np.einsum("md,d->m", self.rows(pool), ask.vector)
-        ties = [_order(self._keys[handle]) for handle in pool.tolist()]
-        order = sorted(range(len(pool)), key=lambda j: (-scores[j], ties[j]))[: max(ask.count, 0)]
+        order = np.argsort(-scores, kind="stable")
+        ordered = scores[order]
+        if (ordered[1:] == ordered[:-1]).any():
+            ties = [_order(self._keys[handle]) for handle in pool.tolist()]
+            order = np.array(sorted(range(len(pool)), key=lambda j: (-scores[j], ties[j])))
+        order = order[: max(ask.count, 0)]
         return Found(pool[order], scores[order])
 
 
