@@ -27,8 +27,9 @@ from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.building import Brought, brought, distinct
 from crosscut.index.core import name_of
+from crosscut.index.filling import Filling
 from crosscut.index.index import Index
-from crosscut.index.items import Filter, Source, as_items
+from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.searching import _texts
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
@@ -40,6 +41,7 @@ from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Halt
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.remembering import Remembering
+from crosscut.scores.engines import EngineChoice, make_engine
 from crosscut.search.hits import Hit, Hits
 from crosscut.search.ranking import Evidence, Rank, scored
 from crosscut.search.stopping import Patience, Stop
@@ -276,10 +278,26 @@ class StoreIndex(Index):
         source: Source,
         *,
         vectors: Brought | None = None,
+        engine: EngineChoice | None = None,
+        resume: bool = False,
         progress: Progress | None = None,
         **columns: Unpack[Named],
     ) -> int:
-        """More items, written to the store with their vectors, searchable as soon as the store shows them."""
+        """More items, written to the store with their vectors, searchable as soon as the store shows them.
+
+        By default an id that is there already is an error, and then nothing is written. With an `engine`
+        (`"local"`, `"ray"`, `RayEngine(workers=8, address="auto")`) or `resume`, items are read, encoded and written
+        block after block, however many there are; workers of Ray write straight into a server's store. `resume`
+        skips what is there: after a stop, add the same again. Returns how many items were written.
+        """
+        if engine is not None or resume:
+            if vectors is not None or self.encoder is None:
+                raise InputError("block after block, items are encoded on the way: pass an encoder, and no vectors=")
+            encoder = self._names["encoder"] or self.encoder  # a name is loaded by each worker
+            with self._writing:
+                items_in_turn = stream(source, progress=progress, **columns)
+                filling = Filling(self.store, items_in_turn, resume=resume, progress=progress)
+                return filling.run(encoder, make_engine(engine or "local"))
         items = as_items(source, progress=progress, **columns)
         distinct(items)
         if not items:

@@ -119,6 +119,12 @@ class IVF(Space):
         return cls._holding(Layout.of(array, centres, list_of, names, metric, kind), rule)
 
     @classmethod
+    def from_assignment(cls, vectors: Array, centroids: Single, list_of: Ids) -> IVF:
+        """An index of vectors whose lists are known: `list_of` (n) is the list of each. By inner product."""
+        kind = storage(vectors.dtype, given=False)
+        return cls._holding(Layout.of(vectors, centroids, list_of, np.arange(len(vectors)), "ip", kind), None)
+
+    @classmethod
     def laid_out(cls, vectors: Touched, centroids: Single, starts: Ids, rule: Rule | int | None = None) -> IVF:
         """An index of vectors that lie list by list already; the id of each is its place. By inner product."""
         ids = np.arange(len(vectors), dtype=np.int64)

@@ -14,7 +14,7 @@ An adapter only translates (`query`, `sample`, `fetch`, `count`, `write`, `erase
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -90,6 +90,7 @@ class Store(ABC):
     """A collection in a vector database."""
 
     exact: bool  # whether `query` finds the best, or only most of them
+    recipe: Callable[[], Store] | None = None  # opens it in another process or on another machine; None: only here
     fields: Fields
     d: int
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,9 @@ class PgVector(Store):
         self.table, self.id, self.vector, self.metric = table, id, vector, metric
         self.fields = Fields(text, title, metadata)
         self._dsn, self._timeout = dsn, timeout
+        if isinstance(dsn, str):
+            how: dict[str, Any] = {"id": id, "vector": vector, "text": text, "title": title, "metadata": metadata}
+            self.recipe = partial(PgVector, dsn, table, **how, metric=metric, exact=exact, timeout=timeout)
         self._connection: Any = None
         self._lock = threading.RLock()
         with self.reaching():

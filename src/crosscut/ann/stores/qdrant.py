@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,9 @@ class Qdrant(Store):
             raise InputError("where is the collection? pass one of url=, client= and shard=")
         self.collection, self.vector, self.id, self.exact = collection, vector, id, exact
         self.fields = Fields(text, title, metadata, id)
+        if url is not None:
+            fields: dict[str, Any] = {"vector": vector, "text": text, "title": title, "metadata": metadata, "id": id}
+            self.recipe = partial(Qdrant, collection, url=url, api_key=api_key, **fields, exact=exact, timeout=timeout)
         self._place = f"the Qdrant collection {collection!r}" + (f" at {url}" if url else "")
         if shard is not None:
             self._engine: Engine = Edge(shard, vector)

@@ -12,6 +12,7 @@ import pickle
 import socket
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,14 +53,8 @@ class RayEngine:
         ray = _ray()
         if order.load is None or order.items is None:
             raise InputError(NOT_PORTABLE.format("Ray workers", "it is bound to its items"))
-        ours = not ray.is_initialized()
-        if ours:
-            _connect(ray, self.address)
-        try:
+        with connected(self.address):
             _Crew(ray, self, order, report).finish(tasks)
-        finally:
-            if ours:
-                ray.shutdown()
 
 
 class _Crew:
@@ -145,6 +140,20 @@ class _Crew:
                 continue
             if scored.scores and scored.pairs:
                 self.order.ledger.record(scored)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Ray, on the cluster at an address or a local one; who is connected already stays so."""
+    ray = _ray()
+    ours = not ray.is_initialized()
+    if ours:
+        _connect(ray, address)
+    try:
+        yield ray
+    finally:
+        if ours:
+            ray.shutdown()
 
 
 def _ray() -> Any:
