@@ -291,13 +291,10 @@ class StoreIndex(Index):
         skips what is there: after a stop, add the same again. Returns how many items were written.
         """
         if engine is not None or resume:
-            if vectors is not None or self.encoder is None:
-                raise InputError("block after block, items are encoded on the way: pass an encoder, and no vectors=")
-            encoder = self._names["encoder"] or self.encoder  # a name is loaded by each worker
-            with self._writing:
-                items_in_turn = stream(source, progress=progress, **columns)
-                filling = Filling(self.store, items_in_turn, resume=resume, progress=progress)
-                return filling.run(encoder, make_engine(engine or "local"))
+            in_turn = stream(source, progress=progress, **columns)
+            return self._fill(
+                Filling(self.store, in_turn, resume=resume, progress=progress), vectors, engine or "local"
+            )
         items = as_items(source, progress=progress, **columns)
         distinct(items)
         if not items:
@@ -318,6 +315,12 @@ class StoreIndex(Index):
         if progress is not None:
             progress("adding items", len(items), len(items))
         return len(items)
+
+    def _fill(self, filling: Filling, vectors: Brought | None, engine: EngineChoice) -> int:
+        if vectors is not None or self.encoder is None:
+            raise InputError("block after block, items are encoded on the way: pass an encoder, and no vectors=")
+        with self._writing:
+            return filling.run(self._names["encoder"] or self.encoder, make_engine(engine))  # workers load a name
 
     def remove(self, ids: Iterable[Any]) -> int:
         """Take items out of the store; an unknown id is an error and nothing is removed. Returns how many."""
