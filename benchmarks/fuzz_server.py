@@ -66,6 +66,7 @@ SETTINGS = (
     "mix",
     "split",
 )
+RERANKING = ("/v2/rerank", "/v1/rerank", "/rerank")
 FIELDS = ("query", "k", "budget", "method", "first_ids", "filter", "deadline", "stop", "target_recall", "trace")
 LARGE: dict[str, Callable[[], bytes]] = {
     "lists in a list": lambda: _filter(b"[]," * 1_300_000 + b"[]"),
@@ -196,7 +197,7 @@ def schema(client: Client, count: int) -> None:
     text = client.ask("rest", "GET", "/openapi.json")[1]
     results: list[Any] = list(schemathesis.openapi.from_dict(json.loads(text)).get_all_operations())
     for operation in (result.ok() for result in results):
-        if operation.path not in ("/search", "/v2/rerank"):
+        if operation.path not in ("/search", *RERANKING):
             continue
         for mode in ("POSITIVE", "NEGATIVE"):
 
@@ -229,7 +230,7 @@ def values(client: Client, count: int, chance: random.Random) -> None:
             body["method"] = f"{chance.choice(NAMES)}@{told}"
         if chance.random() < 0.3:
             body["filter"] = {chance.choice(("number", "title", "")): wrong(chance, 2)}
-        path = chance.choice(("/search", "/search", "/search", "/v2/rerank"))
+        path = chance.choice(("/search", "/search", "/search", chance.choice(RERANKING)))
         client.later("values", path, json.dumps(body if chance.random() < 0.95 else wrong(chance, 4)).encode())
     client.flush("values")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -113,6 +115,88 @@ def test_a_server_that_ends_while_a_save_fails_saves_once_more(
 
 def saved(path: Path) -> set[str]:
     return {item.id for item in crosscut.Index.load(path, scorer=SCORER).items}
+
+
+ODD: list[Any] = [
+    *(
+        None,
+        -1,
+        0,
+        10**9,
+        2**70,
+        1e308,
+        "",
+        "x",
+        "x" * 5000,
+        "\x00",
+        "é\n",
+        "\ud800",
+        True,
+        3.5,
+        "../../etc",
+        "one",
+        "none",
+    ),
+    *([], {}, [[]], {"a": 1}, [1, 2], ["a"], [None], [{}], [{"text": "a"}], [{"id": "z", "text": "q"}], ["\ud800"]),
+]
+WRITES: dict[str, Any] = {"items": [{"id": "n1", "text": "new", "title": "t", "metadata": {"a": 1}}], "index": "two"}
+RERANKS: dict[str, Any] = {
+    "query": "cat",
+    "documents": ["cat", "dog"],
+    "texts": ["cat", "dog"],
+    "top_n": 1,
+    "top_k": 1,
+    "index": "one",
+    "return_documents": True,
+    "rank_fields": ["text"],
+    "max_tokens_per_doc": 9,
+    "threshold": 0.1,
+    "model": "x",
+}
+
+
+def bent(value: Any, rng: random.Random) -> Any:
+    """The same JSON with something odd somewhere in it."""
+    whole = box = json.loads(json.dumps(value))
+    while True:
+        key = rng.choice(list(box)) if isinstance(box, dict) else rng.randrange(len(box))
+        if not (isinstance(box[key], dict | list) and box[key] and rng.random() < 0.6):
+            break
+        box = box[key]
+    if isinstance(box, dict) and rng.random() < 0.2:
+        del box[key]
+    else:
+        box[key] = json.loads(json.dumps(rng.choice(ODD)))
+    return whole
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_of_any_shape_are_answered(writable: None, seed: int) -> None:
+    """Reranking by every name, items that come and go, indexes by odd names: an answer, never a 500."""
+    from starlette.testclient import TestClient
+
+    rng = random.Random(seed)
+    app_ = make_app({"one": build({"c": "cat"}), "two": build({"d": "dog"})})
+    with TestClient(app_, base_url="http://127.0.0.1", headers=WRITE, raise_server_exceptions=False) as client:
+        for _ in range(100):
+            index = rng.choice(
+                ["", "?index=two", "?index=%00", "?index=", "?index=none", "?index=%ff", "?index=a&index=b"]
+            )
+            place = f"/items/{quote(str(rng.choice(ODD)).encode(errors='surrogatepass'))}{index}"
+            body = json.dumps(bent(rng.choice([WRITES, RERANKS]), rng)).encode()
+            path = rng.choice(["/items", "/v1/rerank", "/v2/rerank", "/rerank"])
+            kind = rng.choice(
+                ["application/json", "application/json", "text/plain", "application/json; charset=utf-16"]
+            )
+            ways = [
+                lambda path=path, body=body, kind=kind: client.post(path, content=body, headers={"content-type": kind}),
+                lambda place=place: client.delete(place),
+                lambda place=place: client.get(place),
+                lambda path=path: client.post(path, content=rng.choice([b"", b"{", b"[]", b"\xff", b"[" * 9000])),
+                lambda index=index: client.get(f"/info{index}"),
+            ]
+            answer = rng.choice(ways)()
+            assert answer.status_code < 500, (answer.request.url, answer.request.content, answer.text)
 
 
 def test_only_who_may_write_writes(monkeypatch: pytest.MonkeyPatch) -> None:
