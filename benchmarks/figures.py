@@ -97,6 +97,15 @@ def operations(name: str) -> str:
     }[name]
 
 
+def soaked() -> str:
+    """Kills and damage."""
+    told = json.loads((RESULTS / "soak.json").read_text())
+    return (
+        f"{told['stopped']:,} times a command was stopped and {told['damaged']:,} times a file was damaged; "
+        f"{sum(told['bad'].values())} times something was lost, locked, crashed or silently different"
+    )
+
+
 def loop_table() -> str:
     cases: dict[Any, Any] = {
         (c["method"], c["n"], c["d"], c["budget"], c["rounds"], c["batch"]): c
@@ -299,6 +308,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "mixed settings": lambda: operations("mixed"),
     "reload": lambda: operations("reload"),
     "adding": lambda: operations("add"),
+    "soaked": soaked,
     "unseen collections": lambda: str(len(unseen())),
     "lead": lambda: f"+{mean(unseen()):.3f} nDCG@10".replace("+0.", "+."),
     "missed by reranking": lambda: missed("rnr"),

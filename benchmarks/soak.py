@@ -423,9 +423,9 @@ def main() -> None:
             counts = work(Path(folder), random.Random(f"{arguments.seed} {attack} {name}"))
         report[attack][name] = {**counts, "seconds": round(time.perf_counter() - started, 1)}
         print(attack, name, report[attack][name], file=sys.stderr, flush=True)
-        summed(report)
         if arguments.json:
             write_json(arguments.json, report)
+    summed(report)
     report["passed"] = not any(report["bad"].values())
     print(json.dumps(report, indent=1))
     if arguments.json:

@@ -48,6 +48,7 @@ SOURCES: dict[str, list[str]] = {
     "docs/serving.md": ["server.json", "fuzz_server.json", "operations.json"],
     "docs/scale.md": ["scale.json"],
     "docs/scores.md": ["store.json"],
+    "docs/index_format.md": ["soak.json"],
     "docs/ivf.md": ["ivf.json"],
     "docs/scorers.md": ["hub_scorer.json"],
     "README.md": ["readme.json", "models_*.json"],
