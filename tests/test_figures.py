@@ -54,7 +54,7 @@ SOURCES: dict[str, list[str]] = {
     "README.md": ["readme.json", "models_*.json"],
     "docs/learning.md": [
         *("learning-*.json", "growth-*.json", "cost_of_learning.json", "anchors_share-*.json", "spending-*.json"),
-        *("exploring-*.json", "first_stage.json", "rivals-*.json"),
+        *("exploring-*.json", "first_stage.json", "rivals-*.json", "words.json"),
     ],
     "docs/rivals.md": ["rivals-*.json"],
     "docs/model_card.md": ["models_*.json", "calibration.json", "relevance-search.json", "downstream.json"],
@@ -82,7 +82,7 @@ SETTINGS: dict[str, set[str]] = {
     },
     "docs/learning.md": {
         *("0.771", "0.623", "18,000", "4,000", "8,000", "16,000"),  # compared to the letter by test_learning_docs.py
-        *(".685", ".782", "2,000"),  # trials on train queries that were not kept; a setting
+        *(".685", ".782", "2,000", "262,144"),  # trials on train queries that were not kept; a setting
     },
     "docs/model_card.md": {
         *("1,000", "4,096", "2,600", "4,000", "8,246", "128"),  # sizes of collections, of batches, of token vectors
