@@ -209,6 +209,11 @@ def stores_table() -> str:
     )
 
 
+def _peak_of_an_eighth() -> str:
+    told = json.loads((RESULTS / "stores.json").read_text())["records"]
+    return f"{max(one.get('peak_mb_of_an_eighth', 0.0) for one in told):.1f} MB"
+
+
 EXITS = {
     "chance": "**chance**",
     "reg": "REG",
@@ -319,6 +324,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "missed with train queries": lambda: missed("crosscut, train queries"),
     "items of the picture": lambda: f"{json.loads(README.read_text())['items']:,}",
     "calls of train queries": lambda: f"{_calls('crosscut, train queries'):,}",
+    "peak over an eighth of a store": lambda: _peak_of_an_eighth(),
     "world of the stores": lambda: str(json.loads((RESULTS / "stores.json").read_text())["world"]),
 }
 
