@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.linalg.blas import one_thread
 from crosscut.storage import Files, Saved
 from crosscut.storage.touched import Touched
 
@@ -99,7 +100,9 @@ class TokenVectors:
             stop = max(start + 1, int(np.searchsorted(ends, before + TOKENS_AT_ONCE, "right")))
             rows = full[start:stop]
             places = np.cumsum(lengths[rows]) - lengths[rows]  # where each item begins among the gathered tokens
-            cosines = self._gathered(chosen[rows]).astype(np.float32) @ asked  # (tokens, m), whole numbers
+            tokens = self._gathered(chosen[rows]).astype(np.float32)
+            with one_thread():  # threads of BLAS would spin beside those of the model
+                cosines = tokens @ asked  # (tokens, m), whole numbers
             out[rows] = np.maximum.reduceat(cosines, places, axis=0) / EIGHT_BITS**2
             start = stop
         return out
