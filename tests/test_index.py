@@ -497,6 +497,18 @@ def test_factors_of_a_sparse_matrix(space: Any, world: Planted, tmp_path: Path) 
         build(world, queries=3, space="nonesuch")
 
 
+def test_factors_are_trained_where_it_is_said(world: Planted) -> None:
+    """Where there is no GPU: a device without numbers fails at the first number, one that is none in a sentence."""
+    pytest.importorskip("torch")
+    for space in ("transductive", "inductive"):
+        with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+            build(world, queries=10, space=space, per_query=10, device="meta")
+        with pytest.raises(InputError, match="no device 'nowhere'"):
+            build(world, queries=10, space=space, per_query=10, device="nowhere")
+    with pytest.raises(InputError, match="space='als' is solved on the CPU and takes no device, got 'cuda'"):
+        build(world, queries=10, space="als", per_query=10, device="cuda")
+
+
 def test_a_store_makes_what_was_scored_free(world: Planted, tmp_path: Path) -> None:
     first = build(world, queries=5, stop=50, store=tmp_path / "scores")
     assert first.build_calls == 250

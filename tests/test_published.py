@@ -368,6 +368,20 @@ def test_devices() -> None:
     assert devices_of(None) == ["cpu"]
     assert devices_of("cuda:*", lambda: 3) == ["cuda:0", "cuda:1", "cuda:2"]
     assert Hardware.of("cuda:0, cuda:1", "bf16") == Hardware(("cuda:0", "cuda:1"), "bf16")
+    for device, workers, wanted in (
+        ("cuda", 2, ("cuda:0", "cuda:1")),  # of four
+        ("cuda", 1, ("cuda",)),
+        ("cuda:*", 3, ("cuda:0", "cuda:1", "cuda:2")),
+        ("cuda:2,cuda:0", 2, ("cuda:2", "cuda:0")),
+        ("cuda:2,cuda:0", 1, ("cuda:2",)),
+        (None, 3, ("cpu", "cpu", "cpu")),
+        (None, None, ("cpu",)),
+    ):
+        assert Hardware.of(device, None, lambda: 4, workers).devices == wanted
+    with pytest.raises(
+        InputError, match="5 workers need a device each, and there are 4: cuda:0, cuda:1, cuda:2, cuda:3"
+    ):
+        Hardware.of("cuda", None, lambda: 4, 5)
     for device, dtype, said in (
         ("cuda:*", None, "sees none"),
         ("cpu", "fp16", "fp16 trains on a GPU"),
@@ -462,6 +476,7 @@ def test_command_line(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     told = run(
         *("train", "paper", "distill", zeshel, "--world", "lego", "--scorer", "ce/model", "--start", bert),
+        *("--workers", 2),
         *("--output", "bert-ce", "--queries", 6, "--k-d", 5, "--loss", "pair", *small),
     )
     assert json.loads(told.stdout)["calls"] == 30

@@ -86,6 +86,10 @@ def build(
     metadata: Metadata = None,
     number: Numbers = None,
     engine: EngineName = "local",
+    device: Annotated[
+        str | None,
+        typer.Option(help="Where factors are trained: cuda, cuda:1, mps.", show_default="cpu"),
+    ] = None,
     stream: Annotated[
         bool | None,
         typer.Option(
@@ -109,7 +113,7 @@ def build(
 
         crosscut index build corpus.jsonl my.index --queries train.jsonl --calls 20000
 
-        crosscut index build corpus.jsonl my.index --queries train.jsonl --space inductive --per-query 50
+        crosscut index build corpus.jsonl my.index --queries train.jsonl --space inductive --per-query 50 --device cuda
 
         crosscut index build collection.tsv my.index --vectors vectors.npy --stream
     """
@@ -144,6 +148,7 @@ def build(
             bm25=not no_words,
             method=method,
             engine=engine,  # type: ignore[arg-type]
+            device=device,
             progress=progress,
             path=folder if streamed else None,
             **(columns if streamed else {}),

@@ -28,6 +28,10 @@ WarmUp = Annotated[float, typer.Option(help="Share of the steps in which the rat
 Batch = Annotated[int, typer.Option("--batch-size", help="Queries at a time on a device")]
 Accumulate = Annotated[int, typer.Option(help="Batches whose gradients make a step; devices share them")]
 Candidates = Annotated[int, typer.Option(help="Items of a query: the right one and its negatives")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Copies of the model that work side by side, one device each", show_default="the devices"),
+]
 Seed = Annotated[int, typer.Option(help="Seed of every draw")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
 
@@ -39,7 +43,8 @@ def _made(values: dict[str, Any]) -> tuple[Recipe, Hardware]:
     except ImportError as error:
         raise MissingDependency("training needs torch", "torch") from error
     names = ("learning_rate", "warm_up", "epochs", "batch", "accumulate", "candidates", "seed")
-    return Recipe(**{name: values[name] for name in names}), Hardware.of(values["device"], values["dtype"])
+    hardware = Hardware.of(values["device"], values["dtype"], workers=values["workers"])
+    return Recipe(**{name: values[name] for name in names}), hardware
 
 
 @app.command("dual-encoder")
@@ -58,6 +63,7 @@ def dual_encoder(
     max_tokens: Tokens = 128,
     device: Device = None,
     dtype: TrainingDtype = None,
+    workers: Workers = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -100,6 +106,7 @@ def cross_encoder(
     max_tokens: Tokens = 128,
     device: Device = None,
     dtype: TrainingDtype = None,
+    workers: Workers = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -145,6 +152,7 @@ def distill(
     max_tokens: Tokens = 128,
     device: Device = None,
     dtype: TrainingDtype = None,
+    workers: Workers = None,
     engine: EngineName = "local",
     seed: Seed = 0,
     as_json: Json = False,
@@ -207,6 +215,7 @@ def student(
     max_tokens: Annotated[int, typer.Option(help="Most tokens of a pair")] = 256,
     device: Device = None,
     dtype: TrainingDtype = None,
+    workers: Workers = None,
     engine: EngineName = "local",
     seed: Seed = 0,
     as_json: Json = False,

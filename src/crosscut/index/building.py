@@ -42,6 +42,7 @@ class Seller:
     name: str | None = None
     engine: EngineChoice = "local"
     progress: Progress | None = None
+    device: str | None = None  # where factors of the scores are trained
 
     def terms(self, state: State, what: str) -> tuple[Scorer, Terms]:
         """The scorer, and how `crosscut.scores.buy` is to use it."""
@@ -84,7 +85,10 @@ def factorized(
     pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
     scorer, terms = seller.terms(state, "scoring train queries with some items")
     scores = SparseScores.buy(scorer, queries, pairs, items=state.items, **terms)
-    return factorize(scores, state.vectors, vectors, solver=solver)
+    trained = {} if seller.device is None else {"device": seller.device}
+    if trained and solver == "als":
+        raise InputError(f"space='als' is solved on the CPU and takes no device, got {seller.device!r}: leave it out")
+    return factorize(scores, state.vectors, vectors, solver=solver, **trained)
 
 
 class Reading(NamedTuple):

@@ -66,8 +66,8 @@ class Core:
         self._lock: Lock | None = None  # of that folder
         self._writing = threading.RLock()
 
-    def _seller(self, engine: EngineChoice, progress: Progress | None) -> Seller:
-        return Seller(self.scorer, self._names["scorer"], engine, progress)
+    def _seller(self, engine: EngineChoice, progress: Progress | None, device: str | None = None) -> Seller:
+        return Seller(self.scorer, self._names["scorer"], engine, progress, device)
 
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         """The encoder's query vectors, if the items have such vectors too."""

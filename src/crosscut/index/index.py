@@ -81,6 +81,7 @@ class Index(Searching, Growing):
         dtype: npt.DTypeLike = np.float16,
         seed: int = 0,
         engine: EngineChoice = "local",
+        device: str | None = None,
         price: Price | None = None,
         progress: Progress | None = None,
         path: str | Path | None = None,
@@ -131,6 +132,8 @@ class Index(Searching, Growing):
             Of the vectors kept: float16 or float32.
         engine
             Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
+        device
+            Where `transductive` and `inductive` factors are trained, in fp32: "cuda", "cuda:1", "mps"; None is the CPU.
         price
             Of the scorer: `crosscut.Price(per_thousand_calls=2.0)`. Every `Hits` then has a `cost`.
         progress
@@ -160,7 +163,7 @@ class Index(Searching, Growing):
             made = StreamedBuild(path, source, columns, cut, dual, vectors, dtype, bm25, seed, progress)
             index = cls._streamed(made, named, asked, cache=cache, store=store)
             index.price = price
-            index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress))
+            index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress, device))
             if asked:
                 index.save()
             return index
@@ -190,7 +193,7 @@ class Index(Searching, Growing):
         )
         index = cls(state, queries=asked, **named)
         index.passages, index.price = cut, price
-        index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress))
+        index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress, device))
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
 

@@ -43,9 +43,29 @@ class Hardware:
                 raise InputError(f"there is no device {device!r}; name cpu, cuda, cuda:1 or mps") from error
 
     @classmethod
-    def of(cls, device: str | None, dtype: str | None = None, count: Callable[[], int] | None = None) -> Hardware:
-        """As given on the command line: `cuda:0,cuda:1`, `cuda:*`; None is the CPU in fp32."""
-        return cls(tuple(devices_of(device, count)), dtype or "fp32")
+    def of(
+        cls,
+        device: str | None,
+        dtype: str | None = None,
+        count: Callable[[], int] | None = None,
+        workers: int | None = None,
+    ) -> Hardware:
+        """As given on the command line: `cuda:0,cuda:1`, `cuda:*`; None is the CPU in fp32.
+
+        `workers` is how many copies of the model work side by side, one device each: the first so many of the devices,
+        `cuda` being all GPUs that there are; on the CPU they share it.
+        """
+        several = workers is not None and workers > 1
+        devices = devices_of("cuda:*" if several and device == "cuda" else device, count)
+        if workers is None:
+            return cls(tuple(devices), dtype or "fp32")
+        if several and devices == ["cpu"]:
+            devices = devices * workers
+        if not 1 <= workers <= len(devices):
+            raise InputError(
+                f"{workers} workers need a device each, and there are {len(devices)}: {', '.join(devices)}"
+            )
+        return cls(tuple(devices[:workers]), dtype or "fp32")
 
     def one_device(self) -> None:
         """Refuse what only the papers' recipes can use."""
