@@ -85,7 +85,7 @@ def factorized(
     pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
     scorer, terms = seller.terms(state, "scoring train queries with some items")
     scores = SparseScores.buy(scorer, queries, pairs, items=state.items, **terms)
-    trained = {} if seller.device is None else {"device": seller.device}
+    trained: dict[str, Any] = {} if seller.device is None else {"device": seller.device}
     if trained and solver == "als":
         raise InputError(f"space='als' is solved on the CPU and takes no device, got {seller.device!r}: leave it out")
     return factorize(scores, state.vectors, vectors, solver=solver, **trained)
