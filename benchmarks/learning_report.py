@@ -8,6 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CELLS = ((1, 50), (10, 50), (10, 100), (100, 200))
+FEW = 180  # past searches
 
 
 def worlds() -> list[dict[str, Any]]:
@@ -19,26 +20,30 @@ def cells(run: dict[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
     return {(cell["k"], cell["budget"]): cell for cell in run["cells"]}
 
 
+def sizes_of(world: dict[str, Any]) -> list[int]:
+    """The numbers of past searches that are shown: the most up to a few hundred, and the most there is."""
+    sizes = sorted({int(name.split("/")[0]) for name in world["runs"]})
+    return list(dict.fromkeys([max(size for size in sizes if size <= FEW), sizes[-1]]))
+
+
 def table() -> str:
-    """Every world after all the searches it has: before → after, and the misses that are gone."""
+    """Every world after past searches: before → after, and the misses that are gone after a few hundred at most."""
     lines = ["| world | items | past searches | " + " | ".join(f"k={k}, B={b}" for k, b in CELLS) + " |"]
     lines.append("|---" * (3 + len(CELLS)) + "|")
-    gone: dict[tuple[int, int], list[float]] = {cell: [] for cell in CELLS}
+    gone: list[tuple[str, list[float]]] = []
     for world in worlds():
-        size = max(int(name.split("/")[0]) for name in world["runs"])
-        found = cells(world["runs"][f"{size}/0"])
-        told = []
-        for key in CELLS:
-            cell = found[key]
-            gone[key].append(cell["misses"])
-            interval = f"[{cell['low']:+.3f}, {cell['high']:+.3f}]"
-            told.append(f"{cell['before']:.3f} → {cell['after']:.3f} {interval}")
-        lines.append(f"| {world['world']} | {world['items']:,} | {size} | " + " | ".join(told) + " |")
-    means = [f"**{sum(shares) / len(shares):.0%}**" if shares and key[0] > 1 else "" for key, shares in gone.items()]
-    lines.append("| misses removed, mean | | | " + " | ".join(means) + " |")
-    last = worlds()[-1]
-    large = [f"{shares[-1]:.0%}" if key[0] > 1 else "" for key, shares in gone.items()]
-    lines.append(f"| misses removed, {last['world']} | {last['items']:,} | | " + " | ".join(large) + " |")
+        for size in sizes_of(world):
+            found = [cells(world["runs"][f"{size}/0"])[key] for key in CELLS]
+            told = [f"{cell['before']:.3f} → {cell['after']:.3f} {_interval(cell)}" for cell in found]
+            lines.append(f"| {world['world']} | {world['items']:,} | {size:,} | " + " | ".join(told) + " |")
+            if size <= FEW:
+                gone.append((f"{world['world']} | {world['items']:,} | {size}", [cell["misses"] for cell in found]))
+    means = [sum(values) / len(gone) for values in zip(*(shares for _, shares in gone), strict=True)]
+    rows = [("mean | | ", means), *gone[-2:]]
+    for name, shares in rows:
+        told = [f"{share:.0%}" if key[0] > 1 else "" for key, share in zip(CELLS, shares, strict=True)]
+        told = [f"**{one}**" if one and shares is means else one for one in told]
+        lines.append(f"| misses removed, {name} | " + " | ".join(told) + " |")
     return "\n".join(lines)
 
 
@@ -218,13 +223,17 @@ def by_words() -> str:
 
 def by_items() -> str:
     """Recall against the number of items, new weights, the same queries."""
-    (world,) = _results("growth")
-    sizes = sorted({point["items"] for point in world["points"]})
-    lines = ["| k = 10, B = 100 | " + " | ".join(f"{size:,}" for size in sizes) + " |", "|---" * (1 + len(sizes)) + "|"]
-    names = {"rnr": "rnr", "crosscut": "crosscut", "crosscut, anchors": f"… {world['anchor_queries']} anchor queries"}
-    for method, name in names.items():
-        found = {p["items"]: p["recall"] for p in world["points"] if _at(p, method, 10, 100)}
-        lines.append(f"| {name} | " + " | ".join(f"{found[size]:.3f}" for size in sizes) + " |")
+    grown = _results("growth")
+    sizes = sorted({point["items"] for world in grown for point in world["points"]})
+    lines = [
+        "| k = 10, B = 100 | | " + " | ".join(f"{size:,}" for size in sizes) + " |",
+        "|---" * (2 + len(sizes)) + "|",
+    ]
+    for world in grown:
+        for method in ("rnr", "crosscut", "crosscut, anchors"):
+            name = method.replace("anchors", f"{world['anchor_queries']} anchor queries")
+            found = {p["items"]: f"{p['recall']:.3f}" for p in world["points"] if _at(p, method, 10, 100)}
+            lines.append(f"| {world['world']} | {name} | " + " | ".join(found.get(size, "") for size in sizes) + " |")
     return "\n".join(lines)
 
 
@@ -233,44 +242,34 @@ def _at(point: dict[str, Any], method: str, k: int, budget: int) -> bool:
 
 
 def picture_by_items(path: Path) -> None:
-    """Recall against the number of items: one matrix of the new weights thinned out, and the worlds of the old."""
+    """Recall against the number of items: matrices of the new weights thinned out, and past searches at their size."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.hashsalt"] = "learning"
-    (world,) = _results("growth")
-    figure, both = pyplot.subplots(1, 2, figsize=(9, 3.7), sharey=True)
-    for axes, budget in zip(both, (50, 100), strict=True):
-        for method, name in (
-            ("crosscut, anchors", f"crosscut, {world['anchor_queries']} anchor queries"),
-            ("crosscut", "crosscut"),
-            ("rnr", "rnr"),
-        ):
-            points = [p for p in world["points"] if _at(p, method, 10, budget)]
+    grown = _results("growth")
+    learned = {world["world"]: world for world in worlds()}
+    figure, both = pyplot.subplots(1, len(grown), figsize=(9, 3.7), sharey=True)
+    for axes, world in zip(both, grown, strict=True):
+        for method in ("crosscut, anchors", "crosscut", "rnr"):
+            points = [p for p in world["points"] if _at(p, method, 10, 100)]
             spans = [[p["recall"] - p["low"] for p in points], [p["high"] - p["recall"] for p in points]]
             shown = [p["items"] for p in points], [p["recall"] for p in points]
+            name = method.replace("anchors", f"{world['anchor_queries']} anchor queries")
             axes.errorbar(*shown, yerr=spans, marker="o", markersize=3, capsize=2, label=name)
-        for one in worlds():
-            size = max(int(name.split("/")[0]) for name in one["runs"])
-            cell = cells(one["runs"][f"{size}/0"])[10, budget]
-            new = one["items"] > 5000
-            axes.annotate(
-                "",
-                xy=(one["items"], cell["after"]),
-                xytext=(one["items"], cell["before"]),
-                arrowprops={"arrowstyle": "->", "color": "tab:red" if new else "gray", "lw": 1.5},
-            )
-        axes.plot([], [], color="tab:red", label="after past searches, new weights")
-        axes.plot([], [], color="gray", label="before → after, worlds of the old weights")
+        one = learned[world["world"]]
+        for size in sizes_of(one):
+            cell = cells(one["runs"][f"{size}/0"])[10, 100]
+            spot = [one["items"]], [cell["after"]]
+            axes.plot(*spot, "v", markersize=7, label=f"crosscut, {size:,} past searches")
         axes.set_xscale("log")
-        axes.set_xlim(280, 17_000)
-        axes.set_ylim(0.35, 1.0)
         axes.set_xlabel("items")
-        axes.set_title(f"k = 10, B = {budget}", fontsize=9)
+        axes.set_title(f"{world['world']}, k = 10, B = 100", fontsize=9)
+        axes.legend(fontsize=6, loc="lower left")
     both[0].set_ylabel("recall")
-    both[1].legend(fontsize=6, loc="lower left")
+    both[0].set_ylim(0.0, 1.0)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

@@ -50,7 +50,8 @@ def main() -> None:
     items = collection.items
     if arguments.world is not None:
         with np.load(arguments.world, allow_pickle=False) as archive:
-            items = [collection.items[collection.positions[id]] for id in archive["item_ids"].tolist()]
+            where = collection.positions
+            items = [items[where[id]] for id in archive["item_ids"].tolist()]
     texts = [marked_text(item) for item in items]
     encoder = OnnxDualEncoder.load(arguments.model, threads=1)
     scorer = OnnxCrossEncoder.load(arguments.model, threads=1, alone=arguments.alone)

@@ -84,3 +84,18 @@ def test_what_past_searches_stand_for_is_that_of_the_results(learning: str) -> N
     assert "learning beside the anchor scores, bring {:.3f} and {:.3f}".format(*both) in told
     assert f"{20 * 13_447:,} calls" in told
     assert f"{18_000 / (20 * 13_447):.0%}".replace("%", " %") in told
+
+
+def test_past_searches_and_anchors_at_thirty_thousand_items_are_those_of_the_results(learning: str) -> None:
+    results = ROOT / "benchmarks/results"
+    past = json.loads((results / "learning-wordnet-30k.json").read_text())
+    points = json.loads((results / "growth-wordnet-30k.json").read_text())["points"]
+    after = {(cell["k"], cell["budget"]): cell["after"] for cell in past["runs"]["1000/0"]["cells"]}
+    there = {(p["method"], p["k"], p["budget"]): p["recall"] for p in points if p["items"] == 30_000}
+    anchored = {cell: there["crosscut, anchors", *cell] for cell in ((10, 50), (10, 100), (100, 200))}
+    told = " ".join(learning.split())
+    assert f"{40 * 30_000:,} calls at 30,000 items" in told
+    assert f"{after[10, 50]:.3f} at 50 calls and {after[10, 100]:.3f} at 100" in told
+    assert f"bring {anchored[10, 50]:.3f} and {anchored[10, 100]:.3f}" in told
+    assert f"it is {after[100, 200]:.3f}, where they bring {anchored[100, 200]:.3f}" in told
+    assert f"plain reranking finds {there['rnr', 10, 100]:.3f} with 100 calls" in told
