@@ -94,7 +94,7 @@ def test_past_searches_and_anchors_at_thirty_thousand_items_are_those_of_the_res
     there = {(p["method"], p["k"], p["budget"]): p["recall"] for p in points if p["items"] == 30_000}
     anchored = {cell: there["crosscut, anchors", *cell] for cell in ((10, 50), (10, 100), (100, 200))}
     told = " ".join(learning.split())
-    assert f"{40 * 30_000:,} calls at 30,000 items" in told
+    assert "40 anchor queries are 40 × 30,000 calls" in told
     assert f"{after[10, 50]:.3f} at 50 calls and {after[10, 100]:.3f} at 100" in told
     assert f"bring {anchored[10, 50]:.3f} and {anchored[10, 100]:.3f}" in told
     assert f"it is {after[100, 200]:.3f}, where they bring {anchored[100, 200]:.3f}" in told
