@@ -122,7 +122,7 @@ def test_a_query_without_a_shared_word_is_searched_by_vectors() -> None:
 
 def test_where_words_cannot_be_read_they_only_choose_round_one(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, parts, queries = world(telling=1.0)
-    monkeypatch.setattr(default, "READ", 899)
+    monkeypatch.setattr(default, "SMALL", 899)
     assert found(scores, parts, queries, "crosscut") == found(scores, parts, queries, "crosscut@words=0")
 
 

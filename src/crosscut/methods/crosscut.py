@@ -39,6 +39,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crosscut.ann.clustered import SMALL
 from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.methods.base import Parts, register
@@ -55,7 +56,6 @@ from crosscut.types import Floats
 
 HOPE = 0.5  # h
 ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores
-READ = 1 << 18  # items whose words are read in every search; of more, words only help to choose round one
 
 
 @register
@@ -190,8 +190,10 @@ class Crosscut(InRounds):
         return self._worded(parts, plan, 1.0)
 
     def _worded(self, parts: Parts, plan: Plan, spread: float) -> Plan:
-        """With words as one more coordinate, where every item's can be read; `spread` is that of the scores."""
-        if not self.words or parts.words is None or parts.n is None or parts.n > READ:
+        """With words as one more coordinate, where every item is read; `spread` is that of the scores.
+
+        Past 200,000 items words only help to choose round one."""
+        if not self.words or parts.words is None or parts.n is None or parts.n > SMALL:
             return plan
         return replace(plan, words=parts.words, telling=self.words * spread)
 
