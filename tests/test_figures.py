@@ -56,7 +56,7 @@ SOURCES: dict[str, list[str]] = {
         *("learning-*.json", "growth-*.json", "cost_of_learning.json", "anchors_share-*.json", "spending-*.json"),
         *("exploring-*.json", "first_stage.json", "rivals-*.json", "words.json"),
     ],
-    "docs/rivals.md": ["rivals-*.json"],
+    "docs/rivals.md": ["rivals-*.json", "learning-*.json"],
     "docs/model_card.md": ["models_*.json", "calibration.json", "relevance-search.json", "downstream.json"],
     "docs/relevance.md": [
         *("models_*.json", "calibration.json", "relevance-search.json", "downstream.json", "fusion.json"),
