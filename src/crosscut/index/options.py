@@ -83,6 +83,7 @@ class Building(Named, total=False):
     dtype: npt.DTypeLike
     seed: int
     engine: EngineChoice
+    device: str | None
     price: Price | None
     progress: Progress | None
     path: str | Path | None
