@@ -171,7 +171,8 @@ def main() -> None:
         seconds = time.monotonic() - begun
         for world in worlds:
             tests = random.Random(0).sample(world.queries, min(arguments.queries, len(world.queries)))
-            gold = np.asarray([world.positions[world.gold(query.id)[0]] for query in tests])
+            where = world.positions
+            gold = np.asarray([where[world.gold(query.id)[0]] for query in tests])
             scores = matrix(model, tokenizer, [q.text for q in tests], [marked_text(i) for i in world.items])
             told = describe(scores, gold)
             rows.append({"negatives": negatives, "head": head, "world": world.name, **told, "seconds": seconds})

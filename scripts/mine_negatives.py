@@ -51,6 +51,7 @@ def main() -> None:
     if arguments.output.is_file():
         with np.load(arguments.output) as saved:
             rows = {id: saved[id] for id in saved.files}
+    where = collection.positions
     for number, claim in enumerate(claims):
         if claim.id in rows:
             continue
@@ -59,7 +60,7 @@ def main() -> None:
         first = {*by_dual[:10].tolist(), *by_bm25[:10].tolist()}
         rest = sorted({*by_dual.tolist(), *by_bm25.tolist()} - first)
         drawn = random.Random(claim.id).sample(rest, min(len(rest), max(0, arguments.candidates - len(first))))
-        gold = {collection.positions[id] for id, score in collection.judgements[claim.id].items() if score > 0}
+        gold = {where[id] for id, score in collection.judgements[claim.id].items() if score > 0}
         chosen = np.asarray(sorted({*first, *drawn, *gold}))
         scores = bound.score(claim.text, chosen)
         rows[claim.id] = np.stack([chosen, scores, lexical[chosen], dual[number][chosen]])  # (4, candidates)
