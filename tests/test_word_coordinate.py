@@ -15,6 +15,7 @@ from crosscut.methods import Parts
 from crosscut.methods import crosscut as default
 from crosscut.methods.weights import FREE
 from crosscut.scorers.matrix import MatrixScorer
+from crosscut.search.prior import CAUTION, LEVEL, Prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Beside, Constant, Stacked, Vectors
 from crosscut.spaces.cur import CUR
@@ -87,6 +88,31 @@ def test_predictions_are_the_ridge_over_vectors_and_words() -> None:
     left = np.setdiff1d(np.arange(200), first.positions)
     expected = left[np.argsort(-(space @ u)[left], kind="stable")][: len(second.positions)]
     assert set(second.positions) == set(expected.tolist())
+
+
+def test_predictions_after_learning_are_those_of_the_prior_and_words() -> None:
+    """Against a Gaussian process in closed form, with more dimensions than a prior tells apart one by one."""
+    rng = np.random.default_rng(0)
+    n, d = 150, 60
+    vectors, q = rng.normal(size=(n, d)), rng.normal(size=d)
+    words = np.where(rng.random(n) < 0.3, rng.gamma(2.0, size=n), 0.0)
+    scores = vectors @ rng.normal(size=d) + 3 * np.sqrt(words)
+    half = rng.normal(size=(d, d)) / 4
+    prior = Prior(rng.normal(size=d), np.zeros(d), 0.5, half @ half.T + np.eye(d), 0.2, 50)
+    parts = Parts(encoder=Vectors(vectors), words=Counts(words[None]), prior=prior, n=n)
+    hits = Searcher(MatrixScorer(scores[None]), method="crosscut@rounds=2", parts=parts).search(
+        0, 10, 40, query_vector=q, trace=True
+    )
+    first, second = hits.trace
+    sigma = prior.floor * np.eye(d) + prior.directions.T @ prior.directions
+    apart = vectors - vectors.mean(axis=0)
+    spread = np.sqrt(np.mean(np.einsum("nd,de,ne->n", apart, sigma, apart)))
+    share = spread * np.sqrt(words / words.max())
+    noise = CAUTION * prior.noise
+    kernel = vectors @ sigma @ vectors.T + LEVEL * noise + np.outer(share, share)
+    expected, seen = vectors @ prior.at(q), first.positions
+    dual = np.linalg.solve(kernel[np.ix_(seen, seen)] + noise * np.eye(len(seen)), scores[seen] - expected[seen])
+    np.testing.assert_allclose(second.estimates, (expected + kernel[:, seen] @ dual)[second.positions], rtol=1e-5)
 
 
 def test_a_filter_holds_and_nothing_is_scored_twice() -> None:

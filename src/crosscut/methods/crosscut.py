@@ -67,9 +67,8 @@ class Crosscut(InRounds):
     multiplies the noise that is assumed; with `learned`, past searches count where an index learned from them.
     `explore` is a share of the calls that goes to items drawn at random, so that a log of searches also shows what a
     search would not have looked at; each is logged with the chance it had. With `fill`, rounds fill what the scorer
-    answers side by side: for a judge that takes eight requests at once, 20 calls are 3 rounds.
-    search would not have looked at; each is logged with the chance it had. `words` is how far the words that an item
-    shares with the query may explain its score, against its vector; 0: not at all.
+    answers side by side: for a judge that takes eight requests at once, 20 calls are 3 rounds. `words` is how far the
+    words that an item shares with the query may explain its score, against its vector; 0: not at all.
     """
 
     name: ClassVar[str] = "crosscut"
