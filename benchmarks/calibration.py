@@ -233,7 +233,7 @@ def together(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def doc_table(told: dict[str, Any]) -> str:
-    """The table of docs/relevance.md."""
+    """The table of docs/lab/relevance.md."""
     lines = [
         "| scorer | error | largest | skill | middle | without judgements: error | skill |",
         "|---|---|---|---|---|---|---|",
@@ -249,7 +249,7 @@ def doc_table(told: dict[str, Any]) -> str:
 
 
 def box_table(told: dict[str, Any]) -> str:
-    """The tables of docs/relevance.md on the calibration in the box."""
+    """The tables of docs/lab/relevance.md on the calibration in the box."""
     own = told["box"]
     lines = ["| collection left out | queries | hits that are relevant | error | skill |", "|---|---|---|---|---|"]
     for one in own["records"]:

@@ -94,7 +94,7 @@ def records_of(name: str, path: Path, data: Path | None) -> list[dict[str, Any]]
 
 
 def doc_table(told: dict[str, Any], budgets: tuple[int, ...] = (20, 50, 100)) -> str:
-    """The table of docs/relevance.md: accuracy or nDCG@10 of every method, and of the exact search."""
+    """The table of docs/lab/relevance.md: accuracy or nDCG@10 of every method, and of the exact search."""
     records = told["records"]
     found = {(r["world"], r["method"], r["calls"]): r for r in records}
     worlds = list(dict.fromkeys(r["world"] for r in records))

@@ -94,7 +94,7 @@ def constants(evidence: Any) -> dict[str, float]:
 
 
 def doc_table(told: dict[str, Any]) -> str:
-    """The table of docs/relevance.md."""
+    """The table of docs/lab/relevance.md."""
     lines = ["| scorer | by the scorer | without it | fused | fused, tuned | worse than without |", "|---" * 6 + "|"]
     for scorer, means in told["scorers"].items():
         lines.append(

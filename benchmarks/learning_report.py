@@ -1,4 +1,4 @@
-"""Tables and picture of docs/learning.md, from the committed results: `python benchmarks/learning_report.py`."""
+"""Tables of docs/lab/learning.md and pictures, from the committed results: python benchmarks/learning_report.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of docs/rivals.md, from the committed results: `python benchmarks/rivals_report.py` writes them there."""
+"""Tables of docs/lab/rivals.md, from the committed results: `python benchmarks/rivals_report.py` writes them there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "rivals.md"
+PAGE = ROOT / "docs" / "lab" / "rivals.md"
 CELLS = ((10, 50), (10, 100), (10, 200), (10, 500), (100, 100), (100, 200), (100, 500))
 MARKS = "<!-- tables -->", "<!-- end of tables -->"
 LEARNED = "crosscut, learned"

@@ -115,7 +115,7 @@ def _best(hits: Any, count: int) -> Any:
 
 
 def doc_table(told: dict[str, Any]) -> str:
-    """The table of docs/relevance.md: one budget, and a sentence on all."""
+    """The table of docs/lab/relevance.md: one budget, and a sentence on all."""
     lines = [
         f"| dear scorer on | cheap | correlation | dear alone, {SHOWN} calls | two scorers | difference | filter |",
         "|---|---|---|---|---|---|---|",

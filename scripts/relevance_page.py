@@ -1,4 +1,4 @@
-"""Write the tables of docs/relevance.md from the committed results: python scripts/relevance_page.py"""
+"""Write the tables of docs/lab/relevance.md from the committed results: python scripts/relevance_page.py"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "relevance.md"
+PAGE = ROOT / "docs" / "lab" / "relevance.md"
 TABLES = {
     "calibration": ("calibration", "doc_table"),
     "box": ("calibration", "box_table"),

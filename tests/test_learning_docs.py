@@ -1,4 +1,4 @@
-"""The figures of docs/learning.md and docs/rivals.md are those of the committed results."""
+"""The figures of learning and of the rivals, for users and in the lab, are those of the committed results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,36 @@ def program(name: str) -> ModuleType:
 
 @pytest.fixture
 def learning() -> str:
-    return (ROOT / "docs" / "learning.md").read_text("utf-8")
+    return (ROOT / "docs" / "lab" / "learning.md").read_text("utf-8")
+
+
+def test_the_page_for_users_tells_the_same() -> None:
+    report = program("learning_report")
+    told = " ".join((ROOT / "docs" / "learning.md").read_text("utf-8").split())
+    gone = {
+        (world["world"], *key): cell["misses"]
+        for world in report.worlds()
+        for key, cell in report.cells(world["runs"][f"{report.sizes_of(world)[0]}/0"]).items()
+    }
+    means = {}
+    for budget in (50, 100):
+        shares = [share for (_, k, b), share in gone.items() if (k, b) == (10, budget)]
+        means[budget] = f"{100 * sum(shares) / len(shares):.0f} %"
+    assert f"it finds {means[50]} of what the top ten missed before with 50 calls, and {means[100]} with 100" in told
+    assert f"it finds {100 * gone['squad-13k', 10, 50]:.0f} % of the misses" in told
+    sizes = [world["items"] for world in report.worlds()]
+    assert len(sizes) == 7
+    assert f"seven worlds of {min(sizes)} to {max(sizes):,} items" in told
+    fewest = [report.sizes_of(world)[0] for world in report.worlds()]
+    assert f"After {min(fewest)} to {max(fewest)} past searches of 100 calls" in told
+    large = next(world for world in report.worlds() if world["world"] == "wordnet-30k")
+    cell = report.cells(large["runs"]["1000/0"])[10, 50]
+    assert f"with 50 calls from {cell['before']:.3f} to {cell['after']:.3f}" in told
+    points = json.loads((ROOT / "benchmarks/results/growth-wordnet-30k.json").read_text())["points"]
+    anchored = next(p["recall"] for p in points if report._at(p, "crosscut, anchors", 10, 50) and p["items"] == 30_000)
+    assert f"{40 * 30_000:,} calls before the first search, bring {anchored:.3f}" in told
+    assert report.worse() == []
+    assert "In no measured world is a search significantly worse" in told
 
 
 def test_the_tables_of_learning_are_those_of_the_results(learning: str) -> None:
@@ -62,7 +91,7 @@ def test_the_cost_of_learning_is_that_of_the_results(learning: str) -> None:
 
 
 def test_the_tables_of_rivals_are_those_of_the_results() -> None:
-    assert program("rivals_report").tables() in (ROOT / "docs" / "rivals.md").read_text("utf-8")
+    assert program("rivals_report").tables() in (ROOT / "docs" / "lab" / "rivals.md").read_text("utf-8")
 
 
 def test_what_past_searches_stand_for_is_that_of_the_results(learning: str) -> None:
