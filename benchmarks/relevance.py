@@ -71,7 +71,8 @@ def drawn(folder: Path, collection: Collection, count: int, seed: int, train: bo
     parts: dict[str, str] = {}
     for _, record in records(find(folder, "queries.jsonl")):
         parts[record["_id"]] = record.get("split", "test" if whole or is_test(record["_id"]) else "train")
-    wanted = "train" if train else "test"
+    held = "test" if "test" in parts.values() else "validation"  # SciFact calls its test part so here
+    wanted = "train" if train else held
     judged = [q for q in collection.queries if collection.gold(q.id) and parts[q.id] == wanted]
     random.Random(seed).shuffle(judged)
     return judged[:count]
@@ -170,6 +171,8 @@ def main() -> None:
         begun = time.monotonic()
         collection = read_beir(how.data / name)
         queries = drawn(how.data / name, collection, how.queries, how.seed, how.train)
+        if not queries:
+            raise SystemExit(f"{name} has no judged queries in the part that is asked for")
         places = collection.positions
         gains = [
             {places[i]: g for i, g in collection.judgements[q.id].items() if g > 0 and i in places} for q in queries
