@@ -201,6 +201,23 @@ def blas_threads() -> list[int]:
     return [each["num_threads"] for each in threadpool_info() if any(path in each["filepath"] for path in paths)]
 
 
+def test_the_limit_on_blas_holds_in_every_thread() -> None:
+    seen: list[list[int]] = []
+
+    def work() -> None:
+        with one_thread():
+            seen.append(blas_threads())
+
+    with threadpool_limits(2, user_api="blas"):
+        with one_thread():  # this thread is the first to set a limit: others are heard all the same
+            pass
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert set(seen[0]) == {1}
+        assert set(blas_threads()) == {2}
+
+
 def test_the_limit_on_blas_is_lifted_by_the_last_to_leave() -> None:
     together = threading.Barrier(4)
 

@@ -49,7 +49,9 @@ class _Limit:
 
     def _set(self, threads: list[int]) -> None:
         for library, count in zip(self._libraries or [], threads, strict=True):
+            _free(library)  # held by a thread that has asked before, or it would be heard and this one ignored
             library.set_num_threads(count)
+            _free(library)
 
     def forked(self) -> None:
         """In a child none of the threads that held the limit lives on."""
@@ -57,6 +59,12 @@ class _Limit:
         if self._depth:
             self._depth = 0
             self._set(self._before)
+
+
+def _free(library: Any) -> None:
+    """Let any thread set a library's threads: threadpoolctl 3.7 and later listens to the first that did, silently."""
+    if hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread(force=True)
 
 
 _limit = _Limit()
