@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from crosscut.ann.base import Ask, Found
+from crosscut.ann.stores.base import Fields, Rows, Store, Want
+from crosscut.datasets.records import Item
 from crosscut.types import NO_HANDLES, Floats, Handles
 
 
@@ -61,3 +63,51 @@ class FakeStore:
     ) -> Handles:
         rows = rng.permutation(self._open(exclude, within))[:count]
         return np.array([self.handle(int(row)) for row in rows], dtype=np.int64)
+
+
+class MemoryStore(Store):
+    """A `Store` of planted items, for `Index.over`; `before` is called at every trip, and may wait or fail."""
+
+    exact = True
+    fields = Fields()
+    place = "the store in memory"
+
+    def __init__(self, items: Sequence[Item], vectors: np.ndarray, before: Callable[[], object] = lambda: None) -> None:
+        self.items = {item.id: (item, vector) for item, vector in zip(items, vectors, strict=True)}
+        self.d, self.before = vectors.shape[1], before
+
+    def _shown(self, names: Sequence[Any]) -> Rows:
+        self.before()
+        found = [self.items[name] for name in names]
+        payloads = [{"text": item.text, **item.metadata} for item, _ in found]
+        return Rows(list(names), np.array([vector for _, vector in found]).reshape(-1, self.d), payloads)
+
+    def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        told = []
+        for want in wants:
+            names = [name for name in self.items if name not in set(want.exclude)]
+            names.sort(key=lambda name: (-float(self.items[name][1] @ want.vector), name))
+            told.append(self._shown(names[: want.count]))
+        return told
+
+    def sample(self, count: int, seed: int, exclude: Sequence[Any], where: Any) -> Rows:
+        names = [name for name in self.items if name not in set(exclude)]
+        return self._shown(np.random.default_rng(seed).permutation(names)[:count].tolist())
+
+    def fetch(self, names: Sequence[Any], where: Any = ()) -> Rows:
+        return self._shown([name for name in names if name in self.items])
+
+    def count(self, where: Any = ()) -> int:
+        with self.reaching():
+            self.before()
+        return len(self.items)
+
+    def write(self, items: Sequence[Item], vectors: Floats) -> None:
+        self.items |= {item.id: (item, vector) for item, vector in zip(items, vectors, strict=True)}
+
+    def erase(self, keys: Sequence[Any]) -> None:
+        for key in keys:
+            del self.items[key]
+
+    def named(self, name: Any) -> Any:
+        return str(name)

@@ -15,16 +15,22 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import crosscut
 from crosscut.cli import app
 from crosscut.cli.serve import named
+from crosscut.datasets import Item
 from crosscut.errors import InputError, WriteError
 from crosscut.scorers.http import RerankEndpoint
-from crosscut.server import Settings, make_app
+from crosscut.server import Settings, hosting, make_app, service
 from tests.fake_endpoint import served
+from tests.fake_store import MemoryStore
 from tests.served import running, score_words, small_index
+from tests.test_index import Planted
 
 SCORER = crosscut.TextScorer(score_words, fingerprint="words")
 WRITE = {"authorization": "Bearer may-write"}
@@ -215,6 +221,152 @@ def test_only_who_may_write_writes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert httpx.get(f"{url}/items/c", headers=read).status_code == 200
         assert httpx.get(f"{url}/items/c", headers=WRITE).status_code == 200
         assert httpx.post(f"{url}/items", json=new, headers=WRITE).status_code == 200
+
+
+def test_only_who_may_write_writes_wherever_it_is_mounted(writable: None) -> None:
+    """Under a path of another application the routes are the same, and so is who may use them."""
+    new = {"items": [{"id": "s", "text": "sea"}]}
+    index = build({"c": "cat"})
+    outer = Starlette(routes=[Mount("/api", app=make_app(index))])
+    below = [(TestClient(outer, base_url="http://127.0.0.1"), "/api/items")]
+    below.append((TestClient(make_app(index), base_url="http://127.0.0.1", root_path="/api"), "/api/items"))
+    below.append((TestClient(make_app(index), base_url="http://127.0.0.1", root_path="/api"), "/items"))
+    for client, path in below:
+        assert client.post(path, json=new).status_code == 401, path
+        assert client.delete(f"{path}/c").status_code == 401, path
+        assert client.request("PUT", path, json=new).status_code == 401, path
+        assert client.get(f"{path}/c").json()["text"] == "cat"
+    assert [item.id for item in index.items] == ["c"]
+    client, path = below[0]
+    assert client.post(path, json=new, headers=WRITE).json() == {"changed": 1, "items": 2}
+
+
+def test_what_is_added_while_a_folder_is_loaded_again_stays(
+    tmp_path: Path, writable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "my.index"
+    build({"c": "cat", "d": "dog"}, path)
+    loading, go_on, load = threading.Event(), threading.Event(), hosting.again
+
+    def slowly(index: crosscut.Index) -> crosscut.Index:
+        loading.set()
+        assert go_on.wait(20)
+        return load(index)
+
+    monkeypatch.setattr(hosting, "again", slowly)
+    served_ = crosscut.Index.load(path, scorer=SCORER)
+    made = make_app(served_, Settings(reload_seconds=0.02, save_seconds=0.05))
+    lock = made.state.service.hosting._locks["default"]
+    with running(made) as url:
+        other = crosscut.Index.load(path, scorer=SCORER)
+        other.add({"o": "owl"})
+        other.save()
+        assert loading.wait(20)
+        with ThreadPoolExecutor(2) as pool:
+            new = {"items": [{"id": "s", "text": "sea"}]}
+            adding = pool.submit(httpx.post, f"{url}/items", json=new, headers=WRITE, timeout=30)
+            removing = pool.submit(httpx.delete, f"{url}/items/d", headers=WRITE, timeout=30)
+            until(lambda: len(lock._waiters or ()) == 2)
+            go_on.set()
+            assert adding.result().status_code == removing.result().status_code == 200
+        assert {httpx.get(f"{url}/items/{id}").status_code for id in "cos"} == {200}
+        until(lambda: saved(path) == {"c", "o", "s"})
+    assert saved(path) == {"c", "o", "s"}
+
+
+def test_what_somebody_else_has_changed_is_no_fault_of_who_adds(
+    tmp_path: Path, writable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "my.index"
+    build({"c": "cat"}, path)
+    new = {"items": [{"id": "s", "text": "sea"}]}
+    with running(make_app(crosscut.Index.load(path, scorer=SCORER), Settings(reload_seconds=None))) as url:
+        other = crosscut.Index.load(path, scorer=SCORER)
+        other.add({"o": "owl"})
+        other.save()
+        assert httpx.post(f"{url}/items", json=new, headers=WRITE).json() == {"changed": 1, "items": 3}
+        until(lambda: saved(path) == {"c", "o", "s"})
+        record = (path / "index.json").read_bytes()
+        (path / "index.json").write_text("{")
+        lost = httpx.delete(f"{url}/items/c", headers=WRITE)
+        assert (lost.status_code, str(tmp_path) in lost.text) == (503, False)
+        (path / "index.json").write_bytes(record)
+        other = crosscut.Index.load(path, scorer=SCORER)
+        other.add({"e": "elk"})  # it holds the folder's lock
+        held = httpx.delete(f"{url}/items/c", headers=WRITE)
+        assert (held.status_code, str(tmp_path) in held.text) == (503, False)
+
+
+def test_a_save_that_fails_in_any_way_is_tried_again(
+    tmp_path: Path, writable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build({"c": "cat"}, tmp_path / "my.index")
+    failures, save = iter([MemoryError("once"), ValueError("twice")]), crosscut.Index.save
+
+    def fails_at_first(index: crosscut.Index, *given: Any) -> Any:
+        for error in failures:
+            raise error
+        return save(index, *given)
+
+    loaded = crosscut.Index.load(tmp_path / "my.index", scorer=SCORER)
+    with running(make_app(loaded, Settings(save_seconds=0.02))) as url:
+        monkeypatch.setattr(crosscut.Index, "save", fails_at_first)
+        new = {"items": [{"id": "s", "text": "sea"}]}
+        assert httpx.post(f"{url}/items", json=new, headers=WRITE).status_code == 200
+        until(lambda: saved(tmp_path / "my.index") == {"c", "s"})
+
+
+def test_scores_that_were_paid_for_stay_known_when_a_folder_is_loaded_again(tmp_path: Path) -> None:
+    path = tmp_path / "my.index"
+    build({"c": "cat", "d": "dog"}, path)
+    loaded = crosscut.Index.load(path, scorer=SCORER, store=tmp_path / "scores")
+    with running(make_app(loaded, Settings(reload_seconds=0.02))) as url:
+        asked = {"query": "cat dog", "k": 2, "budget": 10}
+        assert httpx.post(f"{url}/search", json=asked).json()["calls"] == 2
+        other = crosscut.Index.load(path, scorer=SCORER)
+        other.add({"o": "owl"})
+        other.save()
+        until(lambda: httpx.get(f"{url}/health").json()["items"] == 3)
+        found = httpx.post(f"{url}/search", json=asked | {"k": 3}).json()
+        assert (found["calls"], found["cached"]) == (1, 2)
+
+
+def test_a_vector_store_that_hangs_holds_nobody_else(writable: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop answers whoever asks for nothing of the store, and no answer says where the store is."""
+    hangs, world = threading.Event(), Planted()
+    monkeypatch.setattr(hosting, "warm_up", lambda index: None)  # the planted world knows no such query
+    monkeypatch.setattr(service, "warm_up", lambda index: None)
+    items = [Item(f"i{j}", "", f"item {j}") for j in range(30)]
+
+    def before() -> None:
+        if hangs.is_set():
+            time.sleep(3)
+            raise ConnectionError("no answer from db.internal:6333 for canary-key")
+
+    store = MemoryStore(items, world.items[:30], before)
+    store.address = "http://db.internal:6333"
+    index = crosscut.Index.over(store, scorer=crosscut.TextScorer(world.score, fingerprint="p"), encoder=world)
+    with running(make_app(index, Settings(reload_seconds=None))) as url, ThreadPoolExecutor(8) as pool:
+        found = httpx.post(f"{url}/search", json={"query": "query 3", "k": 3, "budget": 20, "trace": True}, timeout=30)
+        assert (found.status_code, found.json()["calls"], found.json()["trace"]) == (200, 20, None)
+        wrong = httpx.post(f"{url}/search", json={"query": "query 3", "first_ids": ["none"], "budget": 9}, timeout=30)
+        assert (wrong.status_code, "db.internal" in wrong.text) == (422, False)
+        hangs.set()
+        waiting = [
+            pool.submit(httpx.get, f"{url}/items/i3", timeout=30),
+            pool.submit(httpx.delete, f"{url}/items/i3", headers=WRITE, timeout=30),
+            pool.submit(httpx.post, f"{url}/search", json={"query": "query 3", "budget": 9}, timeout=30),
+        ]
+        time.sleep(0.3)
+        began = time.monotonic()
+        assert httpx.get(f"{url}/health", timeout=30).json() == {"status": "alive", "items": 30}
+        assert httpx.get(f"{url}/info", timeout=30).json()["items"] == 30
+        assert "crosscut_items 30.0" in httpx.get(f"{url}/metrics", timeout=30).text
+        assert time.monotonic() - began < 2
+        for answer in (one.result() for one in waiting):
+            assert answer.status_code == 503
+            assert "db.internal" not in answer.text
+            assert "canary" not in answer.text
 
 
 def test_a_folder_that_changes_is_loaded_under_load(tmp_path: Path) -> None:

@@ -226,6 +226,25 @@ def shared() -> Iterator[httpx.Client]:
         yield made
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": "a", "documents": [{"a": "x"}] * 330, "rank_fields": ["z"] * 99_000 + ["a"]},
+        {"query": "a", "documents": [{"text": "x" * 100_000}], "rank_fields": ["text"] * 90_000},
+        {"query": "a", "documents": ["x"], "rank_fields": ["text"] * 90_000},
+    ],
+)
+def test_fields_of_documents_are_few(body: dict[str, Any], shared: httpx.Client) -> None:
+    started = time.monotonic()
+    assert shared.post("/v1/rerank", json=body).status_code == 422
+    assert time.monotonic() - started < SOON
+
+
+def test_keys_of_a_filter_are_short(shared: httpx.Client) -> None:
+    answer = shared.post("/search", json={"query": "a", "filter": {"k" * 1001: 1}})
+    assert (answer.status_code, "1000 characters" in answer.json()["message"]) == (422, True)
+
+
 def test_texts_full_of_brackets_are_no_lists(shared: httpx.Client) -> None:
     documents = ['a[0], {b}: [c], \\" ' * 2000] * 5
     assert shared.post("/v2/rerank", json={"query": "a", "documents": documents}).status_code == 200

@@ -85,6 +85,7 @@ def test_jina_and_tei(url: str) -> None:
         ("/v1/rerank", {"query": "a", "documents": [{"title": "b"}]}, "an object with a text under text"),
         ("/v1/rerank", {"query": "a", "documents": [{"text": 3}]}, "an object with a text under text"),
         ("/v1/rerank", {"query": "a", "documents": ["b"] * 51}, "50"),
+        ("/v1/rerank", {"query": "a", "documents": [{"text": "b"}], "rank_fields": ["text"] * 33}, "rank_fields"),
         ("/rerank", {"query": "a", "texts": []}, "texts"),
         ("/rerank", {"query": "", "texts": ["b"]}, "query"),
     ],
@@ -93,6 +94,13 @@ def test_what_cannot_be_reranked_is_said(url: str, path: str, body: dict[str, An
     answer = httpx.post(url + path, json=body)
     assert answer.status_code == 422
     assert message in answer.json()["message"]
+
+
+def test_fields_that_are_named_often_are_read_once(url: str) -> None:
+    """Else a thousand names of one field would make gigabytes of a megabyte."""
+    asked = {"query": "cat", "documents": [{"text": "red cat", "b": "sea"}], "return_documents": True}
+    told = httpx.post(f"{url}/v1/rerank", json=asked | {"rank_fields": ["text", "b"] * 16}).json()
+    assert told["results"][0]["document"]["text"] == "red cat\nsea"
 
 
 def test_relevance_is_between_0_and_1_in_the_order_of_the_scores() -> None:

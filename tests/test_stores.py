@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+import traceback
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 import crosscut
 import crosscut.server
 from crosscut.ann.base import Ask, TopK
+from crosscut.ann.stores import qdrant
 from crosscut.ann.stores.base import Session, Store
 from crosscut.ann.stores.filters import conditions
 from crosscut.datasets.records import Item, Items
@@ -493,6 +495,41 @@ def test_a_server_that_is_not_there() -> None:
         crosscut.stores.Qdrant("papers", url="http://127.0.0.1:9")
     with pytest.raises(StoreUnavailable, match="'papers' failed"):
         crosscut.stores.PgVector("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", "papers")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql//me:canary-5150@127.0.0.1:1/none",
+        "postgresql://me:canary%2D5150@127.0.0.1:1/none?connect_timeout=2&nonsense=1",
+        "host=127.0.0.1 port=1 connect_timeout=2 password=canary-5150 nonsense=1",
+        "host=127.0.0.1 port=1 password='canary-5150' user",
+        "postgresql://me:canary-5150@127.0.0.1:x/none",
+        "postgresql://me:canary-5150@127.0.0.1:1/none?connect_timeout=2",
+    ],
+)
+def test_a_store_that_fails_tells_no_password(dsn: str) -> None:
+    """A client quotes a connection string that it cannot read."""
+    pytest.importorskip("pgvector")
+    with pytest.raises(StoreUnavailable, match="'papers' failed") as raised:
+        crosscut.stores.PgVector(dsn, "papers")
+    told = "".join(traceback.format_exception(raised.value))
+    assert "canary" not in told.replace(repr(dsn), "").replace(dsn, "") + str(raised.value)
+
+
+def test_messages_that_clients_see_tell_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`place` stands in sentences that a server passes on; who opened the store is told its address."""
+    pytest.importorskip("qdrant_client")
+    with pytest.raises(StoreUnavailable, match=r"'papers' at http://127\.0\.0\.1:9 failed") as raised:
+        crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
+    assert "canary" not in str(raised.value)
+    monkeypatch.setattr(qdrant.Client, "vectors", lambda self: {"": (4, "Dot")})
+    store = crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
+    assert store.place == "the Qdrant collection 'papers'"
+    assert not any(word in repr(store) for word in ("canary", "127.0.0.1"))
+    with pytest.raises(InputError) as refused:
+        store.named("no number")
+    assert "127.0.0.1" not in str(refused.value)
 
 
 def test_tuning_takes_deep_searches_for_the_truth(make: Make, world: Planted) -> None:

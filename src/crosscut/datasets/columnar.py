@@ -70,30 +70,35 @@ class Packed:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def _bounds(self, places: Positions) -> tuple[Positions, Positions]:
-        """Where items begin and end."""
+    def _bounds(self, places: Positions) -> tuple[Positions, Positions, Positions]:
+        """Where items begin and end (m), and where in each its id, title and text end (m × 3)."""
         starts, ends = self.starts.take(places), self.starts.take(places + 1)
-        wrong = np.flatnonzero((starts < 0) | (starts > ends) | (ends > self._size))
+        parts = np.cumsum(self.lengths.take(places), axis=1, dtype=np.int64)
+        wrong = np.flatnonzero((starts < 0) | (ends > self._size) | (starts + parts[:, 2] > ends))
         if len(wrong):
-            place, start, end = (int(each[wrong[0]]) for each in (places, starts, ends))
-            raise InputError(f"item {place} is said to begin at byte {start} and to end at {end}, of {self._size}")
-        return starts, ends
+            place, start, end, size = (int(each[wrong[0]]) for each in (places, starts, ends, parts[:, 2]))
+            raise InputError(
+                f"item {place} is said to begin at byte {start} and to end at {end}, of {self._size}, and its id, title "
+                f"and text to be {size} bytes"
+            )
+        return starts, ends, parts
 
     def id(self, place: int) -> str:
-        (start,), _ = self._bounds(np.array([place]))
-        size = int(self.lengths.rows(place, place + 1)[0, 0])
-        return self.data.rows(start, start + size).tobytes().decode()
+        (start,), _, ((size, _, _),) = self._bounds(np.array([place]))
+        try:
+            return self.data.rows(start, start + size).tobytes().decode()
+        except ValueError as error:
+            raise InputError(f"the id of item {place} cannot be read ({error})") from error
 
     def item(self, place: int) -> Item:
         return self.items(np.array([place]))[0]
 
     def items(self, places: Positions) -> list[Item]:
         """Some items."""
-        starts, ends = self._bounds(places)
+        starts, ends, parts = self._bounds(places)
         self.data.ready(starts, ends)
-        lengths = np.cumsum(self.lengths.take(places), axis=1, dtype=np.int64).tolist()
         made = []
-        for start, end, (id, title, text) in zip(starts.tolist(), ends.tolist(), lengths, strict=True):
+        for start, end, (id, title, text) in zip(starts.tolist(), ends.tolist(), parts.tolist(), strict=True):
             whole = self.data.array[start:end].tobytes()
             try:
                 metadata = json.loads(whole[text:]) if text < len(whole) else {}
@@ -104,11 +109,14 @@ class Packed:
 
     def metadata(self, places: Positions) -> list[Any]:
         """The metadata of some items; None for one that has none."""
-        starts, ends = self._bounds(places)
-        starts = starts + self.lengths.take(places).sum(axis=1, dtype=np.int64)
+        starts, ends, parts = self._bounds(places)
+        starts = starts + parts[:, 2]
         self.data.ready(starts, ends)
         told = zip(starts.tolist(), ends.tolist(), strict=True)
-        return [json.loads(self.data.array[start:end].tobytes()) if start < end else None for start, end in told]
+        try:
+            return [json.loads(self.data.array[start:end].tobytes()) if start < end else None for start, end in told]
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the metadata of items cannot be read ({error})") from error
 
     def each_metadata(self, places: Positions | None = None) -> Iterator[tuple[int, Any]]:
         """Place and metadata, of all items or of these."""

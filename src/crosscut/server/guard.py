@@ -21,6 +21,7 @@ from crosscut.server.metrics import Metrics
 from crosscut.server.settings import Settings
 
 OPEN = {"/health", "/ready", "/favicon.ico", *FILES}
+READS = {"GET", "HEAD", "OPTIONS"}
 VERBS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LEFT = 499  # in logs and metrics: the client hung up, and no answer was sent
@@ -86,7 +87,7 @@ class Guard:
 
     def _count(self, scope: Scope) -> str | None:
         """One more request of a client, where they are limited."""
-        if self.settings.per_client is None or scope["path"] in OPEN:
+        if self.settings.per_client is None or _path(scope) in OPEN:
             return None
         client = str((scope.get("client") or ("",))[0])
         self._busy[client] += 1
@@ -103,11 +104,12 @@ class Guard:
         if self._hosts is not None and _host(headers.get(b"host", b"")) not in self._hosts:
             told = "this server has no token and is asked by another name than its own; start it with that name allowed"
             raise Refusal(421, "WrongHost", told)
-        changing = scope["method"] in ("POST", "DELETE") and scope["path"].startswith("/items")
+        path = _path(scope)
+        changing = scope["method"] not in READS and path.startswith("/items")
         if changing and self._write is None:
             raise Refusal(403, "ReadOnly", "this server takes no changes: it was started without a token for them")
         allowed = [token for token in (self._write, None if changing else self._token) if token is not None]
-        if (changing or self._token is not None) and scope["path"] not in OPEN and not _has(headers, allowed):
+        if (changing or self._token is not None) and path not in OPEN and not _has(headers, allowed):
             raise Refusal(401, "Unauthorized", "this server asks for a bearer token")
         if client is not None and self._busy[client] > (self.settings.per_client or 0):
             told = f"{self.settings.per_client} requests of one client may be under way; wait for the others"
@@ -142,6 +144,13 @@ class Guard:
                 }
             },
         )
+
+
+def _path(scope: Scope) -> str:
+    """The path as routes see it: without the one that the application is mounted under."""
+    path, mount = str(scope["path"]), str(scope.get("root_path", ""))
+    inside = path.removeprefix(mount)
+    return inside if not inside or inside.startswith("/") else path
 
 
 def _has(headers: dict[bytes, bytes], allowed: list[bytes]) -> bool:

@@ -12,9 +12,11 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crosscut.errors import CrosscutError, InputError
+from crosscut.errors import CrosscutError, InputError, StoreError
 from crosscut.index import Index
+from crosscut.index.over import StoreIndex
 from crosscut.scorers.remote import RemoteScorer
+from crosscut.scores.cache import StoreCache
 from crosscut.server.batcher import HERE, Lane
 from crosscut.server.logs import LOGGER, outline
 from crosscut.server.problems import NoSuchIndex
@@ -33,6 +35,7 @@ class Hosting:
         self.settings = settings
         self._locks = {name: asyncio.Lock() for name in self._indexes}  # of those who change one
         self._unsaved: set[str] = set()
+        self._counts: dict[str, int] = {}  # items in vector stores, when they were last asked
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
 
@@ -55,39 +58,60 @@ class Hosting:
             return Lane(index.scorer.url, self.settings.side_by_side)
         return HERE
 
+    def size(self, name: str | None) -> int:
+        """How many items there are; of a vector store, which may be slow or gone, how many there were."""
+        index = self[name]
+        return self._counts.get(self.called(name), 0) if isinstance(index, StoreIndex) else len(index)
+
+    async def count(self) -> None:
+        """Ask the vector stores how many items they hold."""
+        for name, index in self._indexes.items():
+            if isinstance(index, StoreIndex):
+                with contextlib.suppress(CrosscutError):
+                    self._counts[name] = await asyncio.to_thread(len, index)
+
     # -- changes ---------------------------------------------------------------------------------------------------
 
     async def add(self, name: str | None, items: Sequence[Mapping[str, Any]]) -> int:
         """More items, that can be found at once."""
-        index = self[name]
-        async with self._locks[self.called(name)]:
-            count = await asyncio.to_thread(index.add, items)
-        self._unsaved.add(self.called(name))
-        return count
+        return await self._change(self.called(name), lambda index: index.add(items))
 
     async def remove(self, name: str | None, ids: Sequence[str]) -> int:
         """Take items out, at once."""
-        index = self[name]
-        async with self._locks[self.called(name)]:
-            count = await asyncio.to_thread(index.remove, ids)
-        self._unsaved.add(self.called(name))
+        return await self._change(self.called(name), lambda index: index.remove(ids))
+
+    async def _change(self, name: str, work: Callable[[Index], int]) -> int:
+        """Change the index that is served when its turn comes; what somebody else has changed is loaded first."""
+        async with self._locks[name]:
+            try:
+                if await asyncio.to_thread(changed, self._indexes[name]):
+                    await self._load(name)
+            except InputError as error:  # no fault of the one who asks
+                raise StoreError("the folder of this index cannot be read") from error
+            count = await asyncio.to_thread(work, self._indexes[name])
+            self._unsaved.add(name)
+        await self.count()
         return count
+
+    async def _load(self, name: str) -> None:
+        """Serve what the folder holds; the caller has the lock."""
+        self._indexes[name] = await asyncio.to_thread(again, self._indexes[name])
+        LOGGER.info("reloaded", extra={"fields": {"index": name, "items": self.size(name)}})
 
     async def save(self) -> None:
         """Write what has changed to its folder."""
         for name in sorted(self._unsaved):
-            index = self._indexes[name]
-            self._unsaved.discard(name)
-            if index.path is None:
-                continue
-            try:
-                async with self._locks[name]:
-                    await asyncio.to_thread(index.save)
-            except CrosscutError as error:
-                self._unsaved.add(name)  # tried again
-                LOGGER.error("not saved", extra={"fields": {"index": name, "causes": outline(error)}})
-            else:
-                LOGGER.info("saved", extra={"fields": {"index": name, "items": len(index)}})
+            async with self._locks[name]:
+                index = self._indexes[name]
+                try:
+                    if index.path is not None:
+                        await asyncio.to_thread(index.save)
+                except Exception as error:  # tried again
+                    LOGGER.error("not saved", extra={"fields": {"index": name, "causes": outline(error)}})
+                    continue
+                self._unsaved.discard(name)
+            if index.path is not None:
+                LOGGER.info("saved", extra={"fields": {"index": name, "items": self.size(name)}})
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
@@ -114,16 +138,14 @@ class Hosting:
 
     async def reload(self) -> None:
         """Load what somebody else has changed, and serve that from then on; what cannot be loaded changes nothing."""
-        for name, index in list(self._indexes.items()):
+        await self.count()
+        for name in self._indexes:
             try:
-                if name in self._unsaved or not await asyncio.to_thread(changed, index):
-                    continue
                 async with self._locks[name]:
-                    self._indexes[name] = await asyncio.to_thread(again, index)
+                    if name not in self._unsaved and await asyncio.to_thread(changed, self._indexes[name]):
+                        await self._load(name)
             except CrosscutError as error:
                 LOGGER.error("not reloaded", extra={"fields": {"index": name, "causes": outline(error)}})
-            else:
-                LOGGER.info("reloaded", extra={"fields": {"index": name, "items": len(self._indexes[name])}})
 
 
 def changed(index: Index) -> bool:
@@ -135,10 +157,15 @@ def changed(index: Index) -> bool:
 def again(index: Index) -> Index:
     """The index that lies in the folder of this one now; models that are the same are not loaded twice."""
     assert index.path is not None
+    cache = index._state.cache
+    store = cache.store.path if isinstance(cache, StoreCache) else None
+    if isinstance(cache, StoreCache):
+        with contextlib.suppress(StoreError):
+            cache.flush()  # what was paid for stays known
     try:
-        made = Index.load(index.path, scorer=index.scorer, encoder=index.encoder)
+        made = Index.load(index.path, scorer=index.scorer, encoder=index.encoder, store=store)
     except InputError:  # it was built with others
-        made = Index.load(index.path)
+        made = Index.load(index.path, store=store)
     made.price, made.log, made.learn_every = index.price, index.log, index.learn_every
     warm_up(made)
     return made

@@ -24,6 +24,7 @@ from crosscut.server.settings import Settings
 from crosscut.types import Floats
 
 RAW = Field(False, description="The scorer's own scores instead of relevance, 0 … 1.")
+FIELDS = 32  # of a document that are read, at most
 IGNORED = Field(None, description="Accepted for compatibility; the index's scorer is what runs.")
 
 
@@ -80,23 +81,29 @@ class FirstRerankRequest(Asked):
     top_n: int | None = Field(None, ge=1, description="How many results; all by default.")
     model: str | None = IGNORED
     return_documents: bool = False
-    rank_fields: list[str] | None = Field(None, description="Of documents that are objects: what is read, in order.")
+    rank_fields: list[str] | None = Field(
+        None, max_length=FIELDS, description="Of documents that are objects: what is read, in order, each once."
+    )
 
     def texts_of(self) -> list[str]:
         return [one if isinstance(one, str) else self._joined(one) for one in self.documents]
 
     @model_validator(mode="after")
     def readable(self) -> Self:
-        read = self.rank_fields or ["text"]
         if any(
-            not isinstance(one, str) and not any(isinstance(one.get(name), str) for name in read)
+            not isinstance(one, str) and not any(isinstance(one.get(name), str) for name in self._read)
             for one in self.documents
         ):
-            raise ValueError(f"a document is a text, or an object with a text under {' or '.join(read)[:100]}")
+            raise ValueError(f"a document is a text, or an object with a text under {' or '.join(self._read)[:100]}")
         return self
 
     def _joined(self, document: dict[str, Any]) -> str:
-        return "\n".join(str(document[name]) for name in self.rank_fields or ["text"] if document.get(name) is not None)
+        return "\n".join(str(document[name]) for name in self._read if document.get(name) is not None)
+
+    @property
+    def _read(self) -> list[str]:
+        """Each field once: a field that is named a thousand times would make a thousand texts of one."""
+        return list(dict.fromkeys(self.rank_fields or ["text"]))
 
     @property
     def wanted(self) -> int | None:

@@ -54,7 +54,7 @@ def looking(service: Service) -> APIRouter:
     hosting, settings = service.hosting, service.settings
 
     @router.get("/items/{id:any}", responses={status: PROBLEMS[status] for status in (404, 422)})
-    async def item(id: str, index: str | None = None) -> schemas.ItemModel:
+    def item(id: str, index: str | None = None) -> schemas.ItemModel:  # in a thread: it may ask a vector store
         if id not in hosting[index]:
             raise HTTPException(404, "there is no item with this id in the index")
         found = hosting[index][id]
@@ -66,7 +66,7 @@ def looking(service: Service) -> APIRouter:
         return schemas.Info(
             version=crosscut.__version__,
             indexes=list(hosting),
-            items=len(chosen),
+            items=hosting.size(index),
             passages=getattr(chosen, "passages", None) is not None,
             method=str(chosen.method),
             methods=chosen.methods,
@@ -82,12 +82,12 @@ def looking(service: Service) -> APIRouter:
 
     @router.get("/health")
     async def health() -> schemas.Status:
-        return schemas.Status(status="alive", items=len(service.index))
+        return schemas.Status(status="alive", items=hosting.size(None))
 
     @router.get("/ready")
     async def ready() -> schemas.Status:
         _ = service.batcher  # raises, if it is not
-        return schemas.Status(status="ready", items=len(service.index))
+        return schemas.Status(status="ready", items=hosting.size(None))
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}}, response_class=Response)
     async def metrics() -> Response:

@@ -12,6 +12,7 @@ from crosscut.server.settings import Settings
 
 SCALAR = {"type": ["string", "boolean", "number"]}
 MOST = 64  # conditions of a filter
+LONGEST = 1000  # characters of a key
 CONDITIONS: dict[str, Any] = {
     "type": "object",
     "maxProperties": MOST,
@@ -36,6 +37,8 @@ def conditions(value: Any) -> dict[str, Any]:
         raise ValueError("a filter is an object of conditions")
     if len(value) > MOST:
         raise ValueError(f"a filter has {MOST} conditions at most; got {len(value)}")
+    if any(len(key) > LONGEST for key in value):
+        raise ValueError(f"a key of a filter has {LONGEST} characters at most")
     for key, wanted in value.items():
         if isinstance(wanted, dict) and (not wanted or wanted.keys() - BOUNDS.keys()):
             raise ValueError(f"the bounds on {key[:60]!r} are one or more of {', '.join(BOUNDS)}")

@@ -17,6 +17,7 @@ from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import Index
 from crosscut.index.knowing import of_the_box
+from crosscut.index.over import StoreIndex
 from crosscut.methods import Method, parse
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
@@ -60,7 +61,7 @@ class Service:
         indexes = {name: self.hosting[name] for name in self.hosting}
         self.metrics.watch(
             lambda: len(batcher.waiting),
-            lambda: sum(len(self.hosting[name]) for name in self.hosting),
+            lambda: sum(map(self.hosting.size, self.hosting)),
             [index.scorer for index in indexes.values()],
         )
         try:
@@ -71,7 +72,8 @@ class Service:
             raise
         self._batcher = batcher
         self.hosting.start()
-        items = {name: len(index) for name, index in indexes.items()}
+        await self.hosting.count()
+        items = {name: self.hosting.size(name) for name in indexes}
         fields = {"items": sum(items.values()), "indexes": items, "token": settings.token() is not None}
         LOGGER.info("ready", extra={"fields": fields})
 
@@ -96,7 +98,8 @@ class Service:
 
     async def search(self, request: schemas.SearchRequest, client: Client) -> schemas.SearchResponse:
         index = self.hosting[request.index]
-        kept = index._state.items.growing if request.trace else None
+        shown = request.trace and not isinstance(index, StoreIndex)  # a picture shows items that are in memory
+        kept = index._state.items.growing if shown else None
         method = index.method if request.method is None else parse(request.method)
         wanted = [self._find(index, request, method, client)]
         if request.compare:
@@ -113,7 +116,7 @@ class Service:
         hits: Hits = outcomes[0].value
         reranked: Hits | None = outcomes[1].value if request.compare else None
         spent = hits.seconds
-        items = index._state.items if request.trace and index._state.items.growing is kept else None  # as they were
+        items = index._state.items if shown and index._state.items.growing is kept else None  # as they were
         return schemas.SearchResponse(
             hits=answers.hit_models(hits),
             calls=hits.calls,
@@ -132,8 +135,8 @@ class Service:
 
     async def _find(self, index: Index, request: schemas.SearchRequest, method: Method, client: Client) -> Outcome:
         """One search, in company of others that want the same of it."""
-        own = method is not RIVAL
-        numbers = len(index) * min(getattr(method, "rounds", 1), request.budget)
+        own, stored = method is not RIVAL, isinstance(index, StoreIndex)
+        numbers = self.hosting.size(request.index) * min(getattr(method, "rounds", 1), request.budget)
         how: dict[str, Any] = {
             "k": request.k,
             "budget": request.budget,
@@ -141,7 +144,7 @@ class Service:
             "threshold": request.threshold if own else None,
             "rank": request.rank if own else "scorer",
             "filter": request.filter,
-            "trace": own and request.trace and numbers <= self.settings.trace_numbers,
+            "trace": own and request.trace and not stored and numbers <= self.settings.trace_numbers,
         }
         stop = None if request.stop is None else parse_stop(request.stop)
         deadline = request.deadline or self.settings.max_deadline
@@ -200,13 +203,13 @@ class Service:
 
     async def add(self, request: schemas.AddRequest) -> schemas.Changed:
         count = await self.hosting.add(request.index, [item.model_dump() for item in request.items])
-        return schemas.Changed(changed=count, items=len(self.hosting[request.index]))
+        return schemas.Changed(changed=count, items=self.hosting.size(request.index))
 
     async def remove(self, name: str | None, id: str) -> schemas.Changed:
-        if id not in self.hosting[name]:
+        if not await asyncio.to_thread(self.hosting[name].__contains__, id):
             raise HTTPException(404, "there is no item with this id in the index")
         count = await self.hosting.remove(name, [id])
-        return schemas.Changed(changed=count, items=len(self.hosting[name]))
+        return schemas.Changed(changed=count, items=self.hosting.size(name))
 
 
 def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: float) -> list[Any]:

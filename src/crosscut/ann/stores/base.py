@@ -91,6 +91,8 @@ class Store(ABC):
 
     exact: bool  # whether `query` finds the best, or only most of them
     recipe: Callable[[], Store] | None = None  # opens it in another process or on another machine; None: only here
+    address: str = ""  # where it is, for who opened it
+    secrets: tuple[str, ...] = ()  # that its client may quote when it fails
     fields: Fields
     d: int
 
@@ -125,7 +127,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """What and where this is, for messages."""
+        """What this is, for messages, which servers pass on to their clients: no address, and no key."""
 
     def close(self) -> None:
         """Give the connection back."""
@@ -155,10 +157,14 @@ class Store(ABC):
         except CrosscutError:
             raise
         except Exception as error:
+            said = str(error).strip() or "without a message"
+            shown = said
+            for secret in filter(None, self.secrets):
+                shown = shown.replace(secret, "…")
             raise StoreUnavailable(
-                f"{self.place} failed: {type(error).__name__}: {str(error).strip() or 'without a message'}; check that "
-                "it is there and try again (what a search had found is in error.hits)"
-            ) from error
+                f"{self.place}{f' at {self.address}' if self.address else ''} failed: {type(error).__name__}: {shown}; "
+                "check that it is there and try again (what a search had found is in error.hits)"
+            ) from (error if shown == said else None)  # a traceback would tell what is not told here
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.place}, d={self.d}, {'exact' if self.exact else 'approximate'})"

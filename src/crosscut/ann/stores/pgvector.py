@@ -10,6 +10,7 @@ travel together (pipeline mode): one trip a round.
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -81,6 +83,7 @@ class PgVector(Store):
         self.table, self.id, self.vector, self.metric = table, id, vector, metric
         self.fields = Fields(text, title, metadata)
         self._dsn, self._timeout = dsn, timeout
+        self.secrets = _secrets(dsn) if isinstance(dsn, str) else ()
         if isinstance(dsn, str):
             how: dict[str, Any] = {"id": id, "vector": vector, "text": text, "title": title, "metadata": metadata}
             self.recipe = partial(PgVector, dsn, table, **how, metric=metric, exact=exact, timeout=timeout)
@@ -326,6 +329,13 @@ class PgVector(Store):
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         payloads: list[Mapping[str, Any]] = [dict(zip(self._names, row[2:], strict=True)) for row in found]
         return Rows([row[0] for row in found], vectors, payloads)
+
+
+def _secrets(dsn: str) -> tuple[str, ...]:
+    """The passwords of a connection string, well-formed or not: a client quotes what it cannot read."""
+    found = re.findall(r"[^\s:/@]*:([^\s/]+)@|password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)", dsn)
+    passwords = [part.strip("'") for parts in found for part in parts if part]
+    return tuple(dict.fromkeys([*passwords, *map(unquote, passwords)]))
 
 
 def _vector(values: Floats) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -78,7 +79,9 @@ class Qdrant(Store):
         if url is not None:
             fields: dict[str, Any] = {"vector": vector, "text": text, "title": title, "metadata": metadata, "id": id}
             self.recipe = partial(Qdrant, collection, url=url, api_key=api_key, **fields, exact=exact, timeout=timeout)
-        self._place = f"the Qdrant collection {collection!r}" + (f" at {url}" if url else "")
+        address = urlsplit(url or "")
+        self.address = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
+        self.secrets = api_key or "", address.password or ""
         if shard is not None:
             self._engine: Engine = Edge(shard, vector)
         else:
@@ -100,7 +103,7 @@ class Qdrant(Store):
 
     @property
     def place(self) -> str:
-        return self._place
+        return f"the Qdrant collection {self.collection!r}"
 
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
         requests = [

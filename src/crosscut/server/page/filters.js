@@ -3,7 +3,7 @@
 const BOUNDS = { ">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt" };
 
 export function parseFilter(text) {
-  const conditions = {};
+  const conditions = Object.create(null);  // a key may be called "constructor"
   for (const part of text.match(/(?:"(?:[^"\\]|\\.)*"|[^,"])+/g) ?? []) {
     if (!part.trim()) continue;
     const [, key, sign, raw] = /^\s*(.+?)\s*(>=|<=|!=|=|>|<)\s*(.+?)\s*$/s.exec(part) ?? [];
