@@ -78,8 +78,8 @@ class Packed:
         if len(wrong):
             place, start, end, size = (int(each[wrong[0]]) for each in (places, starts, ends, parts[:, 2]))
             raise InputError(
-                f"item {place} is said to begin at byte {start} and to end at {end}, of {self._size}, and its id, title "
-                f"and text to be {size} bytes"
+                f"item {place} is said to begin at byte {start} and to end at {end}, of {self._size}, and its id, "
+                f"title and text to be {size} bytes"
             )
         return starts, ends, parts
 
