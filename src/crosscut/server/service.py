@@ -98,8 +98,7 @@ class Service:
 
     async def search(self, request: schemas.SearchRequest, client: Client) -> schemas.SearchResponse:
         index = self.hosting[request.index]
-        shown = request.trace and not isinstance(index, StoreIndex)  # a picture shows items that are in memory
-        kept = index._state.items.growing if shown else None
+        kept = _shown(index) if request.trace else None
         method = index.method if request.method is None else parse(request.method)
         wanted = [self._find(index, request, method, client)]
         if request.compare:
@@ -116,7 +115,7 @@ class Service:
         hits: Hits = outcomes[0].value
         reranked: Hits | None = outcomes[1].value if request.compare else None
         spent = hits.seconds
-        items = index._state.items if shown and index._state.items.growing is kept else None  # as they were
+        items = index._state.items if kept is not None and _shown(index) is kept else None  # as they were
         return schemas.SearchResponse(
             hits=answers.hit_models(hits),
             calls=hits.calls,
@@ -210,6 +209,11 @@ class Service:
             raise HTTPException(404, "there is no item with this id in the index")
         count = await self.hosting.remove(name, [id])
         return schemas.Changed(changed=count, items=self.hosting.size(name))
+
+
+def _shown(index: Index) -> Any:
+    """The items of a picture; those of a vector store are not at hand."""
+    return None if isinstance(index, StoreIndex) else index._state.items.growing
 
 
 def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: float) -> list[Any]:
