@@ -30,7 +30,7 @@ from crosscut.methods.weights import spread_of
 from crosscut.retrievers.first import Retriever
 from crosscut.scorers.callable import AnyBound
 from crosscut.search.hits import Hits
-from crosscut.search.stopping import Stop
+from crosscut.search.stopping import Stop, parse_stop
 from crosscut.searcher import Allow, Searcher
 from crosscut.spaces.base import Space, Stacked, Vectors
 from crosscut.types import NO_SCORES, Floats, Positions
@@ -150,6 +150,7 @@ class TwoScorers:
         fails, the error has the hits of every query so far, and `error.calls` are those of both scorers.
         """
         calls = _calls(budget)
+        stop = None if stop is None else parse_stop(stop)  # a wrong one is an error before anything is paid for
         started = time.monotonic()
         try:
             found = self.cheap.search_many(

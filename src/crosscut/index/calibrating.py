@@ -82,7 +82,8 @@ class Calibrating(Core):
         """
         if self.scorer is None:
             raise InputError("this index has no scorer to calibrate: load it with scorer=…")
-        most = (100 if budget is None else budget) * len(judgements) if judgements is not None else pairs
+        each = self.method.budget(self._usual(budget, None), len(self))  # type: ignore[arg-type]
+        most = pairs if judgements is None else each * len(judgements)
         if max_calls is not None and most > max_calls:
             raise InputError(f"calibrating would make up to {most} calls and may make {max_calls}: give fewer")
         if judgements is None:
@@ -152,8 +153,9 @@ class Calibrating(Core):
             queries = [text for text in texts if text.strip()]
         if not queries or not len(there):
             raise InputError("random pairs need queries and items: pass queries=, or judgements")
-        each = -(-pairs // len(queries))
-        picks = [rng.choice(there, min(each, len(there)), replace=False) for _ in queries]
+        queries = queries[:pairs]
+        sizes = [pairs // len(queries) + (j < pairs % len(queries)) for j in range(len(queries))]
+        picks = [rng.choice(there, min(size, len(there)), replace=False) for size in sizes]
         accounts = [Account(query, len(pick)) for query, pick in zip(queries, picks, strict=True)]
         assert state.scorer is not None
         meter = Meter(state.scorer, cache=state.cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import InputError
+from crosscut.errors import CrosscutError, InputError
 from crosscut.index.core import Core
 from crosscut.index.log import LIMIT, Logged, SearchLog, query_hash
 from crosscut.index.spending import told
@@ -22,6 +23,7 @@ from crosscut.search.hits import Hits
 from crosscut.search.prior import Past
 from crosscut.types import Floats
 
+LOGGER = logging.getLogger("crosscut.index")
 HALF_LIFE = 2000  # searches after which an old one counts half
 
 
@@ -135,7 +137,11 @@ class Learning(Core):
             values = np.asarray(vector, dtype=np.float32), scores.astype(np.float32)
             drawn = chances.astype(np.float32) if (chances < 1).any() else None
             searches.append(Logged(query_hash(query), self._models, time.time(), ids, *values, drawn))
-        self.log.append(searches)
+        try:
+            self.log.append(searches)
+        except CrosscutError as error:  # what was searched was paid for, and is told all the same
+            LOGGER.warning("%d searches were not logged: %s", len(searches), error)
+            return
         self._since += len(searches)
         busy = self._learner is not None and self._learner.is_alive()
         if self.learn_every is not None and self._since >= self.learn_every and not busy:

@@ -37,6 +37,7 @@ WEIGHTS = tuple(
     for scorer in (0.25, 0.5, 1.0, 2.0, 4.0)
     for dense, words in ((1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
 )
+RULES: tuple[Stop, ...] = (Confident(), Patience(1), Patience(2), Patience(3))
 LEAST = 10
 """Judged queries below which nothing is chosen by them."""
 
@@ -124,14 +125,13 @@ def tune_relevance(
         calls = float(np.mean([hits.calls for hits in found]))
         trials.append(RelevanceTrial(method, size, rank, stop, float(each.mean()), *interval(each), calls))
         if progress is not None:
-            progress("trying", len(trials), 2 * len(tried) * len(budgets) + len(WEIGHTS) + 4)
+            progress("trying", len(trials), 2 * len(tried) * len(budgets) + len(WEIGHTS) + len(RULES))
         return trials[-1]
 
     ranks: tuple[Rank, ...] = (ByScorer(), Fused())
     best = _best([attempt(method, size, rank) for method in tried for size in budgets for rank in ranks])
     best = _best([best, *(attempt(best.method, best.budget, rank) for rank in WEIGHTS)])
-    rules: tuple[Stop, ...] = (Confident(), Patience(1), Patience(2), Patience(3))
-    best = _best([best, *(attempt(best.method, best.budget, best.rank, rule) for rule in rules)])
+    best = _best([best, *(attempt(best.method, best.budget, best.rank, rule) for rule in RULES)])
     return RelevanceTuning(measure, k, len(asked), tuple(trials), best)
 
 
@@ -154,6 +154,8 @@ def _checked(
     tried = [parse(method) for method in methods] if methods is not None else list(_able(index))
     budgets = [*(size for size in BUDGETS if size < budget), budget]
     most = len(asked) * len(tried) * sum(budgets)
+    if hasattr(index, "store"):  # over a store nothing is remembered from one trial to the next
+        most = 2 * most + len(asked) * (len(WEIGHTS) + len(RULES)) * budget
     if max_calls is not None and most > max_calls:
         raise InputError(
             f"tuning would make up to {most} calls and may make {max_calls}; give fewer queries or methods"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import ItemList
-from crosscut.errors import InputError, ScorerError
+from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
 from crosscut.index.learning import Learning
@@ -127,7 +128,7 @@ class Searching(Learning, Calibrating):
                 trace=trace,
                 halts=halts,
             )
-        except ScorerError as error:
+        except (ScorerError, StoreUnavailable) as error:
             error.hits = [self._told(hits, state.items, k) for hits in error.hits]
             raise
         self._remember(state, queries, vectors, found)
@@ -185,13 +186,31 @@ class Searching(Learning, Calibrating):
         self, query: str, k: int = 10, budget: int | None = None, **options: Unpack[OneQuery]
     ) -> Hits:
         """`search`, beside other work of an event loop."""
-        return await asyncio.to_thread(partial(self.search, query, k, budget, **options))
+        first, vector = options.pop("first_ids", None), options.pop("query_vector", None)
+        found = await self.search_many_async(
+            [query],
+            k,
+            budget,
+            first_ids=None if first is None else [first],
+            query_vectors=None if vector is None else [vector],
+            **options,  # type: ignore[misc]
+        )
+        return found[0]
 
     async def search_many_async(
         self, queries: Sequence[str], k: int = 10, budget: int | None = None, **options: Unpack[ManyQueries]
     ) -> list[Hits]:
-        """`search_many`, beside other work of an event loop."""
-        return await asyncio.to_thread(partial(self.search_many, queries, k, budget, **options))
+        """`search_many`, beside other work of an event loop; one that is cancelled makes no further calls."""
+        gone = threading.Event()
+
+        def halt() -> str | None:
+            return "cancelled" if gone.is_set() else None
+
+        halts = [halt] * len(queries)
+        try:
+            return await asyncio.to_thread(partial(self.search_many, queries, k, budget, halts=halts, **options))
+        finally:
+            gone.set()
 
     def preload(self) -> None:
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""

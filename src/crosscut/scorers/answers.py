@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from crosscut.errors import ScoreCountError, ScorerError, ScoreValueError
 from crosscut.scorers.base import Answer
 from crosscut.types import Floats, Handles
+
+NO_NUMBERS = "cmMV"
+"""Kinds of arrays that numpy would make numbers of, by leaving something out: complex, times, records."""
 
 
 def checked(given: Any, query: Any, handles: Handles) -> Answer:
@@ -19,7 +23,7 @@ def checked(given: Any, query: Any, handles: Handles) -> Answer:
     """
     size = len(handles)
     if isinstance(given, Answer):
-        scores, paid = np.asarray(given.scores, np.float64), np.asarray(given.paid, np.bool_)
+        scores, paid = np.array(given.scores, np.float64), np.array(given.paid, np.bool_)
         if scores.shape != (size,) or paid.shape != (size,):
             return Answer.nothing(size, _miscounted(scores, query, size), paid=True)
         answer = Answer(scores, paid | np.isfinite(scores), given.error)
@@ -51,15 +55,21 @@ def _failed(error: BaseException, query: Any, size: int) -> Answer:
         wrapped = ScorerError(told)
         wrapped.__cause__ = error
         return Answer.nothing(size, wrapped, paid=True)
-    scores = error.scores
-    known = scores if scores is not None and scores.shape == (size,) else np.full(size, np.nan)
+    known = np.full(size, np.nan)
+    with contextlib.suppress(Exception):  # what it has may be anything
+        scores = _as_floats(error.scores)
+        known = scores if scores.shape == (size,) else known
     return Answer(known, np.isfinite(known) | error.paid, error)
 
 
 def _as_floats(given: Any) -> Floats:
+    """A copy: a scorer may fill the same array for every request. What is masked is no number."""
     if hasattr(given, "detach"):
         given = given.detach().cpu().numpy()
-    return np.asarray(given, dtype=np.float64)
+    array = np.asarray(np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else given)
+    if array.dtype.kind in NO_NUMBERS:
+        raise TypeError(f"scores are real numbers, and these are {array.dtype}")
+    return np.array(array, dtype=np.float64)
 
 
 def _miscounted(given: Any, query: Any, size: int) -> ScoreCountError:

@@ -56,12 +56,13 @@ class CallableScorer(BoundScorer):
                 given.append(Answer.nothing(len(handles), failed.error))
                 break
             try:
-                given.append(self._ask(query, texts))
+                one = self._ask(query, texts)  # looked at now: the next request may fill the same array
+                given.append(one if inspect.isawaitable(one) else checked(one, query, handles))
             except Exception as error:
                 given.append(error)
                 break
         if any(inspect.isawaitable(one) for one in given):
-            given = run_async(_gather(given))
+            given = run_async(_gather(given, requests))
         answers = [checked(one, *request) for one, request in zip(given, requests, strict=False)]
         return answers + [Answer.nothing(len(handles)) for _, handles in requests[len(given) :]]
 
@@ -100,10 +101,14 @@ class UserScorer(BoundScorer):
         return np.asarray(self.scorer.known(query, handles), np.float64)
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        given = list(self.scorer.score_many(requests))
-        if len(given) != len(requests):
-            raise ScoreCountError(f"the scorer answered {len(given)} of {len(requests)} queries in a batch")
-        return [checked(one, *request) for one, request in zip(given, requests, strict=True)]
+        answers: list[Answer] = []
+        for one in self.scorer.score_many(requests):  # each is looked at before the next: they may share an array
+            if len(answers) == len(requests):
+                raise ScoreCountError(f"the scorer answered more than {len(requests)} queries in a batch of so many")
+            answers.append(checked(one, *requests[len(answers)]))
+        if len(answers) < len(requests):
+            raise ScoreCountError(f"the scorer answered {len(answers)} of {len(requests)} queries in a batch")
+        return answers
 
     def within(self, seconds: float) -> BoundScorer:
         return as_bound(self.scorer.within(seconds)) if hasattr(self.scorer, "within") else self
@@ -126,10 +131,11 @@ def as_bound(scorer: AnyBound) -> BoundScorer:
     return CallableScorer(scorer)
 
 
-async def _gather(given: Sequence[Any]) -> list[Any]:
+async def _gather(given: Sequence[Any], requests: Sequence[Request]) -> list[Any]:
     import asyncio
 
-    async def value(one: Any) -> Any:
-        return await one if inspect.isawaitable(one) else one
+    async def value(one: Any, request: Request) -> Any:
+        return checked(await one, *request) if inspect.isawaitable(one) else one
 
-    return list(await asyncio.gather(*(value(one) for one in given), return_exceptions=True))
+    each = (value(one, request) for one, request in zip(given, requests, strict=False))
+    return list(await asyncio.gather(*each, return_exceptions=True))

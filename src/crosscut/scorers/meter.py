@@ -6,6 +6,7 @@ written to the query's `Account` at once, so that a scorer that fails later lose
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,21 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from crosscut.errors import BudgetError, ScoreCountError, ScorerError, ScorerTimeout
+from crosscut.errors import (
+    BudgetError,
+    CrosscutError,
+    ScoreCountError,
+    ScorerError,
+    ScorerTimeout,
+    StoreUnavailable,
+)
 from crosscut.scorers.answers import checked
 from crosscut.scorers.base import Answer, Request, Spare
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.threads import in_thread
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
 
+LOGGER = logging.getLogger("crosscut.scores")
 Halt: TypeAlias = Callable[[], str | None]
 """Why one query must stop now ("cancelled", say), or None; asked from the thread that searches."""
 
@@ -170,8 +179,8 @@ class Meter:
     def _take_cached(self, account: Account, positions: Positions) -> Positions:
         if self.cache is None or not len(positions):
             return positions
-        scores = np.asarray(self.cache.get(account.query, positions), dtype=np.float64)
-        known = ~np.isnan(scores)
+        scores = _looked_up(self.cache, account.query, positions)
+        known = np.isfinite(scores)
         account.cached += int(known.sum())
         account.record(positions[known], scores[known])
         return positions[~known]
@@ -195,7 +204,7 @@ class Meter:
                 faults.append(answer.error)
         for entry in bought:
             if self.cache is not None and len(entry[1]):
-                self.cache.put(*entry)
+                _kept(self.cache, *entry)
         if faults:
             raise faults[0]
         if missing:
@@ -248,6 +257,31 @@ class Meter:
             raise ScorerError(
                 f"the scorer failed on a batch of {pairs} pairs: {type(error).__name__}: {error}"
             ) from error
+
+
+def _looked_up(cache: ScoreCache, query: Any, positions: Positions) -> Floats:
+    """What a cache knows, one number per item; a cache that fails ends the search, which keeps what it has."""
+    try:
+        scores = np.array(cache.get(query, positions.copy()), dtype=np.float64)
+        if scores.shape != positions.shape:
+            raise ValueError(f"it told {scores.shape} scores of {len(positions)} items")
+    except CrosscutError:
+        raise
+    except Exception as error:
+        raise StoreUnavailable(
+            f"the cache of scores failed: {type(error).__name__}: {error}; repair it, or search without it"
+        ) from error
+    return scores
+
+
+def _kept(cache: ScoreCache, query: Any, positions: Positions, scores: Floats) -> None:
+    """Tell a cache what was bought; one that refuses it is a warning, because the search has it all the same."""
+    try:
+        cache.put(query, positions, scores)
+    except CrosscutError:
+        raise
+    except Exception as error:
+        LOGGER.warning("%d scores of a search were not kept: the cache raised %s", len(scores), type(error).__name__)
 
 
 def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[list[tuple[Account, Positions]]]:

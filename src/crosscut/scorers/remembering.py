@@ -57,6 +57,6 @@ class Remembering(BoundScorer):
         if self.cache is None or not len(new):
             return new
         found = np.asarray(self.cache.get(query, new), np.float64)
-        there = ~np.isnan(found)
+        there = np.isfinite(found)
         known.update(zip(new[there].tolist(), found[there].tolist(), strict=True))
         return new[~there]

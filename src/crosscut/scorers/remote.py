@@ -85,8 +85,9 @@ class RemoteScorer(Scorer):
                     return Answer.nothing(len(texts))
                 try:
                     return checked(await self.ask(query, texts, limits), query, np.arange(len(texts)))
-                except ScorerError as error:
-                    failed = failed or not error.spent  # the budget of one search is no fault of the others
+                except Exception as error:  # in its place: what the others bring is kept
+                    # the budget of one search is no fault of the others
+                    failed = failed or not (isinstance(error, ScorerError) and error.spent)
                     return checked(error, query, np.arange(len(texts)))
 
         async def whole(query: str, texts: list[str], limits: Limits) -> Answer:

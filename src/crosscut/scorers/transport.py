@@ -211,6 +211,11 @@ class Transport:
                 there = not isinstance(error, httpx.ConnectError)
                 self.sent.pairs -= 0 if there else pairs  # nobody was there to take them
                 return ScorerUnavailable(f"{self.url} cannot be reached: {reason}", paid=there), 0.0
+            except UnicodeError:
+                self.sent.requests, self.sent.pairs = self.sent.requests - 1, self.sent.pairs - pairs
+                return ScorerRefused("a query or text holds half a character and was not sent", paid=False), float(
+                    "nan"
+                )
             except httpx.InvalidURL as error:
                 return ScorerRefused(f"{self.url} is not a usable address: {error}"), float("nan")
             except httpx.DecodingError:
@@ -240,7 +245,7 @@ class Transport:
             line.allowed = min(line.allowed + 1 / self.concurrency, self.concurrency)
             try:
                 return None, json.loads(content)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return ScorerAnswerError(f"{self.url} answered no JSON: {said}"), float("nan")
         asked = retry_after(headers.get("retry-after"))
         if asked is not None:
