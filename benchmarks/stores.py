@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +37,16 @@ from tests import real_stores
 from tests.real_stores import Corpus, corpus
 
 import crosscut
+from crosscut.ann.base import Indexed
 from crosscut.ann.stores.base import Rows, Session, Store, Want
 from crosscut.measures import recall
+from crosscut.methods import Method, parse
+from crosscut.methods.base import Parts
+from crosscut.stores import Qdrant
 
 K, BUDGET, ROUNDS = 10, 100, 10
-METHOD = f"crosscut@rounds={ROUNDS}"
-FEEDBACK = "qdrant-feedback@feedback=10"  # Qdrant's relevance-feedback query, as two questions
+METHOD = parse(f"crosscut@rounds={ROUNDS}")
+FEEDBACK = parse("qdrant-feedback@feedback=10")  # Qdrant's relevance-feedback query, as two questions
 
 
 @dataclass
@@ -85,36 +89,65 @@ def encoded(vectors: Path, teacher: Path, n: int, queries: int) -> World:
 
 
 class Timed:
-    """A store whose trips are timed."""
+    """A store whose trips are timed, and inside of them its client library: what it is given to what it answers."""
+
+    CALLS: ClassVar = {"Qdrant": ("query", "vector_of"), "PgVector": ("_found",), "LanceDB": ("_found",)}
 
     def __init__(self, store: Store) -> None:
-        self.seconds, self._query = 0.0, store.query
-        store.query = self.query  # type: ignore[method-assign]
+        self.client, self.trips = [0.0], [0.0]
+        holder: Any = store._engine if isinstance(store, Qdrant) else store
+        for name in self.CALLS[type(store).__name__]:
+            setattr(holder, name, self.timed(getattr(holder, name), self.client))
+        query = self.timed(store.query, self.trips)
 
-    def query(self, wants: Any, *, exact: bool) -> list[Rows]:
-        started = time.perf_counter()
-        try:
-            return self._query(wants, exact=exact)
-        finally:
-            self.seconds += time.perf_counter() - started
+        def asked(wants: Any, *, exact: bool) -> list[Rows]:
+            rows: list[Rows] = query(wants, exact=exact)
+            return [Rows(one.keys, self.timed(one.vectors_at, self.trips), one.payload_at) for one in rows]
+
+        store.query = asked  # type: ignore[method-assign]
+
+    @staticmethod
+    def timed(call: Callable[..., Any], clock: list[float]) -> Callable[..., Any]:
+        def asked(*given: Any, **named: Any) -> Any:
+            started = time.perf_counter()
+            answer = call(*given, **named)
+            clock[0] += time.perf_counter() - started
+            return answer
+
+        return asked
 
 
-def search(world: World, store: Store, place: dict[Any, int], row: int, method: str = METHOD) -> tuple[float, float]:
-    """A search: its recall, and its seconds outside the scorer."""
+class Spent(NamedTuple):
+    """Of one search."""
+
+    recall: float
+    total: float  # seconds
+    scorer: float  # from the items that a round picked to their scores
+    looking: float  # of that, only the scores' own
+
+
+def search(world: World, store: Store, place: dict[str, int], row: int, method: Method = METHOD) -> Spent:
+    """As `Index.over` searches, with a scorer that takes items, as one of texts does, and looks their scores up."""
+    looking = 0.0
     started = time.perf_counter()
     session: Session = store.session()
 
     def score(query: int, handles: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return world.truth[query, [place[session.name(handle)] for handle in handles.tolist()]].astype(np.float64)
+        nonlocal looking
+        items = session.get(handles)
+        began = time.perf_counter()
+        found = world.truth[query, [place[item.id] for item in items]].astype(np.float64)
+        looking += time.perf_counter() - began
+        return found
 
-    searcher = crosscut.Searcher(score, vectors=session, method=method)
+    searcher = crosscut.Searcher(score, parts=Parts(encoder=Indexed(session)), method=method)
     hits = searcher.search(row, K, BUDGET, query_vector=world.queries[row])
-    spent = time.perf_counter() - started - hits.seconds.scorer
-    names = [place[session.name(handle)] for handle in hits.scored.tolist()]
-    return recall(world.truth[row], np.array(names), K), spent
+    total = time.perf_counter() - started
+    names = [place[item.id] for item in session.get(hits.scored)]
+    return Spent(recall(world.truth[row], np.array(names), K), total, hits.seconds.scorer, looking)
 
 
-def memory(world: World, store: Store, place: dict[Any, int]) -> float:
+def memory(world: World, store: Store, place: dict[str, int]) -> float:
     """The most megabytes of Python objects in one search."""
     tracemalloc.start()
     search(world, store, place, 0)
@@ -123,36 +156,39 @@ def memory(world: World, store: Store, place: dict[Any, int]) -> float:
     return peak / 1e6
 
 
-def measured(world: World, store: Store, contents: Corpus, method: str = METHOD) -> dict[str, Any]:
-    place = {store.named(id): j for j, id in enumerate(contents.ids)}
+def measured(world: World, store: Store, contents: Corpus, method: Method = METHOD) -> dict[str, Any]:
+    place = {str(store.named(id)): j for j, id in enumerate(contents.ids)}
     store.spread  # noqa: B018  (drawn once for a store, not once a search)
     search(world, store, place, 0)  # connections, plans, pages
     timed = Timed(store)
-    shares, spent, trips = [], [], []
+    told: list[tuple[float, float, float, float, float]] = []
     for row in range(len(world.truth)):
-        timed.seconds = 0.0
-        share, seconds = search(world, store, place, row, method)
-        shares.append(share)
-        trips.append(timed.seconds)
-        spent.append(seconds - timed.seconds)
+        timed.client[0] = timed.trips[0] = 0.0
+        spent = search(world, store, place, row, method)
+        outside = spent.total - spent.scorer - timed.trips[0]
+        translating = spent.total - spent.looking - timed.client[0] - outside
+        told.append((spent.recall, timed.trips[0], timed.client[0], outside, translating))
+    shares, trips, client, rest, own = np.array(told).T
     return {
         "recall": float(np.mean(shares)),
         "round_recall_500_excluded": round_recall(world, store, place, contents),
         "store_ms": 1e3 * float(np.median(trips)),
-        "rest_ms": 1e3 * float(np.median(spent)),
-        "rest_ms_best_tenth": 1e3 * float(np.quantile(spent, 0.1)),
+        "client_ms": 1e3 * float(np.median(client)),
+        "rest_ms": 1e3 * float(np.median(rest)),
+        "rest_ms_best_tenth": 1e3 * float(np.quantile(rest, 0.1)),
+        "translation_ms": 1e3 * float(np.median(own)),
         "peak_mb": memory(world, store, place),
     }
 
 
-def round_recall(world: World, store: Store, place: dict[Any, int], contents: Corpus) -> float:
+def round_recall(world: World, store: Store, place: dict[str, int], contents: Corpus) -> float:
     """Of 26 items after 500 were excluded, the share that an exact search would have given."""
     found = []
     for u in world.queries[:20].astype(np.float64):
         order = np.argsort(-(world.vectors.astype(np.float64) @ u), kind="stable")
         keys = store.fetch([store.named(contents.ids[j]) for j in order[:500]]).keys
         (rows,) = store.query([Want(u / np.linalg.norm(u), 26, keys)], exact=store.exact)
-        named = {place[store.name(key, payload)] for key, payload in zip(rows.keys, rows.payloads, strict=True)}
+        named = {place[str(store.name(key, payload))] for key, payload in zip(rows.keys, rows.payloads, strict=True)}
         found.append(len(named & {*order[500:526].tolist()}) / 26)
     return float(np.mean(found))
 
@@ -175,7 +211,7 @@ def of_an_eighth(world: World, make: Callable[..., Store], where: Any, folder: s
     some = World(world.name, world.vectors[::8], world.queries, world.truth[:, ::8])
     contents = corpus(vectors=some.vectors)
     store = make(contents, where if isinstance(where, str) else Path(folder, "an eighth"), hnsw=False, exact=True)
-    place = {store.named(id): j for j, id in enumerate(contents.ids)}
+    place = {str(store.named(id)): j for j, id in enumerate(contents.ids)}
     store.spread  # noqa: B018
     search(some, store, place, 0)
     peak = memory(some, store, place)

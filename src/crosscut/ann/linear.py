@@ -25,6 +25,7 @@ from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
+ROUNDED = 6  # more than are wanted of an exact store, which compares in float32
 JOIN = 256  # items of which most is known that join what an index finds
 
 
@@ -33,7 +34,8 @@ class Projected:
     """`inner`, asked for the top of a space that it holds part of.
 
     `columns` are the coordinates of u that the index holds, `weights` what they are multiplied with, `level` the
-    weight of the index's last coordinate, an item's base (0: it holds none).
+    weight of the index's last coordinate, an item's base (0: it holds none). `fixed` (d) is what every item
+    has alike, 0 elsewhere. An index that is `precise` has put its answers in order in float64: no second look is taken.
     """
 
     inner: TopK
@@ -42,6 +44,7 @@ class Projected:
     weights: Floats
     base: Floats | float = 0.0
     level: float = 0.0
+    fixed: Floats | None = None
 
     @property
     def d(self) -> int:
@@ -63,12 +66,24 @@ class Projected:
         return self.space.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
+        fixed = self.fixed if getattr(self.inner, "precise", False) else None
+        few = fixed is not None and self.inner.exact
         wider = [
-            Ask(self._asked(ask.vector), ask.count + slack_for(ask.count), ask.exclude, ask.within, ask.trail)
+            Ask(
+                self._asked(ask.vector),
+                ask.count + (ROUNDED if few else slack_for(ask.count)),
+                ask.exclude,
+                ask.within,
+                ask.trail,
+            )
             for ask in asks
         ]
         answers = []
         for ask, found in zip(asks, self.inner.top(wider), strict=True):
+            if fixed is not None and ask.known is None:
+                same = self.base + fixed @ ask.vector
+                answers.append(Found(found.handles[: ask.count], found.scores[: ask.count] + same))
+                continue
             answer = self._again(ask, found.handles)
             ask.trail.ids = np.sort(without(found.handles, answer.handles))
             answers.append(answer)
@@ -83,6 +98,9 @@ class Projected:
         return rerank(self.space, ask.vector, np.union1d(pool, most), self.base + ask.known, ask.count)
 
     def _asked(self, u: Floats) -> Floats:
+        if self.fixed is not None:  # one block, as it stands in u
+            start = int(self.columns[0]) if len(self.columns) else 0
+            return np.asarray(u[start : start + len(self.columns)] * self.weights)
         query = np.full(self.inner.d, self.level)
         query[: len(self.columns)] = u[self.columns] * self.weights
         return query
@@ -97,7 +115,9 @@ def topk_of(space: Space, base: Floats | float = 0.0) -> TopK:
         assert block.topk is not None
         start = sum(before.d for before, _ in space.blocks[:place])
         columns = np.arange(start, start + block.d)
-        return Projected(block.topk, space, columns, np.full(block.d, weight), base)
+        alike = [own * one.rows(np.zeros(1, np.int64))[0] for one, own in space.blocks if one.constant]
+        fixed = np.concatenate([*alike[:place], np.zeros(block.d), *alike[place:]])
+        return Projected(block.topk, space, columns, np.full(block.d, weight), base, fixed=fixed)
     if space.home is not None and space.readable and space.n >= clustered.SMALL:
         return Lists(space, base, space.home)
     return Flat(space, base)

@@ -99,7 +99,7 @@ class LeastSquares:
 
 
 class _Innovations:
-    """B, z and u of the module's docstring, and for μ = 0 also L and a.
+    """B, z and u of the module's docstring, and for μ = 0 also L and a. z stands beside B as one more column.
 
     Rows are kept newest first, laid in from the end of the room towards its beginning: a lower triangle read backwards
     is an upper one, so that L becomes the T of `_Triangle` where it lies.
@@ -109,46 +109,53 @@ class _Innovations:
         self.d = d
         self.ridge = ridge
         self.m = 0
-        self._basis = np.empty((0, d))  # B (room × d)
-        self._z = np.empty(0)  # (room)
+        self._both = np.empty((0, d + 1))  # [B ‖ z] (room × d + 1)
         self._triangle = np.empty((0, 0), order="F")  # L (room × room); below the diagonal nothing is ever read
         self._scores = np.empty(0)  # a (room)
         self._u = np.zeros(d)
         self._scale = 0.0  # the largest row norm seen
 
+    @property
+    def _basis(self) -> Floats:
+        """B (m × d)."""
+        return self._both[len(self._both) - self.m :, :-1]
+
     def add(self, rows: Floats, targets: Floats, images: Floats | None = None) -> bool:
         """Take in rows; False, and the fit is as before, if they are not independent enough."""
-        images = rows if images is None else images  # X Σ
         if len(rows) > self.room():
             return False
-        first = len(self._basis) - self.m
-        basis, before = self._basis[first:], self._z[first:]
-        inside = rows @ basis.T  # W (k × m)
-        rest = images - inside @ basis  # (k × d)
+        k, d = rows.shape
+        both = self._both[len(self._both) - self.m :]
+        inside = rows @ both[:, :-1].T  # W (k × m)
+        rest = np.empty((k, d + 1))  # [X Σ ‖ x] − W [B ‖ z]
+        rest[:, :-1] = rows if images is None else images
+        rest[:, -1] = targets
         if self.ridge:
-            own = rows @ images.T
+            own = rows @ rest[:, :-1].T
             # a ridge that is tiny beside the rows would be lost in rounding
-            diagonal = own.reshape(-1)[:: len(own) + 1]
-            diagonal += max(self.ridge, 4 * EPS * len(own) * float(diagonal.sum()))
-            triangle = np.linalg.cholesky(own - inside @ inside.T)
-            new = undone(triangle, rest)
+            diagonal = own.reshape(-1)[:: k + 1]
+            diagonal += max(self.ridge, 4 * EPS * k * float(diagonal.sum()))
+            if self.m:
+                own -= inside @ inside.T
+                rest -= inside @ both
+            new = _inverse_root(own) @ rest
         else:
-            split = self._orthonormal(rows, inside, rest)
+            split = self._orthonormal(rows, inside, rest[:, :-1] - inside @ both[:, :-1])
             if split is None:
                 return False
-            inside, triangle, new = split
-        z = undone(triangle, (targets - inside @ before)[:, None])[:, 0]
-        self._u = self._u + z @ new
-        self._make_room(len(rows))
-        end = len(self._basis) - self.m
-        start = end - len(rows)
-        self._basis[start:end] = new[::-1]
-        self._z[start:end] = z[::-1]
+            inside, triangle, rest[:, :-1] = split
+            rest[:, -1:] = undone(triangle, (targets - inside @ both[:, -1])[:, None])
+            new = rest
+        self._u = self._u + new[:, -1] @ new[:, :-1]
+        self._make_room(k)
+        end = len(self._both) - self.m
+        start = end - k
+        self._both[start:end] = new[::-1]
         if not self.ridge:
             self._triangle[start:end, start:end] = triangle[::-1, ::-1]
             self._triangle[start:end, end:] = inside[::-1]
             self._scores[start:end] = targets[::-1]
-        self.m += len(rows)
+        self.m += k
         return True
 
     def room(self) -> int:
@@ -160,13 +167,14 @@ class _Innovations:
 
     def triangle(self, rcond: float | None) -> _Triangle:
         """The same fit, ready for rows of any rank."""
-        first = len(self._basis) - self.m
+        first = len(self._both) - self.m
         fit = _Triangle(self.d, rcond)
-        fit.start(self._basis[first:], self._triangle[first:, first:], self._scores[first:], self._scale)
+        basis = np.ascontiguousarray(self._basis)
+        fit.start(basis, self._triangle[first:, first:], self._scores[first:], self._scale)
         return fit
 
     def _make_room(self, more: int) -> None:
-        m, room = self.m, len(self._basis)
+        m, room = self.m, len(self._both)
         if m + more <= room:
             return
         grown = max(2 * (m + more), ROOM)  # memory that is not used yet costs nothing
@@ -176,9 +184,9 @@ class _Innovations:
             triangle[grown - m :, grown - m :] = self._triangle[room - m :, room - m :]
             scores[grown - m :] = self._scores[room - m :]
             self._triangle, self._scores = triangle, scores
-        basis, z = np.empty((grown, self.d)), np.empty(grown)
-        basis[grown - m :], z[grown - m :] = self._basis[room - m :], self._z[room - m :]
-        self._basis, self._z = basis, z
+        both = np.empty((grown, self.d + 1))
+        both[grown - m :] = self._both[room - m :]
+        self._both = both
 
     def _orthonormal(self, rows: Floats, inside: Floats, rest: Floats) -> tuple[Floats, Floats, Floats] | None:
         """W, D and B′ with orthonormal B′; None for rows that depend on others, nearly or wholly."""
@@ -186,7 +194,7 @@ class _Innovations:
         self._scale = max(self._scale, float(lengths.max()))
         left = np.sqrt(np.einsum("kd,kd->k", rest, rest))
         if np.any(left < CLOSE * lengths):
-            basis = self._basis[len(self._basis) - self.m :]
+            basis = self._basis
             again = rest @ basis.T
             inside, rest = inside + again, rest - again @ basis
             left = np.sqrt(np.einsum("kd,kd->k", rest, rest))
@@ -206,6 +214,15 @@ class _Innovations:
         if np.diagonal(triangle).min() <= SAFE * self._scale:
             return None
         return inside, triangle, new
+
+
+def _inverse_root(matrix: Floats) -> Floats:
+    """D⁻¹ with D Dᵀ = matrix (k × k), lower. LAPACK reads the symmetric matrix as it lies, transposed."""
+    factor, wrong = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
+    if wrong:
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    inverse, _ = lapack.dtrtri(factor, lower=0, overwrite_c=1)
+    return np.asarray(inverse.T)
 
 
 def undone(triangle: npt.NDArray[Any], rows: Floats) -> Floats:

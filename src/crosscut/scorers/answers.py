@@ -26,7 +26,10 @@ def checked(given: Any, query: Any, handles: Handles) -> Answer:
         scores, paid = np.array(given.scores, np.float64), np.array(given.paid, np.bool_)
         if scores.shape != (size,) or paid.shape != (size,):
             return Answer.nothing(size, _miscounted(scores, query, size), paid=True)
-        answer = Answer(scores, paid | np.isfinite(scores), given.error)
+        finite = np.isfinite(scores)
+        answer = Answer(scores, paid | finite, given.error)
+        if finite.all():
+            return answer
     elif isinstance(given, BaseException):
         return _failed(given, query, size)
     else:
@@ -37,6 +40,8 @@ def checked(given: Any, query: Any, handles: Handles) -> Answer:
         if given is None or scores.size != size or scores.size != max(scores.shape, default=1):
             return Answer.nothing(size, _miscounted(given if given is None else scores, query, size), paid=True)
         answer = Answer.of(scores.reshape(-1))
+        if np.isfinite(answer.scores).all():
+            return answer
     bad = answer.paid & ~np.isfinite(answer.scores)
     if answer.error is not None or not bad.any():
         return answer

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,7 @@ from crosscut.linalg.blas import one_thread
 from crosscut.linalg.products import LARGE, share
 from crosscut.retrievers.first import Drawn, FirstStage, Retriever
 from crosscut.scorers.meter import Meter
-from crosscut.search.estimators import Estimator
+from crosscut.search.estimators import Estimator, Stretched
 from crosscut.search.guides import Freely, Guide, Seen
 from crosscut.search.hits import Round, Seconds
 from crosscut.search.query import QueryState
@@ -39,6 +40,8 @@ from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Beside, Space
 from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
 
+GEMV, GEMM = 9 << 10, 1 << 18  # multiplications of a product that OpenBLAS does not share out
+NO_TIME = Seconds()
 POOL = 2000  # items drawn for a rule that wants to see all predictions, where not all can be had
 
 
@@ -162,7 +165,7 @@ class _Choice:
     handles: Handles
     estimates: Floats
     wanted: int
-    seconds: Seconds = field(default_factory=Seconds)
+    seconds: Seconds = NO_TIME
     predictions: npt.NDArray[np.float32] | None = None
     chances: Floats | None = None
 
@@ -191,7 +194,7 @@ def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
     assert plan.topk is not None
     size = len(queries[0].account.positions)
     large = (size - queries[0].fitted) * size * plan.space.d > LARGE // 8  # below, threads get in each other's way
-    with one_thread():
+    with _limit(plan.estimator, size - queries[0].fitted, size, plan.space.d):
         vectors = list((share if large else map)(lambda query: _fit(plan, query) / plan.offset.scale, queries))
     fitted = time.perf_counter()
     drawn = [_drawn_of(plan.explore, len(query.account.positions), n) for query, n in zip(queries, counts, strict=True)]
@@ -207,6 +210,14 @@ def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
     for choice in choices:
         choice.seconds = spent
     return choices
+
+
+def _limit(estimator: Estimator | None, new: int, size: int, d: int) -> AbstractContextManager[None]:
+    """One thread for BLAS, which takes products as small as those of a usual round on one thread by itself.
+
+    To tell it so costs 50 µs where a store has just read all its vectors, and nothing is in the cache."""
+    small = new * d < GEMV and new * size * d < GEMM
+    return nullcontext() if small and isinstance(estimator, Stretched) else one_thread()
 
 
 def _drawn_of(explore: float, before: int, count: int) -> int:
@@ -308,8 +319,12 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
         for (query, choice), (size, calls, cached) in zip(chosen, before, strict=True):
             account = query.account
             bought = account.positions[size:]
-            order = np.argsort(choice.handles)
-            place = order[np.searchsorted(choice.handles, bought, sorter=order)]
+            place: Positions | slice = slice(None)
+            if (
+                len(bought) != len(choice.handles) or (bought != choice.handles).any()
+            ):  # some were known, or are not paid for yet
+                order = np.argsort(choice.handles)
+                place = order[np.searchsorted(choice.handles, bought, sorter=order)]
             query.rounds.append(
                 Round(
                     positions=bought,

@@ -169,7 +169,13 @@ class Stacked(Space):
         return sum(block.d for block, _ in self._blocks)
 
     def rows(self, positions: Positions) -> Floats:
-        return np.concatenate([weight * block.rows(positions) for block, weight in self._blocks], axis=1)
+        taken = np.empty((len(positions), self.d))
+        start = 0
+        for block, weight in self._blocks:
+            rows = block.rows(positions)
+            np.multiply(rows, weight, out=taken[:, start : start + rows.shape[1]])
+            start += rows.shape[1]
+        return taken
 
     def at(self, positions: Positions, vector: Floats) -> Array:
         total = np.zeros(len(positions))

@@ -13,13 +13,14 @@ An adapter only translates (`query`, `sample`, `fetch`, `count`, `write`, `erase
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +45,23 @@ class Want:
     where: tuple[Condition, ...] = ()
 
 
-class Rows(NamedTuple):
-    """What a store shows of some items."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a store shows of some items, translated when it is looked at: earlier rounds have seen much of an answer."""
 
     keys: list[Any]  # what the store calls them
-    vectors: Floats  # (m × d)
-    payloads: Sequence[Mapping[str, Any]]  # everything else
+    vectors_at: Callable[[Sequence[int]], Floats]  # (m × d) of those at some places
+    payload_at: Callable[[int], Mapping[str, Any]]  # everything else, of the one at a place
+
+    @property
+    def vectors(self) -> Floats:
+        """Of all (m × d)."""
+        return self.vectors_at(range(len(self.keys)))
+
+    @property
+    def payloads(self) -> list[Mapping[str, Any]]:
+        """Of all."""
+        return [self.payload_at(place) for place in range(len(self.keys))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +169,20 @@ class Store(ABC):
         except CrosscutError:
             raise
         except Exception as error:
-            said = str(error).strip() or "without a message"
-            shown = said
-            for secret in filter(None, self.secrets):
-                shown = shown.replace(secret, "…")
-            raise StoreUnavailable(
-                f"{self.place}{f' at {self.address}' if self.address else ''} failed: {type(error).__name__}: {shown}; "
-                "check that it is there and try again (what a search had found is in error.hits)"
-            ) from (error if shown == said else None)  # a traceback would tell what is not told here
+            raise self.failed(error)  # noqa: B904  (it has its cause)
+
+    def failed(self, error: Exception) -> StoreUnavailable:
+        """What went wrong on a trip, as an error of the store that tells no secret of it."""
+        said = str(error).strip() or "without a message"
+        shown = said
+        for secret in filter(None, self.secrets):
+            shown = shown.replace(secret, "…")
+        made = StoreUnavailable(
+            f"{self.place}{f' at {self.address}' if self.address else ''} failed: {type(error).__name__}: {shown}; "
+            "check that it is there and try again (what a search had found is in error.hits)"
+        )
+        made.__cause__ = error if shown == said else None  # a traceback would tell what is not told here
+        return made
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.place}, d={self.d}, {'exact' if self.exact else 'approximate'})"
@@ -173,11 +191,13 @@ class Store(ABC):
 class Session:
     """What one search has seen of a store: a `TopK`, and `Items` by handle. Not shared between threads."""
 
+    precise = True  # answers are in order in float64
+
     def __init__(self, store: Store) -> None:
         self.store = store
         self._keys: list[Any] = []
         self._table: Floats = np.empty((ROOM, store.d))  # vectors by handle, with room for more
-        self._payloads: list[Mapping[str, Any]] = []
+        self._shown: list[tuple[Rows, int]] = []  # where an item's payload is
         self._handle: dict[Any, int] = {}
         self.trips = 0
 
@@ -208,13 +228,12 @@ class Session:
         wants = [self._want(asks[j]) for j in there]
         pools: dict[int, Handles] = {}
         if wants:
-            exact = self.exact
-            answers = self._asked(wants, exact)
-            short = [] if exact else [j for j, rows in enumerate(answers) if len(rows.keys) < wants[j].count]
-            if short:
-                for j, rows in zip(short, self._asked([wants[j] for j in short], True), strict=True):
-                    answers[j] = rows
-            pools = {j: self._seen(rows) for j, rows in zip(there, answers, strict=True)}
+            try:
+                pools = dict(zip(there, map(self._seen, self._asked(wants)), strict=True))
+            except CrosscutError:
+                raise
+            except Exception as error:
+                raise self.store.failed(error)  # noqa: B904
         return [self._best(ask, pools.get(j)) for j, ask in enumerate(asks)]
 
     def sample(
@@ -238,7 +257,7 @@ class Session:
     def get(self, handles: Handles) -> list[Item]:
         """The items of these handles, as they came with the answers."""
         item, name = self.store.fields.item, self.name
-        return [item(name(handle), self._payloads[handle]) for handle in np.asarray(handles).tolist()]
+        return [item(name(handle), self._payload(handle)) for handle in np.asarray(handles).tolist()]
 
     def keys(self, handles: Handles) -> list[Any]:
         """What the store calls these items."""
@@ -246,7 +265,8 @@ class Session:
 
     def name(self, handle: int) -> Any:
         """What the user calls an item."""
-        return self.store.name(self._keys[handle], self._payloads[handle])
+        key, own = self._keys[handle], self.store.fields.name is not None
+        return self.store.name(key, self._payload(handle)) if own else key
 
     def handles(self, names: Sequence[Any], within: Within = None) -> Handles:
         """Handles of items that the user names, in that order, without those that do not pass a filter."""
@@ -268,31 +288,41 @@ class Session:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _want(self, ask: Ask) -> Want:
-        length = float(np.linalg.norm(ask.vector))
+        length = math.sqrt(ask.vector @ ask.vector)
         vector = ask.vector / length if length > 0 else np.eye(1, self.d)[0]  # nothing to go by: any order will do
         return Want(vector, ask.count, self.keys(ask.exclude), conditions(ask.within))
 
-    def _asked(self, wants: Sequence[Want], exact: bool) -> list[Rows]:
+    def _asked(self, wants: Sequence[Want]) -> list[Rows]:
+        """One trip; a second one, exact, for those that come back short of an index that is not."""
         self.trips += 1
-        with self.store.reaching():
-            return self.store.query(wants, exact=exact)
+        answers = self.store.query(wants, exact=self.exact)
+        short = [] if self.exact else [j for j, rows in enumerate(answers) if len(rows.keys) < wants[j].count]
+        if short:
+            self.trips += 1
+            for j, rows in zip(short, self.store.query([wants[j] for j in short], exact=True), strict=True):
+                answers[j] = rows
+        return answers
+
+    def _payload(self, handle: int) -> Mapping[str, Any]:
+        rows, place = self._shown[handle]
+        return rows.payload_at(place)
 
     def _seen(self, rows: Rows) -> Handles:
         """Handles of what a store shows; the new ones get the next numbers."""
-        handles, new = [], []
-        for place, (key, payload) in enumerate(zip(rows.keys, rows.payloads, strict=True)):
-            handle = self._handle.setdefault(key, len(self._keys))
-            if handle == len(self._keys):
-                self._keys.append(key)
-                self._payloads.append(payload)
+        known, keys = self._handle, rows.keys
+        start = len(known)
+        new: list[int] = []
+        for place, key in enumerate(keys):
+            if known.setdefault(key, len(known)) == start + len(new):
                 new.append(place)
-            handles.append(handle)
         if new:
-            end = len(self._keys)
+            end = len(known)
+            self._keys += [keys[place] for place in new]
+            self._shown += [(rows, place) for place in new]
             while end > len(self._table):
                 self._table = np.concatenate([self._table, np.empty_like(self._table)])
-            self._table[end - len(new) : end] = np.asarray(rows.vectors)[new]
-        return np.array(handles, dtype=np.int64)
+            self._table[start:end] = rows.vectors_at(new)
+        return np.array([known[key] for key in keys], dtype=np.int64)
 
     def _best(self, ask: Ask, pool: Handles | None) -> Found:
         """The best of what was shown, or of handles that the search stays within."""
@@ -300,9 +330,8 @@ class Session:
             pool = ask.within if isinstance(ask.within, np.ndarray) else NO_HANDLES
         pool = without(pool, ask.exclude)
         scores = np.einsum("md,d->m", self.rows(pool), ask.vector)
-        order = np.argsort(-scores, kind="stable")
-        ordered = scores[order]
-        if (ordered[1:] == ordered[:-1]).any():
+        order = (-scores).argsort(kind="stable")
+        if len(set(scores.tolist())) < len(pool):
             ties = [_order(self._keys[handle]) for handle in pool.tolist()]
             order = np.array(sorted(range(len(pool)), key=lambda j: (-scores[j], ties[j])))
         order = order[: max(ask.count, 0)]
@@ -312,6 +341,12 @@ class Session:
 def _order(key: Any) -> tuple[str, Any]:
     """Keys of one store may be numbers and texts side by side."""
     return type(key).__name__, key
+
+
+def unit(vectors: Floats) -> Floats:
+    """(m × d) at length 1."""
+    made: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return made
 
 
 def numbered(name: Any, place: str, kind: str, least: int, most: int) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered, unit
 from crosscut.ann.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
@@ -85,20 +85,21 @@ class LanceDB(Store):
         return f"the LanceDB table {self._name!r}"
 
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
-        return [self._one(want, exact) for want in wants]
+        return [self._rows(self._found(want, self._where(want.where, want.exclude), exact)) for want in wants]
 
-    def _one(self, want: Want, exact: bool) -> Rows:
+    def _found(self, want: Want, told: str, exact: bool) -> Any:
+        """One trip: what LanceDB finds, as a table of Arrow."""
         asked = self._table.search(want.vector.astype(np.float32), vector_column_name=self.vector)
         asked = asked.distance_type(self.metric).limit(want.count)
         asked = asked.select([self.id, self.vector, *self._names, "_distance"])
-        if told := self._where(want.where, want.exclude):
+        if told:
             asked = asked.where(told, prefilter=True)
         if exact:
             asked = asked.bypass_vector_index()
         else:
             more = self.probes * (1 + (want.count + len(want.exclude)) // 50)
             asked = asked.nprobes(more).refine_factor(10)  # quantised vectors: the best are compared again as they are
-        return self._rows(asked.to_arrow())
+        return asked.to_arrow()
 
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
         """Drawn by a pass over the ids, a few at a time: the same draw for the same table."""
@@ -150,12 +151,17 @@ class LanceDB(Store):
 
     def _rows(self, table: Any) -> Rows:
         if table is None or not table.num_rows:
-            return Rows([], np.empty((0, self.d)), [])
-        column = table.column(self.vector).combine_chunks()
-        vectors = np.asarray(column.flatten(), dtype=np.float64).reshape(-1, self.d)
-        if self.metric == "cosine":
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        return Rows(table.column(self.id).to_pylist(), vectors, table.select(self._names).to_pylist())
+            return Rows([], lambda places: np.empty((0, self.d)), lambda place: {})
+        shown = np.asarray(table.column(self.vector).combine_chunks().flatten()).reshape(-1, self.d)
+
+        def vectors_at(places: Sequence[int]) -> Floats:
+            vectors = shown[np.asarray(places)].astype(np.float64)
+            return vectors if self.metric == "dot" else unit(vectors)
+
+        def payload_at(place: int) -> Mapping[str, Any]:
+            return {name: table.column(name)[place].as_py() for name in self._names}
+
+        return Rows(table.column(self.id).to_pylist(), vectors_at, payload_at)
 
     # -- filters -------------------------------------------------------------------------------------------------
 

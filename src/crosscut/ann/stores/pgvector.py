@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered
+from crosscut.ann.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered, unit
 from crosscut.ann.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
@@ -118,19 +118,24 @@ class PgVector(Store):
     # -- what a search asks --------------------------------------------------------------------------------------
 
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
-        with self._session() as connection, connection.pipeline(), connection.transaction():
-            self._prepare(connection, wants, exact)
-            cursors = []
-            for want in wants:
-                where, values = self._where(want.where, want.exclude)
-                order = f"{self._q(self.vector)} {OPERATORS[self.metric]} %s::{self._kind}"
-                text = f"SELECT {self._shown} FROM {self._from} WHERE {where} ORDER BY {order} LIMIT %s"
-                vector = _vector(want.vector)
-                cursors.append(connection.execute(text, [*values, vector, want.count], binary=True))
-            return [self._rows(cursor.fetchall()) for cursor in cursors]
+        order = f"ORDER BY {self._q(self.vector)} {OPERATORS[self.metric]} %s::{self._kind} LIMIT %s"
+        asked = []
+        for want in wants:
+            where, values = self._where(want.where, want.exclude)
+            text = f"SELECT {self._shown} FROM {self._from} WHERE {where} {order}"
+            asked.append((text, [*values, _vector(want.vector), want.count]))
+        return [self._rows(found) for found in self._found(asked, self._settings(wants, exact))]
 
-    def _prepare(self, connection: Any, wants: Sequence[Want], exact: bool) -> None:
-        """How this transaction uses the index."""
+    def _found(self, asked: Sequence[tuple[str, list[Any]]], settings: Mapping[str, str]) -> list[list[Any]]:
+        """One trip: what the statements find, under settings that hold for this transaction."""
+        with self._session() as connection, connection.pipeline(), connection.transaction():
+            for name, value in settings.items():
+                connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+            cursors = [connection.execute(text, values, binary=True) for text, values in asked]
+            return [cursor.fetchall() for cursor in cursors]
+
+    def _settings(self, wants: Sequence[Want], exact: bool) -> dict[str, str]:
+        """How a transaction uses the index."""
         settings: dict[str, str] = {}
         if exact:
             settings["enable_indexscan"] = "off"  # pgvector has no other kind of scan
@@ -141,8 +146,7 @@ class PgVector(Store):
                 settings["hnsw.ef_search"] = str(min(MOST_CANDIDATES, max(100, candidates)))
             if self._iterative:
                 settings[f"{self._method}.iterative_scan"] = "relaxed_order"
-        for name, value in settings.items():
-            connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+        return settings
 
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
         """In the order of a hash of id and seed: the same draw every time; it reads every id."""
@@ -324,11 +328,15 @@ class PgVector(Store):
         return rows[0][0] if rows else None
 
     def _rows(self, found: Sequence[Any]) -> Rows:
-        vectors = np.array([row[1].to_numpy() for row in found], dtype=np.float64).reshape(-1, self.d)
-        if self.metric == "cosine":
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        payloads: list[Mapping[str, Any]] = [dict(zip(self._names, row[2:], strict=True)) for row in found]
-        return Rows([row[0] for row in found], vectors, payloads)
+        def vectors_at(places: Sequence[int]) -> Floats:
+            shown = [found[place][1].to_numpy() for place in places]
+            vectors = np.array(shown, dtype=np.float64).reshape(-1, self.d)
+            return vectors if self.metric == "dot" else unit(vectors)
+
+        def payload_at(place: int) -> Mapping[str, Any]:
+            return dict(zip(self._names, found[place][2:], strict=True))
+
+        return Rows([row[0] for row in found], vectors_at, payload_at)
 
 
 def _secrets(dsn: str) -> tuple[str, ...]:

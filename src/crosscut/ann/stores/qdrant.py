@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -95,6 +96,7 @@ class Qdrant(Store):
             told = ", ".join(repr(name) for name in sizes) or "none"
             raise InputError(f"{self.place} has no vector named {vector!r}; it has {told}: pass vector=")
         self.d, distance = sizes[vector]
+        self._packed = struct.Struct(f"={self.d}d").pack
         if distance.lower() not in ("dot", "cosine"):
             raise InputError(
                 f"{self.place} compares by {distance}, and a search asks for inner products: "
@@ -168,15 +170,21 @@ class Qdrant(Store):
         self._engine.close()
 
     def _rows(self, points: Sequence[Any]) -> Rows:
-        vectors = np.empty((len(points), self.d))
-        for row, point in zip(vectors, points, strict=True):
-            given = point.vector
-            given = given.get(self.vector) if isinstance(given, dict) else given
+        return Rows(
+            [key if isinstance(key := point.id, int) else str(key) for point in points],
+            lambda places: self._vectors([points[place] for place in places]),
+            lambda place: points[place].payload or {},
+        )
+
+    def _vectors(self, points: Sequence[Any]) -> Floats:
+        """(m × d): lists of Python's floats, which numpy reads half as fast as `struct` does."""
+        packed = []
+        for point in points:
+            given = self._engine.vector_of(point)
             if given is None:
                 raise StoreUnavailable(f"{self.place} gave point {point.id!r} without its vector {self.vector!r}")
-            row[:] = given
-        keys = [point.id if isinstance(point.id, int) else str(point.id) for point in points]
-        return Rows(keys, vectors, [point.payload or {} for point in points])
+            packed.append(self._packed(*given))
+        return np.frombuffer(b"".join(packed)).reshape(-1, self.d)
 
     # -- filters -------------------------------------------------------------------------------------------------
 

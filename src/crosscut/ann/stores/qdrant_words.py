@@ -20,6 +20,7 @@ class Engine(Protocol):
 
     def vectors(self) -> dict[str, tuple[int, str]]: ...
     def query(self, requests: Sequence[Mapping[str, Any]]) -> Sequence[Sequence[Any]]: ...
+    def vector_of(self, point: Any) -> list[float] | None: ...
     def sample(self, count: int, filter: Any) -> Sequence[Any]: ...
     def scroll(self, filter: Any, limit: int) -> Sequence[Any]: ...
     def count(self, filter: Any) -> int: ...
@@ -65,6 +66,11 @@ class Client:
             for one in requests
         ]
         return [answer.points for answer in self.client.query_batch_points(self.collection, requests=asked)]
+
+    def vector_of(self, point: Any) -> list[float] | None:
+        """Of a point that was found."""
+        given = point.vector
+        return given.get(self.vector) if isinstance(given, dict) else given
 
     def sample(self, count: int, filter: Any) -> Sequence[Any]:
         drawn = self.m.SampleQuery(sample=self.m.Sample.RANDOM)
@@ -186,7 +192,7 @@ class Edge(Client):
         self.shard.close()
 
     def has_id(self, keys: list[Any]) -> Any:
-        return self.m.HasIdCondition({_point(key) for key in keys})
+        return self.m.HasIdCondition({key if type(key) is int else _point(key) for key in keys})
 
     def has_vector(self, name: str) -> Any:
         return self.m.HasVectorCondition(name)
