@@ -200,7 +200,9 @@ def rounds(options: argparse.Namespace) -> None:
         index = IVF.build(items, lists=lists, centroids=given(options))
         queries = test[: options.queries]
         scorer, best = known(index, queries)
-        patient = [Patience(rounds, share, index.most) for rounds, share in ((10, 0.05), (20, 0.05), (7, 0.0))]
+        patient = [
+            Patience(rounds, share, index.most) for rounds, share in ((10, 0.05), (20, 0.05), (7, 0.0), (28, 0.0))
+        ]
         chance = tune(index, train, target=0.95, loss=options.loss, k=100, rules=("chance",))["chance"].rule
         rules: list[Rule] = [*patient, Fixed(32), Fixed(64), Fixed(128), chance]
         flat = searched(crosscut.Searcher(scorer, vectors=AsGiven(index)), queries, best)

@@ -80,7 +80,7 @@ class MemoryStore(Store):
         self.before()
         found = [self.items[name] for name in names]
         payloads = [{"text": item.text, **item.metadata} for item, _ in found]
-        return Rows(list(names), np.array([vector for _, vector in found]).reshape(-1, self.d), payloads)
+        return Rows.of(list(names), np.array([vector for _, vector in found]).reshape(-1, self.d), payloads)
 
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
         told = []

@@ -98,11 +98,28 @@ def test_one_trail_a_query() -> None:
         index.search_many(clumps(2), 5, trails=[Trail()])
 
 
+def test_a_query_that_turns_reads_its_lists_again() -> None:
+    """What is best in a list for one query is not what is best in it for another."""
+    vectors = clumps(3000)
+    index = IVF.build(vectors, lists=40)
+    first, other = clumps(2, seed=3)
+    for turned, again in ((first + 0.05 * other, False), (other, True)):
+        trail = Trail()
+        index.search_many(first[None], 20, rule=20, trails=[trail])
+        assert trail.visited is not None
+        before = trail.visited.copy()
+        found = index.search_many(turned[None], 20, rule=20, trails=[trail])
+        alone = index.search_many(turned[None], 20, rule=20)
+        assert (found.ids.tolist() == alone.ids.tolist()) == again
+        assert (trail.visited.sum() == 20) == again  # a tour of its own, or twenty and sixteen more
+        assert (before & ~trail.visited).any() == again
+
+
 def test_rounds_find_more_by_a_trail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustered, "SMALL", 0)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((3000, 16))
-    wanted = rng.standard_normal((20, 16))
+    wanted = rng.standard_normal((40, 16))
     scores = wanted @ vectors.T
     best = np.argsort(-scores, axis=1)[:, :10]
     index = IVF.build(vectors, lists=100, rule=AGAIN + 2)
@@ -110,9 +127,9 @@ def test_rounds_find_more_by_a_trail(monkeypatch: pytest.MonkeyPatch) -> None:
     near = wanted + rng.standard_normal(wanted.shape)
 
     def recall() -> float:
-        found = searcher.search_many(range(20), 10, 100, query_vectors=near)
-        return float(np.mean([len({hit.id for hit in found[j]} & {*best[j].tolist()}) / 10 for j in range(20)]))
+        found = searcher.search_many(range(40), 10, 100, query_vectors=near)
+        return float(np.mean([len({hit.id for hit in found[j]} & {*best[j].tolist()}) / 10 for j in range(40)]))
 
     with_trail = recall()
-    monkeypatch.setattr(Trail, "close", lambda self, near: None)
+    monkeypatch.setattr(Trail, "close", lambda self, near, query: None)
     assert with_trail > recall() + 0.05

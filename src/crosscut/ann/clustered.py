@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SMALL = 200_000
 """Items up to which every round reads them all: a flat round is exact and as fast."""
-CAREFUL = Patience(7, 0.0)
-"""The exit rule of rounds over an index that was not tuned: beside a fit, a few more lists cost little."""
+CAREFUL = Patience(28, 0.0)
+"""The exit rule of rounds over an index that was not tuned, chosen on train queries (`benchmarks/rounds.py`)."""
 
 
 class Clustered(OfRows):

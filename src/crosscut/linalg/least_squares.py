@@ -131,13 +131,12 @@ class _Innovations:
         rest[:, :-1] = rows if images is None else images
         rest[:, -1] = targets
         if self.ridge:
-            own = rows @ rest[:, :-1].T
             # a ridge that is tiny beside the rows would be lost in rounding
-            diagonal = own.reshape(-1)[:: k + 1]
-            diagonal += max(self.ridge, 4 * EPS * k * float(diagonal.sum()))
+            ridge = max(self.ridge, 4 * EPS * k * float(np.vdot(rows, rest[:, :-1])))
             if self.m:
-                own -= inside @ inside.T
                 rest -= inside @ both
+            own = rows @ rest[:, :-1].T  # X (X Σ − W B)ᵀ = X Σ Xᵀ − W Wᵀ
+            own.reshape(-1)[:: k + 1] += ridge
             new = _inverse_root(own) @ rest
         else:
             split = self._orthonormal(rows, inside, rest[:, :-1] - inside @ both[:, :-1])

@@ -63,8 +63,9 @@ class Restrictions:
         near = layout.similarities(queries[rows])  # (b × lists)
         if self.closed is not None:
             near[:, self.closed] = -np.inf
-        for trail, row in zip(self.trails[rows] if self.trails is not None else (), near, strict=False):
-            trail.close(row)
+        if self.trails is not None:
+            for trail, row, query in zip(self.trails[rows], near, queries[rows], strict=True):
+                trail.close(row, query)
         parts = (*joined(self.excluded[rows]), *joined(self.known[rows]), self.allowed, self.closed is not None)
         return Asked(queries[rows], near, *parts)
 

@@ -28,7 +28,6 @@ from crosscut.ann.base import Ask, Found, Within
 from crosscut.ann.stores.filters import Condition, conditions
 from crosscut.datasets.records import Item
 from crosscut.errors import CrosscutError, InputError, MissingDependency, StoreUnavailable
-from crosscut.linalg.arrays import without
 from crosscut.types import NO_HANDLES, Floats, Handles
 
 SPREAD = 1000  # items whose vectors tell how far apart a store's vectors are
@@ -52,6 +51,11 @@ class Rows:
     keys: list[Any]  # what the store calls them
     vectors_at: Callable[[Sequence[int]], Floats]  # (m × d) of those at some places
     payload_at: Callable[[int], Mapping[str, Any]]  # everything else, of the one at a place
+
+    @classmethod
+    def of(cls, keys: list[Any], vectors: Floats, payloads: Sequence[Mapping[str, Any]]) -> Rows:
+        """What needs no translation: vectors (m × d) and payloads as they are."""
+        return cls(keys, lambda places: vectors[np.asarray(places, np.int64)], payloads.__getitem__)
 
     @property
     def vectors(self) -> Floats:
@@ -328,14 +332,17 @@ class Session:
         """The best of what was shown, or of handles that the search stays within."""
         if pool is None:
             pool = ask.within if isinstance(ask.within, np.ndarray) else NO_HANDLES
-        pool = without(pool, ask.exclude)
-        scores = np.einsum("md,d->m", self.rows(pool), ask.vector)
-        order = (-scores).argsort(kind="stable")
-        if len(set(scores.tolist())) < len(pool):
-            ties = [_order(self._keys[handle]) for handle in pool.tolist()]
-            order = np.array(sorted(range(len(pool)), key=lambda j: (-scores[j], ties[j])))
+        gone = set(ask.exclude.tolist())
+        kept = [handle for handle in pool.tolist() if handle not in gone]
+        scores = np.einsum("md,d->m", self.rows(np.array(kept, dtype=np.int64)), ask.vector).tolist()
+        # few: Python sorts them as fast as numpy, and faster when a store has just emptied the processor's caches
+        order = sorted(range(len(kept)), key=scores.__getitem__, reverse=True)
+        if len(set(scores)) < len(kept):
+            ties = [_order(self._keys[handle]) for handle in kept]
+            order.sort(key=lambda j: (-scores[j], ties[j]))
         order = order[: max(ask.count, 0)]
-        return Found(pool[order], scores[order])
+        handles = np.array([kept[j] for j in order], dtype=np.int64)
+        return Found(handles, np.array([scores[j] for j in order], dtype=np.float64))
 
 
 def _order(key: Any) -> tuple[str, Any]:

@@ -158,8 +158,12 @@ class LanceDB(Store):
             vectors = shown[np.asarray(places)].astype(np.float64)
             return vectors if self.metric == "dot" else unit(vectors)
 
+        payloads: list[Mapping[str, Any]] = []
+
         def payload_at(place: int) -> Mapping[str, Any]:
-            return {name: table.column(name)[place].as_py() for name in self._names}
+            if not payloads:  # one pass over a column costs little more than one value of it
+                payloads.extend(table.select(self._names).to_pylist())
+            return payloads[place]
 
         return Rows(table.column(self.id).to_pylist(), vectors_at, payload_at)
 
