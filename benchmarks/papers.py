@@ -62,7 +62,7 @@ def main() -> None:
         "experiments": results()["experiments"] if RESULTS.is_file() else {},
     }
     for name, experiment in EXPERIMENTS.items():
-        if name in ("downstream", "item-baselines", "multi-view"):  # the matrix has no judgements, item scores, texts
+        if name in ("downstream", "item-baselines", "multi-view", "one-query"):  # no judgements, item scores, texts; a plot
             continue
         if name not in options.only.split(","):
             continue
@@ -108,13 +108,14 @@ def page(paper: str) -> str:
     ]
     for entry in INVENTORY:
         if entry.paper == paper:
-            lines.append(row(entry, texts["figures"].get(paper, {}).get(entry.names[0].replace("-", "_"), {}), report))
+            lines.append(row(entry, texts["figures"].get(paper, {}).get(entry.names[0], {}), report))
     if any(str(told.get("file", "")).startswith("at_size") for told in texts["figures"].get(paper, {}).values()):
         lines += ["", *texts["at_size"]["squad-13k"].strip().splitlines()]
     lines += [
         "",
-        "Add `--data DIR --scorer …` to a command (`--world …` for ZESHEL); `--plan` says what it costs, `--size full` takes "
-        "the paper's sizes. Nothing was run on a GPU here.",
+        "DIR is a BEIR, MS MARCO or ZESHEL folder (`--world yugioh`), or an .npz of scores. `--scorer` and `--encoder` name your "
+        "models, `--plan` says what it costs, `--size full` takes the paper's sizes. Methods, models, measures and grids by name: [the "
+        "inventory](inventory.md). Nothing was run on a GPU here.",
         "",
         f"Made by `{report['command']}`, then `python benchmarks/papers.py --pages`; raw results in "
         "`benchmarks/results/papers.json`.",
@@ -155,7 +156,7 @@ def row(entry: Entry, told: dict[str, Any], report: dict[str, Any]) -> str:
     command = f"`{entry.command}`" if entry.command else entry.note
     title = entry.title if not entry.note or not entry.command else f"{entry.title} ({entry.note})"
     verdict = told.get("verdict", "not run here")
-    cells = [entry.figure.replace(",", ", "), title, command, told.get("paper", "–"), here, verdict]
+    cells = [entry.figure.replace(",", ", ").replace("-", " … "), title, command, told.get("paper", "–"), here, verdict]
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"  # a bar would end the cell
 
 

@@ -426,11 +426,11 @@ def test_refusals(bert: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the command line, on a ZESHEL folder
 
 
-def write_worlds(folder: Path) -> Path:
+def write_worlds(folder: Path, learned: tuple[str, ...] = ("forgotten", "lego")) -> Path:
     """Two worlds to learn from and one to be judged by, in ZESHEL's format."""
     (folder / "documents").mkdir(parents=True)
     (folder / "mentions").mkdir()
-    for split, names in (("train", ("forgotten", "lego")), ("val", ("coronation",))):
+    for split, names in (("train", learned), ("val", ("coronation",))):
         lines = []
         for seed, name in enumerate(names):
             made = world(name, 12, seed=seed)

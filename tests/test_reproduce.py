@@ -72,8 +72,10 @@ def run(*arguments: str) -> Any:
     ids=lambda entry: f"{entry.paper}-{entry.names[0]}",
 )
 def test_every_figure_runs(entry: Entry, archive: Path, tmp_path: Path) -> None:
+    """The command of the page, typed as it stands there."""
     output = tmp_path / "out"
-    run("reproduce", entry.paper, entry.names[0], "--data", str(archive), "--output", str(output), "--seeds", "1")
+    command = entry.command.removeprefix("crosscut ").replace("DIR", str(archive)).split()
+    run(*command, "--output", str(output), "--seeds", "1")
     made = json.loads((output / f"{entry.paper}-{entry.names[0]}.json").read_text())
     assert made["records"]
     assert all(np.isfinite(record["recall"]) for record in made["records"])
@@ -87,6 +89,12 @@ def test_every_table_and_figure_is_an_experiment_or_says_why_not() -> None:
         assert entry.experiment in EXPERIMENTS if entry.experiment else entry.note
         assert all(find(entry.paper, name) is entry for name in entry.names)
     assert {entry.experiment for entry in INVENTORY} - {None} == set(EXPERIMENTS)
+    there = {paper: [name for one in INVENTORY if one.paper == paper for name in one.names] for paper in PAPERS}
+    assert all(len(names) == len(set(names)) for names in there.values())
+    for paper, figures, tables in (("anncur", 24, 3), ("adacur", 15, 1), ("axn", 16, 3), ("early-exit", 1, 2)):
+        wanted = [f"fig{n}" for n in range(1, figures + 1)] + [f"table{n}" for n in range(1, tables + 1)]
+        assert not [name for name in wanted if not {name, f"{name}a", f"{name}b"} & set(there[paper])], paper
+    assert find("anncur", "Fig. 17b").experiment == "recall-against-cost"
     for wrong, said in (
         (("nobody", "fig1"), "no paper"),
         (("axn", "fig99"), "there are fig1"),
@@ -100,7 +108,7 @@ def test_every_entry_has_its_line_on_the_papers_page() -> None:
         page = (ROOT / "docs" / "papers" / f"{paper}.md").read_text("utf-8")
         for entry in INVENTORY:
             if entry.paper == paper:
-                assert f"| {entry.names[0]}" in page, f"{paper} {entry.names[0]}"
+                assert f"\n| {entry.names[0]}" in page, f"{paper} {entry.names[0]}"
                 assert entry.command in page
 
 
@@ -147,6 +155,47 @@ def test_recall_error_against_reranking() -> None:
         error = 1 - base[record["k"], record["x"]]
         assert record["error_reduction"] == pytest.approx((error - (1 - record["recall"])) / error)
     assert all(r["error_reduction"] == 0 for r in told if r["method"] == "rnr")
+
+
+def test_settings_reach_the_methods(archive: Path, tmp_path: Path) -> None:
+    """Rounds and shortlist of searches, solver of factors, k and budgets."""
+    given = ["--data", str(archive), "--output", str(tmp_path), "--seeds", "1", "-k", "5", "--budgets", "20"]
+
+    def made(figure: str, *more: str) -> list[dict[str, Any]]:
+        run("reproduce", *figure.split(), *given, *more)
+        return list(json.loads((tmp_path / f"{figure.replace(' ', '-')}.json").read_text())["records"])
+
+    plain, once = made("adacur fig2"), made("adacur fig2", "--rounds", "1")
+    assert {(one["k"], one["budget"]) for one in plain} == {(5, 20)}
+    assert {one["method"] for one in plain} >= {"rnr", "rnr@first=lexical", "anncur@first=lexical", "adacur"}
+    found = [{one["method"]: one["recall"] for one in some} for some in (plain, once)]
+    assert found[1]["adacur@first=dense"] == found[1]["rnr"] != found[0]["adacur@first=dense"]
+    short = made("adacur fig2", "--shortlist", "20")
+    assert {one["method"]: one["recall"] for one in short}["adacur@first=dense,shortlist=20"] == found[0]["rnr"]
+    by = {
+        solver: {one["x"]: one["recall"] for one in made("axn fig10", "--solver", solver) if "axn on" in one["method"]}
+        for solver in ("als", "transductive", "inductive")
+    }
+    assert by["als"].keys() == by["inductive"].keys()
+    assert by["als"] != by["transductive"] != by["inductive"]
+
+
+def test_downstream_measures_are_those_of_ir_measures() -> None:
+    import ir_measures
+
+    rng = np.random.default_rng(0)
+    world = planted(n=150, queries=12, anchors=20)
+    gold = [sorted(rng.choice(150, rng.integers(1, 4), replace=False).tolist()) for _ in range(12)]
+    made = make_world(world.test, world.anchors, world.vectors, world.query_vectors)
+    records = EXPERIMENTS["downstream"](Setting(made, gold, budgets=(50,), seeds=1))
+    found = {one["method"]: one["recall"] for one in records}
+    qrels = {str(q): {str(item): 1 for item in some} for q, some in enumerate(gold)}
+    run = {str(q): {str(item): float(score) for item, score in enumerate(row)} for q, row in enumerate(world.test)}
+    wanted = ir_measures.calc_aggregate([ir_measures.parse_measure(one) for one in ("nDCG@10", "R@100")], qrels, run)
+    for measure, value in wanted.items():
+        assert found[f"exact, {measure}"] == pytest.approx(value)
+    best = world.test.argmax(axis=1)
+    assert found["exact"] == np.mean([int(one) in some for one, some in zip(best, gold, strict=True)])
 
 
 def test_exit_rules_are_at_equal_recall(archive: Path, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from crosscut.cli.common import BatchSize, Device, DtypeName, EngineName, MaxLength, progress_bar, say, table
+from crosscut.cli.common import BatchSize, Device, DtypeName, EngineName, MaxLength, numbers, progress_bar, say, table
 from crosscut.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
@@ -29,6 +30,23 @@ def reproduce(
     ),
     size: Annotated[str, typer.Option(help="small: 1,000 items, 40 + 40 queries; full: the paper's.")] = "small",
     train: Annotated[int | None, typer.Option(help="Train queries, |Q_train|.")] = None,
+    k: Annotated[str, typer.Option("-k", help="How many neighbours, comma-separated.")] = "1,10,100",
+    budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200,500",
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rounds of adaptive searches, where the figure does not vary them.",
+            show_default="10 for BEIR and MS MARCO, else 5",
+        ),
+    ] = None,
+    shortlist: Annotated[
+        int | None,
+        typer.Option(min=1, help="Keep rounds within the first stage's best; the papers' 10,000 for HotpotQA."),
+    ] = None,
+    solver: Annotated[
+        str, typer.Option(help="Of factors: als, or the paper's transductive (MF_TRNS) or inductive (MF_IND).")
+    ] = "als",
     output: Annotated[Path, typer.Option(help="Folder of scores, vectors and results; a stopped run goes on here.")] = (
         Path("reproduced")
     ),
@@ -55,9 +73,12 @@ def reproduce(
         crosscut reproduce adacur fig3 --data zeshel/ --world yugioh --scorer cross-encoder/ms-marco-MiniLM-L6-v2 --plan
 
         crosscut reproduce anncur fig6 --data scores.npz
+
+        crosscut reproduce axn fig9 --data scifact/ --solver inductive --device cuda
     """
     from crosscut.encoders.running import with_settings
     from crosscut.evaluation.papers.inventory import find
+    from crosscut.spaces.factorization import Solver
 
     if paper == "list":
         _list()
@@ -69,6 +90,8 @@ def reproduce(
         raise InputError("name the data with --data: a ZESHEL, BEIR or MS MARCO folder, or an .npz of scores")
     if size not in ("small", "full"):
         raise InputError(f"--size is small or full; got {size!r}")
+    if solver not in get_args(Solver):
+        raise InputError(f"--solver is {', '.join(get_args(Solver))}; got {solver!r}")
     named = with_settings(scorer, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length)
     setting = _setting(
         entry, data, world, named, None if encoder in (None, "none") else encoder, size, train, output,
@@ -76,12 +99,13 @@ def reproduce(
     )  # fmt: skip
     if setting is None:
         return
-    _run(entry, setting, output, as_json)
+    asked: dict[str, Any] = {"shortlist": shortlist, "solver": solver, "device": device}
+    asked |= {"rounds": rounds or setting.rounds, "ks": tuple(numbers("-k", k))}
+    asked["budgets"] = tuple(numbers("--budgets", budgets))
+    _run(entry, replace(setting, **asked), output, as_json)
 
 
 def _engine(name: str, workers: int | None, gpus: float) -> Any:
-    from dataclasses import replace
-
     from crosscut.scores.engines import RayEngine, make_engine
 
     made = make_engine(name, workers=workers)
@@ -123,7 +147,7 @@ def _setting(
     from crosscut.evaluation.world import make_world
 
     if data.suffix == ".npz":
-        arrays, gold = load_arrays(data), None
+        arrays, gold, rounds = load_arrays(data), None, None
         if plan_only:
             say(f"{data} holds the scores: nothing to pay")
             return None
@@ -148,11 +172,11 @@ def _setting(
                 progress=progress,
                 engine=engine,
             )
-        gold = texts.gold
+        gold, rounds = texts.gold, 10 if texts.words == "bm25" else None  # of BEIR; ZESHEL's are the methods' own, 5
     views = views_of(arrays)
     names = {"train": "anchors"}
     made = make_world(**{names.get(name, name): array for name, array in arrays.items()})
-    return Setting(made, gold, seeds=seeds, views=views)
+    return Setting(made, gold, seeds=seeds, views=views, rounds=rounds)
 
 
 def _rate(scorer: str, texts: Texts, count: int = 24) -> float | None:
@@ -196,16 +220,25 @@ def _run(entry: Entry, setting: Setting, output: Path, as_json: bool) -> None:
     _show(entry, records)
     say(f"wrote {output / f'{name}.json'}")
     try:
-        from crosscut.evaluation.plots import lines
+        from crosscut.evaluation.plots import lines, points
 
-        lines(records, entry.title, output / f"{name}.png")
+        draw = points if "anchor" in records[0] else lines
+        draw(records, entry.title, output / f"{name}.png")
         say(f"wrote {output / f'{name}.png'}")
     except MissingDependency as error:
         say(f"no plot: {error}")
 
 
 def _show(entry: Entry, records: Records) -> None:
-    """A table: a line a method and k, a column an x; long curves are thinned."""
+    """A table: a line a method and k, a column an x; long curves are thinned. Of single items, how far they are off."""
+    if "anchor" in records[0]:
+        errors = {
+            method: [abs(one["recall"] - one["x"]) for one in records if one["method"] == method]
+            for method in dict.fromkeys(one["method"] for one in records)
+        }
+        rows = [(name, f"{sum(some) / len(some):.3f}", f"{max(some):.3f}") for name, some in errors.items()]
+        table(f"{entry.paper} {entry.figure}: {entry.title}", ("anchor items", "mean error", "largest"), rows, keys=1)
+        return
     xs = sorted({record["x"] for record in records})
     if len(xs) > 8:
         xs = xs[:: -(-len(xs) // 8)]

@@ -93,7 +93,9 @@ def cross_encoder(
     data: Data,
     start: Start,
     output: Output,
-    miner: Annotated[str, typer.Option(help="The trained dual encoder that mines negatives: de/model")],
+    miner: Annotated[
+        str, typer.Option(help="What mines negatives: the trained dual encoder, de/model; or tfidf, or random")
+    ],
     head: Annotated[str, typer.Option(help="emb (inner product of special tokens) or cls (linear layer)")] = "emb",
     split: Part = "train",
     dev: Dev = None,

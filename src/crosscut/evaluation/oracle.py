@@ -138,16 +138,31 @@ def sampling_errors(
         raise InputError("errors of sampling need anchors: the scores of anchor queries with every item (k_q × n)")
     known = np.asarray(world.anchors, np.float64)
     exact = np.asarray(world.test, np.float64)
+    ways = anchor_items(world, count, max(k), rounds=rounds, epsilons=epsilons, seed=seed)
+    return [{"anchors": name, "count": count, **_errors(exact, known, chosen, k)} for name, chosen in ways.items()]
+
+
+def anchor_items(
+    world: World,
+    count: int,
+    masked: int,
+    *,
+    rounds: int = 5,
+    epsilons: Sequence[float] = (0.0, 0.75),
+    seed: int = 0,
+) -> dict[str, list[Positions]]:
+    """Of every test query, `count` anchor items: drawn, by an oracle (k_m of 0 and `masked`), and by ADACUR."""
+    exact = np.asarray(world.test, np.float64)
     rng = np.random.default_rng(seed)
     ways: dict[str, list[Positions]] = {"anncur": [oracle_anchors(row, count, "random", 0, 0.0, rng) for row in exact]}
     for rule in ("top", "softmax"):
-        for masked in (0, max(k)):
+        for mask in (0, masked):
             for epsilon in epsilons:
-                name = f"oracle-{rule}, k_m={masked}, ε={epsilon:g}"
-                ways[name] = [oracle_anchors(row, count, rule, masked, epsilon, rng) for row in exact]
+                name = f"oracle-{rule}, k_m={mask}, ε={epsilon:g}"
+                ways[name] = [oracle_anchors(row, count, rule, mask, epsilon, rng) for row in exact]
     searcher = world.searcher(f"adacur@rounds={rounds}", seed)
     ways[f"adacur@rounds={rounds}"] = [np.asarray(hits.scored) for hits in world.search(searcher, 1, count)]
-    return [{"anchors": name, "count": count, **_errors(exact, known, chosen, k)} for name, chosen in ways.items()]
+    return ways
 
 
 def _errors(exact: Floats, known: Floats, chosen: Sequence[Positions], k: Sequence[int]) -> dict[str, Any]:

@@ -186,6 +186,25 @@ def _colours(methods: Sequence[str]) -> list[str]:
     return [COLOURS[j % len(COLOURS)] for j in range(len(methods))]
 
 
+def points(records: Sequence[dict[str, Any]], title: str, path: str | Path) -> None:
+    """One panel a method: `recall`, here an approximate score, over `x`, the exact one; anchor items in blue."""
+    methods = list(dict.fromkeys(record["method"] for record in records))
+    columns = min(4, len(methods))
+    figure, axes = _figure(3.2 * columns, 2.9 * -(-len(methods) // columns), columns, -(-len(methods) // columns))
+    for axis, method in zip(axes.ravel(), methods, strict=False):
+        for known, colour in ((False, "tab:grey"), (True, "tab:blue")):
+            some = [one for one in records if one["method"] == method and one["anchor"] is known]
+            axis.scatter([one["x"] for one in some], [one["recall"] for one in some], s=5, color=colour)
+        axis.set_title(method, fontsize=8)
+        axis.grid(alpha=0.25)
+    for axis in axes.ravel()[len(methods) :]:
+        axis.set_axis_off()
+    figure.supxlabel("exact score", fontsize=9)
+    figure.supylabel("approximate score", fontsize=9)
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=140)
+
+
 def lines(records: Sequence[dict[str, Any]], title: str, path: str | Path) -> None:
     """One panel per k: `recall` over `x`, a line a method, with its interval where a record has one."""
     ks = sorted({record["k"] for record in records})

@@ -253,6 +253,11 @@ def _with_split(
     candidates: Iterable[float] = SPLITS if isinstance(split, str) else [split]
     judges = [world]
     if split == "tuned" and method.needs == ("anchors",):
+        if getattr(method, "first", None) in ("lexical", "union", "late"):
+            raise InputError(
+                f"the split of {label} cannot be tuned: words are known of the test queries, not of the anchor queries; "
+                "give split='oracle' (--split oracle), or a number"
+            )
         judges = world.held_out()
     elif split == "tuned":
         candidates = [HALF]  # item–item scores have no queries to hold out

@@ -8,18 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.evaluation.oracle import oracle_study, retrieved, sampling_errors
+from crosscut.evaluation.oracle import anchor_items, approximate, oracle_study, retrieved, sampling_errors
 from crosscut.evaluation.papers.clustered import exit_rules, exits
-from crosscut.evaluation.papers.setting import Records, Setting, record_of, replayed
+from crosscut.evaluation.papers.setting import Records, Setting, record_of, replayed, shortened
 from crosscut.evaluation.papers.views import multi_view
 from crosscut.evaluation.replay import SPLITS
 from crosscut.evaluation.studies import spectrum
 from crosscut.measures import recall
 from crosscut.types import Positions
+
+DEEPEST = 100  # hits of a search that are judged
 
 
 def _starts(setting: Setting, methods: Sequence[str]) -> list[str]:
@@ -29,6 +32,7 @@ def _starts(setting: Setting, methods: Sequence[str]) -> list[str]:
         own = method.split("@")[0]
         if own == "rnr":
             made += ["rnr"] if setting.world.vectors is not None else []
+            made += ["rnr@first=lexical"] if setting.world.words is not None else []
             continue
         made.append(method)
         join = "," if "@" in method else "@"
@@ -250,16 +254,18 @@ def indexing(setting: Setting) -> Records:
         for one in replayed(replace(setting, world=part), ["adacur@first=dense"], seeds=1):
             named = {"index": f"CUR, {size}", "method": f"adacur, dense first, B = {one['budget']}"}
             records.append({**one, "x": size * n, **named})
-    depths = [depth for depth in (25, 100, 400) if depth < n // 2]
+    depths = [depth for depth in (25, 100, 400, 1000) if depth < n // 2]
     ranked = np.argsort(-np.asarray(vectors.predict(queries)), axis=1, kind="stable")
     plans = [(f"{depth} items a query", items_per_query(depth, (count, n), ranked=ranked)) for depth in depths]
-    plans += [(f"{each} queries an item", queries_per_item(each, (count, n))) for each in (2, 5) if each < count]
+    plans += [(f"{each} queries an item", queries_per_item(each, (count, n))) for each in (2, 5, 10) if each < count]
+    how: dict[str, Any] = {} if setting.solver == "als" else {"device": setting.device}
     for name, pairs in plans:
         sparse = SparseScores.from_dense(anchors, pairs)
         started = time.process_time()
-        factors = factorize(sparse, vectors, queries)
+        factors = factorize(sparse, vectors, queries, solver=setting.solver, **how)
         seconds = time.process_time() - started
-        part = replace(world, vectors=factors, anchors=None, anchor_query_vectors=None)
+        asked = factors.embed_queries(world.query_vectors) if setting.solver == "inductive" else world.query_vectors
+        part = replace(world, vectors=factors, query_vectors=asked, anchors=None, anchor_query_vectors=None)
         for one in replayed(replace(setting, world=part), ["rnr", "axn"], seeds=1):
             more = {"x": len(sparse), "index": f"factors, {name}", "training_seconds": seconds}
             kind = name.split(" ", 1)[1]
@@ -268,23 +274,53 @@ def indexing(setting: Setting) -> Records:
 
 
 def downstream(setting: Setting) -> Records:
-    """Of how many queries the best item found is a right one, by method and budget, EXACT included (AXN fig. 3,
-    ANNCUR §3.1): entity-linking accuracy where one item is right."""
+    """What searches are for, by method and budget, EXACT included (AXN fig. 3 and 11 … 16, ANNCUR §3.1): of how many
+    queries the best item found is a right one (entity-linking accuracy where one is), nDCG@10 and recall of the right
+    items among the best 100."""
     if setting.gold is None:
         raise InputError("the downstream figure needs judgements: mentions with their entities, or qrels")
     world, (_, budgets) = setting.world, setting.fitting
     right = [set(some) for some in setting.gold]
-    best = np.asarray(world.test).argmax(axis=1)
-    exact = np.asarray([float(int(one) in good) for one, good in zip(best, right, strict=True)])
-    records = [record_of("exact", 1, budget, exact) for budget in budgets]
+    best = np.argsort(-np.asarray(world.test), axis=1, kind="stable")[:, :DEEPEST].tolist()
+    records = [one for budget in budgets for one in _judged("exact", budget, best, right)]
     methods = _starts(setting, ["rnr", "adacur"] if world.anchors is not None else ["rnr"])
     methods += ["axn"] if world.vectors is not None else []
     for method in methods:
-        searcher = world.searcher(method, 0)
+        searcher = world.searcher(str(shortened(method, setting.shortlist)), 0)
         for budget in budgets:
-            hits = world.search(searcher, 1, budget)
-            found = [float(int(next(iter(one)).id) in good) for one, good in zip(hits, right, strict=True)]
-            records.append(record_of(method, 1, budget, np.asarray(found)))
+            found = [[int(hit.id) for hit in hits] for hits in world.search(searcher, min(DEEPEST, budget), budget)]
+            records += _judged(method, budget, found, right)
+    return records
+
+
+def _judged(method: str, budget: int, found: Sequence[Sequence[int]], right: Sequence[set[int]]) -> Records:
+    """Accuracy, nDCG@10 and recall at 100 of what was found, best first; every right item counts the same."""
+    discounts = 1 / np.log2(np.arange(2, 12))
+    accurate, gains, recalled = [], [], []
+    for items, good in zip(found, right, strict=True):
+        hits = np.asarray([item in good for item in items])
+        accurate.append(float(hits[0]))
+        gains.append(float(hits[:10] @ discounts[: len(hits[:10])] / discounts[: len(good)].sum()) if good else 0.0)
+        recalled.append(float(hits.sum() / max(1, len(good))))
+    measured = {"accuracy": (1, accurate), "nDCG@10": (10, gains), f"R@{DEEPEST}": (DEEPEST, recalled)}
+    return [
+        record_of(method if name == "accuracy" else f"{method}, {name}", k, budget, np.asarray(values), measure=name)
+        for name, (k, values) in measured.items()
+    ]
+
+
+def one_query(setting: Setting) -> Records:
+    """Approximate against exact scores of every item for one query, by how 50 anchor items are chosen (ADACUR fig. 1, 9
+    and 11): x is the exact score, `recall` the approximate one, `anchor` whether it is known."""
+    ks, _ = setting.fitting
+    exact = np.asarray(setting.world.test[0], np.float64)
+    known = np.asarray(setting.anchors(), np.float64)
+    records = []
+    for name, chosen in anchor_items(setting.world, min(50, setting.n // 4), max(ks)).items():
+        guess, anchors = approximate(exact, known, chosen[0]), set(chosen[0].tolist())
+        for place in range(setting.n):
+            told = {"x": float(exact[place]), "recall": float(guess[place]), "anchor": place in anchors}
+            records.append({"method": name, "k": 0, **told})
     return records
 
 
@@ -306,6 +342,7 @@ EXPERIMENTS: Mapping[str, Callable[[Setting], Records]] = {
         mixing,
         indexing,
         downstream,
+        one_query,
         exits,
         exit_rules,
         multi_view,

@@ -10,7 +10,10 @@ from crosscut.errors import InputError
 from crosscut.evaluation.replay import replay
 from crosscut.evaluation.world import World
 from crosscut.measures import interval
+from crosscut.methods import Method, parse
+from crosscut.methods.rounds import InRounds
 from crosscut.retrievers.multiview import MultiView
+from crosscut.spaces.factorization import Solver
 from crosscut.types import Array, Floats
 
 Records: TypeAlias = list[dict[str, Any]]
@@ -26,6 +29,10 @@ class Setting:
     budgets: tuple[int, ...] = (50, 100, 200, 500)
     seeds: int = 3
     views: Mapping[str, MultiView] = field(default_factory=dict)  # several vectors an item, by how they were cut
+    rounds: int | None = None  # of adaptive methods where the experiment does not vary them; None: their own, 5
+    shortlist: int | None = None  # rounds stay within the first stage's top S
+    solver: Solver = "als"  # of factors
+    device: str | None = None  # where factors are trained
 
     @property
     def n(self) -> int:
@@ -46,7 +53,8 @@ class Setting:
 def replayed(setting: Setting, methods: Sequence[str], **how: Any) -> Records:
     world = setting.world
     ks, budgets = setting.fitting
-    given: dict[str, Any] = {"k": ks, "budgets": budgets, "seeds": setting.seeds, "split": "oracle", **how}
+    given: dict[str, Any] = {"k": ks, "budgets": budgets, "seeds": setting.seeds, "split": "oracle"}
+    given = {**given, "rounds": setting.rounds, **how}
     report = replay(
         world.test,
         world.anchors,
@@ -56,10 +64,19 @@ def replayed(setting: Setting, methods: Sequence[str], **how: Any) -> Records:
         item_scores=world.item_scores,
         item_anchors=world.item_anchors,
         words=world.words,
-        methods=methods,
+        methods=[str(shortened(method, setting.shortlist)) for method in methods],
         **given,
     )
     return [{"x": record.budget, **record.json()} for record in report.records]
+
+
+def shortened(method: str, shortlist: int | None) -> Method:
+    """The method with its rounds within the first stage's top S (AXN app. A.4), where it has rounds and such a stage."""
+    made = parse(method)
+    drawn = made.name == "adacur" and made.settings.get("first", "random") == "random"
+    if shortlist is None or drawn or not isinstance(made, InRounds):
+        return made
+    return made.with_settings({"shortlist": shortlist})
 
 
 def record_of(method: str, k: int, x: float, values: Floats, **more: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from crosscut.encoders.named import load_encoder
 from crosscut.encoders.pairs import Form, Text
 from crosscut.encoders.towers import has_towers
 from crosscut.errors import InputError
+from crosscut.retrievers.tfidf import TfIdf
 from crosscut.spaces.sparse import Pairs, SparseScores
 from crosscut.training.hardware import Hardware
 from crosscut.training.loop import Outcome, Report
@@ -147,11 +148,19 @@ def train_towers(
 def ranked_by(towers: Towers, world: World, count: int) -> Positions:
     """The best items of every query of a world, right ones among them."""
     items, queries = towers.embed(world.items, 1), towers.embed(world.queries, 0)
-    return rank_dense(items, queries, count + max(map(len, world.gold), default=0))
+    return rank_dense(items, queries, count + _most(world))
 
 
-def ranker(miner: str | Path, count: int, tokens: int, how: Hardware) -> Callable[[World], Positions]:
-    """Ranks a world's items by a trained dual encoder: two towers on the training's own device, others as they run."""
+def ranker(miner: str | Path, count: int, tokens: int, how: Hardware, seed: int = 0) -> Callable[[World], Positions]:
+    """Ranks a world's items by a trained dual encoder: two towers on the training's own device, others as they run.
+
+    Or by `random` and `tfidf`, the other negatives of ANNCUR's table 3.
+    """
+    if miner == "random":
+        rng = np.random.default_rng(seed)
+        return lambda world: np.stack([rng.permutation(len(world.items))[: count + _most(world)] for _ in world.gold])
+    if miner == "tfidf":
+        return lambda world: TfIdf(world.texts[0]).rank(list(world.texts[1]), count + _most(world))
     if has_towers(miner):
         towers = Towers.start(miner, tokens=tokens).to(how.first)
         return lambda world: ranked_by(towers, world, count)
@@ -159,10 +168,14 @@ def ranker(miner: str | Path, count: int, tokens: int, how: Hardware) -> Callabl
 
     def rank(world: World) -> Positions:
         items, queries = world.texts
-        most = count + max(map(len, world.gold), default=0)
-        return rank_dense(encoder.encode_items(items), encoder.encode_queries(queries), most)
+        return rank_dense(encoder.encode_items(items), encoder.encode_queries(queries), count + _most(world))
 
     return rank
+
+
+def _most(world: World) -> int:
+    """Right items of a query, at most."""
+    return max(map(len, world.gold), default=0)
 
 
 def tower_scores(towers: Towers, worlds: Sequence[World], cases: Sequence[Case]) -> list[Tensor]:
@@ -210,12 +223,12 @@ def train_cross(
     hardware: Hardware | None = None,
     report: Report | None = None,
 ) -> Outcome:
-    """[EMB]- or [CLS]-CE on marked mentions; `miner` is the trained dual encoder; writes `output`/model."""
+    """[EMB]- or [CLS]-CE; `miner` is the trained dual encoder, `tfidf` or `random`; writes `output`/model."""
     model = PaperCross.start(start, head, tokens=tokens)
     train, judging = _worlds(collections, dev, model.form, recipe.seed)
     how = hardware or Hardware()
     with how.arithmetic():
-        rank = ranker(miner, recipe.candidates, tokens, how)
+        rank = ranker(miner, recipe.candidates, tokens, how, recipe.seed)
         fixed, judged = (_cases(worlds, rank, recipe.candidates) for worlds in (train, judging))
     outcome = fit(
         model,
