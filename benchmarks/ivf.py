@@ -37,6 +37,7 @@ from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.learning import exact, observe
 from crosscut.ann.ivf.rules import USUAL, Fixed, Patience, Rule
 from crosscut.ann.ivf.tuning import tune
+from crosscut.cli.common import table
 from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
 from crosscut.evaluation.report import machine
 from crosscut.methods import Crosscut
@@ -89,7 +90,7 @@ def quality(options: argparse.Namespace) -> None:
             tuned = tune(index, train, target=0.95, loss=options.loss, k=100, **rules_of(options))
             rows, limit = table_2(index, tuned, test, k=100, gold=gold, repeats=options.repeats)
             title = f"{name}: {index.n:,} items, {lists} lists, N = {tuned.lists}"
-            console.print(as_table(rows, limit, 100, title))
+            table(title, *as_table(rows, limit, 100))
             record = {
                 "set": name,
                 "items": index.n,

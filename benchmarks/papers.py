@@ -62,7 +62,12 @@ def main() -> None:
         "experiments": results()["experiments"] if RESULTS.is_file() else {},
     }
     for name, experiment in EXPERIMENTS.items():
-        if name in ("downstream", "item-baselines", "multi-view", "one-query"):  # no judgements, item scores, texts; a plot
+        if name in (
+            "downstream",
+            "item-baselines",
+            "multi-view",
+            "one-query",
+        ):  # no judgements, item scores, texts; a plot
             continue
         if name not in options.only.split(","):
             continue

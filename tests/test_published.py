@@ -423,6 +423,19 @@ def test_refusals(bert: Path, tmp_path: Path) -> None:
         distil(target.items, ["a"], scores, bert, tmp_path, recipe())
 
 
+def test_negatives_of_words_and_of_chance(bert: Path) -> None:
+    """ANNCUR's table 3: TF-IDF puts an item's namesakes first, chance puts anything there, the same for the same seed."""
+    named = recipes.World.read(world("a", 12), form(bert))
+    by_words = recipes.ranker("tfidf", 4, TOKENS, Hardware())(named)
+    assert by_words.shape == (12, 5)
+    assert [int(row[0]) for row in by_words] == list(range(12))
+    drawn = [recipes.ranker("random", 4, TOKENS, Hardware(), seed)(named) for seed in (1, 1, 2)]
+    assert drawn[0].shape == (12, 5)
+    assert (drawn[0] == drawn[1]).all()
+    assert (drawn[0] != drawn[2]).any()
+    assert all(len(set(row)) == 5 for row in drawn[0].tolist())
+
+
 # ---------------------------------------------------------------- the command line, on a ZESHEL folder
 
 

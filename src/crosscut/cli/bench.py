@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from crosscut.cli.common import loaded_array, progress_bar
+from crosscut.cli.common import loaded_array, progress_bar, table
 from crosscut.errors import InputError
 
 app = typer.Typer(help="Measure on your own data.", no_args_is_help=True)
@@ -80,7 +80,7 @@ def ivf(
         gold = json.loads(judgements.read_text(encoding="utf-8"))
         if len(gold) != len(test):
             raise InputError(f"{judgements} judges {len(gold)} queries and there are {len(test)} test queries")
-    errors, out = Console(stderr=True), Console()
+    errors = Console(stderr=True)
     with progress_bar() as tell:
         tell("clustering", 0, 1)
         index = IVF.build(
@@ -93,7 +93,7 @@ def ivf(
         rows, limit = table_2(index, tuned, test, k=k, gold=gold, repeats=repeats, threads=threads, progress=tell)
     index.rule = tuned.rule
     title = f"{index.n:,} × {index.d}, {index.most:,} lists, N = {tuned.lists}, {len(test):,} test queries"
-    out.print(as_table(rows, limit, k, title))
+    table(title, *as_table(rows, limit, k))
     if save is not None:
         index.save(save)
         errors.print(f"wrote {save}, its rule: {index.rule}")

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from crosscut.cli.common import loaded_array, numbers, progress_bar, say
+from crosscut.cli.common import loaded_array, numbers, progress_bar, say, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def replay(
             )
         if each is not None:
             out.print(f"[bold]{each} rounds[/bold]")
-        for table in recall_tables(reports[each]):
-            out.print(table)
+        for found in recall_tables(reports[each]):
+            out.print(found)
     for note in next(iter(reports.values())).notes:
         say(f"note: {note}", "yellow")
     if json_path is not None:
@@ -123,8 +123,6 @@ def replay(
 
 
 def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> dict[str, Any]:
-    from rich.table import Table
-
     from crosscut.evaluation.oracle import oracle_study
     from crosscut.evaluation.studies import approximation, spectrum
 
@@ -143,27 +141,17 @@ def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> d
         oracle = oracle_study(world, budgets[:2], k)
     results["approximation"] = [entry.json() for entry in close]
     results["oracle"] = oracle
-    table = Table(title="relative error of CUR, ‖M − M̃‖ / ‖M‖")
-    for name in ("anchor items", "U", "all items", *(f"top {size}" for size in close[0].top_error)):
-        table.add_column(name, justify="right")
-    for entry in close:
-        errors_on_top = [f"{value:.3f}" for value in entry.top_error.values()]
-        table.add_row(str(entry.anchors), entry.u, f"{entry.error:.3f}", *errors_on_top)
-    out.print(table)
-    table = Table(title="ANNCUR with anchor items chosen by an oracle (best split)")
-    for name in ("anchors", "k_m", "ε", "k", "B", "recall"):
-        table.add_column(name, justify="right")
-    for row in oracle:
-        cells = (
-            row["method"],
-            row["masked"],
-            row["epsilon"],
-            row["k"],
-            row["budget"],
-            f"{row['recall']:.3f}",
-        )
-        table.add_row(*map(str, cells))
-    out.print(table)
+    columns = ("anchor items", "U", "all items", *(f"top {size}" for size in close[0].top_error))
+    rows = [
+        (one.anchors, one.u, f"{one.error:.3f}", *(f"{value:.3f}" for value in one.top_error.values())) for one in close
+    ]
+    table("relative error of CUR, ‖M − M̃‖ / ‖M‖", columns, rows, keys=2)
+    columns = ("anchors", "k_m", "ε", "k", "B", "recall")
+    cells = [
+        (*(one[key] for key in ("method", "masked", "epsilon", "k", "budget")), f"{one['recall']:.3f}")
+        for one in oracle
+    ]
+    table("ANNCUR with anchor items chosen by an oracle (best split)", columns, cells)
     return results
 
 

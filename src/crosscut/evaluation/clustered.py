@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,6 @@ from crosscut.ann.ivf import IVF, NearestMany
 from crosscut.ann.ivf.learning import Observations, observe
 from crosscut.ann.ivf.tuning import Tuned, fewest
 from crosscut.types import Floats, Progress
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Gold = Sequence[Sequence[int]]
 TIMED = 500
@@ -182,16 +179,12 @@ def _paired(values: Floats, against: Floats, tests: int) -> float:
     return float(min(1.0, ttest_rel(values, against).pvalue * max(tests, 1)))
 
 
-def as_table(rows: Sequence[Row], limit: dict[str, Any], k: int, title: str = "") -> Table:
-    """Rows for the terminal; * and ** mark p < 0.05 and p < 0.01."""
-    from rich.table import Table
-
-    table = Table(title=title or None)
+def as_table(rows: Sequence[Row], limit: dict[str, Any], k: int) -> tuple[list[str], list[list[str]]]:
+    """Names of columns, and rows of cells; * and ** mark p < 0.05 and p < 0.01."""
     judged = any(row.mrr_10 is not None for row in rows)
     names = ["rule", "R*@1", f"R*@{k}", *(["R@100", "mRR@10"] if judged else [])]
     names += ["lists", "vectors", "N′", "lists/N′", "ms", "speed-up"]
-    for name in names:
-        table.add_column(name, justify="left" if name == "rule" else "right")
+    cells = []
     for row in rows:
         mark = "**" if row.p < 0.01 else "*" if row.p < 0.05 else ""
         shown = [row.name, f"{row.recall_1:.3f}" + ("" if judged else mark), f"{row.recall_k:.3f}"]
@@ -200,10 +193,10 @@ def as_table(rows: Sequence[Row], limit: dict[str, Any], k: int, title: str = ""
         low, high = row.against_rival_interval
         earns = f"{row.against_rival:.2f} [{low:.2f}, {high:.2f}]"
         shown += [f"{row.lists:.1f}", f"{row.vectors:,.0f}", str(row.rival), earns]
-        table.add_row(*shown, f"{row.ms:.3f}", f"{row.speedup:.2f}×")
-    oracle = [f"{limit['oracle_recall_1']:.3f}", "", *(["", ""] if judged else []), f"{limit['oracle_lists']:.1f}"]
-    table.add_row("oracle", *oracle, "", "", "", "", "", style="dim")
-    return table
+        cells.append([*shown, f"{row.ms:.3f}", f"{row.speedup:.2f}×"])
+    oracle = [f"{limit['oracle_recall_1']:.3f}", "–", *(["–", "–"] if judged else []), f"{limit['oracle_lists']:.1f}"]
+    cells.append(["oracle", *oracle, *["–"] * 5])
+    return names, cells
 
 
 def as_records(rows: Sequence[Row]) -> list[dict[str, Any]]:

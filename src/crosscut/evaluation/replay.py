@@ -255,8 +255,8 @@ def _with_split(
     if split == "tuned" and method.needs == ("anchors",):
         if getattr(method, "first", None) in ("lexical", "union", "late"):
             raise InputError(
-                f"the split of {label} cannot be tuned: words are known of the test queries, not of the anchor queries; "
-                "give split='oracle' (--split oracle), or a number"
+                f"the split of {label} cannot be tuned: words are known of test queries, not of anchor queries. "
+                "Give split='oracle' (--split oracle), or a number"
             )
         judges = world.held_out()
     elif split == "tuned":

@@ -71,7 +71,7 @@ def replayed(setting: Setting, methods: Sequence[str], **how: Any) -> Records:
 
 
 def shortened(method: str, shortlist: int | None) -> Method:
-    """The method with its rounds within the first stage's top S (AXN app. A.4), where it has rounds and such a stage."""
+    """The method with its rounds within the first stage's top S (AXN app. A.4), if it has both."""
     made = parse(method)
     drawn = made.name == "adacur" and made.settings.get("first", "random") == "random"
     if shortlist is None or drawn or not isinstance(made, InRounds):
