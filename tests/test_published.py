@@ -424,7 +424,7 @@ def test_refusals(bert: Path, tmp_path: Path) -> None:
 
 
 def test_negatives_of_words_and_of_chance(bert: Path) -> None:
-    """ANNCUR's table 3: TF-IDF puts an item's namesakes first, chance puts anything there, the same for the same seed."""
+    """ANNCUR's table 3: TF-IDF puts an item's namesakes first; chance is the same for the same seed."""
     named = recipes.World.read(world("a", 12), form(bert))
     by_words = recipes.ranker("tfidf", 4, TOKENS, Hardware())(named)
     assert by_words.shape == (12, 5)
