@@ -253,12 +253,7 @@ def _with_split(
     candidates: Iterable[float] = SPLITS if isinstance(split, str) else [split]
     judges = [world]
     if split == "tuned" and method.needs == ("anchors",):
-        if getattr(method, "first", None) in ("lexical", "union", "late"):
-            raise InputError(
-                f"the split of {label} cannot be tuned: words are known of test queries, not of anchor queries. "
-                "Give split='oracle' (--split oracle), or a number"
-            )
-        judges = world.held_out()
+        judges = _held_out(world, label, method)
     elif split == "tuned":
         candidates = [HALF]  # item–item scores have no queries to hold out
     options = {share: method.with_settings({"split": share}) for share in candidates}
@@ -273,6 +268,16 @@ def _with_split(
             chosen_by = split if isinstance(split, str) else "user"
             records.append(_record(world, label, k, budget, final[best], options[best], chosen_by))
     return records
+
+
+def _held_out(world: World, label: str, method: WithSplit) -> list[World]:
+    """Worlds of anchor queries to tune a split on."""
+    if getattr(method, "first", None) in ("lexical", "union", "late"):
+        raise InputError(
+            f"the split of {label} cannot be tuned: words are known of test queries, not of anchor queries. "
+            "Give split='oracle' (--split oracle), or a number"
+        )
+    return world.held_out()
 
 
 def _mean_recall(worlds: Sequence[World], runs: Sequence[Sequence[Sequence[Hits]]], k: int) -> float:
