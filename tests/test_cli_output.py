@@ -210,3 +210,58 @@ def test_a_number_is_found_whether_it_was_read_as_a_number_or_as_a_text(tmp_path
         crosscut.InputError, match=r"number 2000, and every 'year' of this index is a text, such as '1999'"
     ):
         app(["search", folder, "salt", "--filter", "year>2000"], standalone_mode=False)
+
+
+def test_a_sentence_for_people_breaks_between_words_on_a_screen_only(
+    screen: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "a sentence that is longer than one line of a narrow screen, and has a way out"
+    common.say(told)
+    assert capsys.readouterr().err == f"{told}\n"
+    file = screen(30)
+    common.say(told)
+    assert [line.strip() for line in file.getvalue().splitlines()] == [
+        "a sentence that is longer than",
+        "one line of a narrow screen,",
+        "and has a way out",
+    ]
+
+
+def test_likely_mistakes_are_told_with_the_way_out(tmp_path: Path) -> None:
+    corpus, empty = tmp_path / "corpus.jsonl", tmp_path / "empty"
+    corpus.write_text('{"text": "ice floats"}\n')
+    empty.mkdir()
+    for arguments, said in (
+        (["search", "none.index", "ice"], "there is no index at 'none.index': make one with `crosscut index build`"),
+        (["search", str(corpus), "ice"], "(that is a file, not the folder of one): make one with"),
+        (["index", "build", "none.jsonl", "my.index"], "there is no file or folder 'none.jsonl'"),
+        (["index", "build", "none", "my.index"], "items are read from .jsonl"),
+        (["index", "build", str(empty), "my.index"], "is empty: items are read from folders of .txt, .md and .html"),
+        (["index", "learn", "my.index", "--log", "none.log"], "searches write one with --log"),
+        (
+            ["serve", "a.index", "b.index", "--log", "one.log"],
+            "--log keeps the searches of one index, and 2 are served",
+        ),
+    ):
+        told = CliRunner().invoke(app, arguments)
+        assert said in str(told.exception), told.exception
+
+
+def test_searches_are_logged_from_the_command_line_when_asked(tmp_path: Path) -> None:
+    from crosscut.index.log import SearchLog
+    from crosscut.server.hosting import warm_up
+
+    folder, log = str(tmp_path / "my.index"), tmp_path / "searches.log"
+    crosscut.Index.build([f"text {n}" for n in range(30)]).save(folder)
+    assert CliRunner().invoke(app, ["search", folder, "text 3"]).exit_code == 0
+    assert not log.exists()
+    assert CliRunner().invoke(app, ["search", folder, "text 3", "text 4", "--log", str(log)]).exit_code == 0
+    assert len(SearchLog(log).read()) == 2
+    index = crosscut.Index.load(folder)
+    index.keep_log(log)
+    warm_up(index)  # nobody learns from a server's own search
+    assert len(SearchLog(log).read()) == 2
+    index.search("text 5")
+    assert len(SearchLog(log).read()) == 3
+    told = CliRunner().invoke(app, ["index", "learn", folder, "--log", str(log)])
+    assert "40 are needed" in told.output

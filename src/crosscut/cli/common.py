@@ -87,8 +87,9 @@ console = partial(Console, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str, style: str | None = None) -> None:
-    """A line for people, on stderr; never wrapped, never read as markup."""
-    console(stderr=True).print(text, style=style, soft_wrap=True)
+    """A line for people, on stderr: between words on a screen, one line in a pipe; never read as markup."""
+    out = console(stderr=True)
+    out.print(text, style=style, soft_wrap=not out.is_terminal)
 
 
 def lasting(seconds: float) -> str:

@@ -279,7 +279,8 @@ def tune(
         by_relevance(index, queries, judgements, k, budget, measure, max_calls, as_json)
         return
     asked = None if queries is None else read_texts(queries)
-    say(f"the truth of the train queries takes {index.tuning_calls(asked):,} calls")
+    if asked is not None:
+        say(f"the truth of the train queries takes {index.tuning_calls(asked):,} calls")
     with progress_bar() as progress:
         report = index.tune(asked, k, budget, max_calls=max_calls, engine=engine, progress=progress)  # type: ignore[call-overload]
         index.save()
@@ -292,7 +293,7 @@ def tune(
 @app.command()
 def learn(
     folder: Folder,
-    log: Annotated[Path, typer.Option(help="The log of past searches (`index.keep_log` in Python).")],
+    log: Annotated[Path, typer.Option(help="The log of past searches, as `crosscut serve --log` writes it.")],
     scorer: ScorerName = None,
     trust_remote: TrustRemote = False,
     as_json: Json = False,
@@ -309,7 +310,8 @@ def learn(
 
     if not log.exists():
         raise InputError(
-            f"there is no log of searches at {str(log)!r}: searches write it once index.keep_log was called"
+            f"there is no log of searches at {str(log)!r}: searches write one with --log (crosscut search, crosscut "
+            "serve), or after index.keep_log"
         )
     index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     index.keep_log(log)

@@ -60,6 +60,9 @@ def search(
     ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     trust_remote: TrustRemote = False,
+    log: Annotated[
+        Path | None, typer.Option(help="Keep what is scored in this file, for `crosscut index learn`.")
+    ] = None,
     price_calls: PriceOfCalls = 0.0,
     price_tokens: PriceOfTokens = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
@@ -83,6 +86,7 @@ def search(
     with errors.status("loading the index"):
         loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
     loaded.price = price(price_calls, price_tokens)
+    loaded.keep_log(log)
     with few() if len(asked) <= FEW else nullcontext(), errors.status(f"searching {len(loaded):,} items"):
         found = loaded.search_many(
             asked,

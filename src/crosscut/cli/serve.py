@@ -66,6 +66,10 @@ def serve(
     evaluation: Annotated[
         Path | None, typer.Option(help="What `crosscut evaluate --json` wrote: the page draws it.")
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="Keep what searches score in this file, for `crosscut index learn`; of one index only."),
+    ] = None,
     price_calls: PriceOfCalls = 0.0,
     price_tokens: PriceOfTokens = 0.0,
     no_page: Annotated[bool, typer.Option("--no-page", help="Serve the API only.")] = False,
@@ -78,6 +82,8 @@ def serve(
         crosscut serve my.index
 
         CROSSCUT_WRITE_TOKEN=… crosscut serve laws=law.index news=2024/news.index --allow-origin https://shop.example
+
+        crosscut serve my.index --log searches.log
 
         CROSSCUT_TOKEN=… crosscut serve my.index --host 0.0.0.0 --port 80 --max-budget 500
 
@@ -117,10 +123,13 @@ def serve(
         examples=tuple(example or ()),
         evaluation=() if evaluation is None else read_evaluation(evaluation),
     )
+    if log is not None and len(index) > 1:
+        raise InputError(f"--log keeps the searches of one index, and {len(index)} are served: serve each by itself")
     configure(log_level)
     loaded = {name: Index.load(path, scorer=scorer, trust_remote=trust_remote) for name, path in named(index).items()}
     for one in loaded.values():
         one.price = price(price_calls, price_tokens)
+        one.keep_log(log)
         if preload:
             one.preload()
     app = make_app(loaded, settings)

@@ -29,6 +29,7 @@ READERS: dict[str, Reader] = {
 }
 COLUMNAR = (".parquet", ".arrow", ".feather", ".ipc")
 KINDS = f"{', '.join(READERS)}, all but {', '.join(COLUMNAR)} also with .gz behind it"
+FOLDERS = "folders of .txt, .md and .html files, of .parquet, or BEIR folders with corpus.jsonl"
 
 
 def holds_texts(path: Path) -> bool:
@@ -62,14 +63,14 @@ def read_items(path: str | Path, *, progress: Progress | None = None, **columns:
             if any(columns.values()):
                 raise InputError(f"{str(path)!r} holds text files, which have no columns to name; got {columns}")
             return read_folder(path, progress=progress)
+        if not any(path.iterdir()):
+            raise InputError(f"the folder {str(path)!r} is empty: items are read from {FOLDERS}")
         return beir.read_items(find(path, "corpus.jsonl"), progress=progress, **columns)
-    if not path.exists():
-        raise InputError(
-            f"there is no file or folder {str(path)!r:.100}; items are read from {KINDS}, from BEIR folders, or from "
-            "folders of .txt, .md and .html files; texts themselves come in a list"
-        )
     packed = path.suffix == ".gz"
     ending = (path.with_suffix("") if packed else path).suffix.lower()
+    if not path.exists():
+        meant = "" if ending in READERS else f"; items are read from {KINDS}, or from {FOLDERS}; texts come in a list"
+        raise InputError(f"there is no file or folder {str(path)!r:.100}{meant}")
     if ending not in READERS or (packed and ending in COLUMNAR):
         raise InputError(f"{str(path)!r} ends in {''.join(path.suffixes[-2:])!r}; items are read from {KINDS}")
     return READERS[ending](path, progress=progress, **columns)

@@ -52,7 +52,7 @@ from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.rows import Rows
 from crosscut.storage import Files, Folder, Kind, Saved
 
-KIND = Kind("index", "index.json", 3, older=(2,))
+KIND = Kind("index", "index.json", 3, older=(2,), making=": make one with `crosscut index build` or Index.build")
 FLOATS = "<f2 <f4 <f8"
 CHANGING = frozenset(
     ("more", "alive", "anchors", "measured", "queries", "factors", "prior", "known", "tokens", "token", "lexicon")

@@ -351,7 +351,8 @@ class Index(Searching, Growing):
         anchors = None if state.anchors is None else self.anchor_queries
         if queries is None and (anchors is None or len(anchors) < 8):
             raise InputError(
-                f"there are {len(anchors or [])} anchor queries to tune on, and 8 are needed: pass train queries"
+                f"there are {len(anchors or [])} anchor queries to tune on, and 8 are needed: pass train queries "
+                "(--queries), or build with some"
             )
         calls = self.tuning_calls(queries)
         if max_calls is not None and calls > max_calls:

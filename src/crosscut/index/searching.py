@@ -172,7 +172,7 @@ class Searching(Learning, Calibrating):
             notes = "; ".join((self.tuned or {}).get("notes", [])) if method == self.method else ""
             raise InputError(
                 f"target_recall={target} needs a calibration for method {method}: call index.tune(queries, k, "
-                f"budget) first, and search with the method it chose{f' ({notes})' if notes else ''}"
+                f"budget), crosscut index tune, and search with the method it chose{f' ({notes})' if notes else ''}"
             )
         return TargetRecall(self.recall_model, target)
 

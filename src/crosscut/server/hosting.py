@@ -172,7 +172,9 @@ def again(index: Index) -> Index:
 
 
 def warm_up(index: Index) -> None:
-    """Load what is loaded on first use; calls that cost money are not made."""
+    """Load what is loaded on first use; calls that cost money are not made, and nobody learns from this."""
     if len(index) and index.scorer is not None and not isinstance(index.scorer, RemoteScorer):
+        log, index.log = index.log, None
         with contextlib.suppress(CrosscutError):
             index.search("warm up", k=1, budget=min(10, len(index)))
+        index.log = log

@@ -44,6 +44,8 @@ class Kind:
     remedy: str = "build it again"
     older: tuple[int, ...] = ()
     """Versions that are read, and written anew as the present one."""
+    making: str = ""
+    """How one is made, for those who have none."""
 
     @property
     def format(self) -> str:
@@ -65,7 +67,8 @@ class Folder:
         """What the folder says of itself, checked."""
         noun, path = self.kind.noun, self.path / self.kind.record
         if not self.path.is_dir():
-            raise InputError(f"there is no {noun} at {str(self.path)!r}")
+            file = " (that is a file, not the folder of one)" if self.path.is_file() else ""
+            raise InputError(f"there is no {noun} at {str(self.path)!r}{file}{self.kind.making}")
         try:
             record = json.loads(regular(path).read_bytes())
         except FileNotFoundError:
