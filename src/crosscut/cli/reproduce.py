@@ -77,7 +77,7 @@ def reproduce(
         crosscut reproduce axn fig9 --data scifact/ --solver inductive --device cuda
     """
     from crosscut.encoders.running import with_settings
-    from crosscut.evaluation.papers.inventory import find
+    from crosscut.evaluation.papers.inventory import find, plain
     from crosscut.spaces.factorization import Solver
 
     if paper == "list":
@@ -102,7 +102,7 @@ def reproduce(
     asked: dict[str, Any] = {"shortlist": shortlist, "solver": solver, "device": device}
     asked |= {"rounds": rounds or setting.rounds, "ks": tuple(numbers("-k", k))}
     asked["budgets"] = tuple(numbers("--budgets", budgets))
-    _run(entry, replace(setting, **asked), output, as_json)
+    _run(entry, f"{paper}-{plain(figure)}", replace(setting, **asked), output, as_json)
 
 
 def _engine(name: str, workers: int | None, gpus: float) -> Any:
@@ -195,14 +195,13 @@ def _rate(scorer: str, texts: Texts, count: int = 24) -> float | None:
     return min(count, len(texts.items)) / max(time.perf_counter() - started, 1e-9)
 
 
-def _run(entry: Entry, setting: Setting, output: Path, as_json: bool) -> None:
+def _run(entry: Entry, name: str, setting: Setting, output: Path, as_json: bool) -> None:
     from crosscut.evaluation.papers.experiments import EXPERIMENTS
     from crosscut.evaluation.report import machine
     from crosscut.storage import make_folder, write_json
 
     records = EXPERIMENTS[str(entry.experiment)](setting)
     make_folder(output)
-    name = f"{entry.paper}-{entry.names[0]}"
     facts = {
         "paper": entry.paper,
         "figure": entry.figure,

@@ -85,13 +85,17 @@ INVENTORY = (
 )  # fmt: skip
 
 
+def plain(figure: str) -> str:
+    """`fig10` for "Fig. 10"."""
+    return figure.lower().replace(".", "").replace(" ", "")
+
+
 def find(paper: str, figure: str) -> Entry:
     """The entry of a figure, or a sentence that says which there are."""
     if paper not in PAPERS:
         raise InputError(f"there is no paper {paper!r}; there are {', '.join(PAPERS)}")
-    name = figure.lower().replace(".", "").replace(" ", "")
     for entry in INVENTORY:
-        if entry.paper == paper and name in entry.names:
+        if entry.paper == paper and plain(figure) in entry.names:
             return entry
     known = [one for entry in INVENTORY if entry.paper == paper for one in entry.names]
     raise InputError(f"{paper} has no {figure!r} here; there are {', '.join(known)}")
