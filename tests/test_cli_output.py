@@ -148,6 +148,9 @@ def test_searches_and_indexes_are_told_in_words(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["index", "show", str(folder)]).output
     assert "{" not in shown
     assert "default (fingerprint" in shown
+    assert (
+        " ".join(next(line for line in shown.splitlines() if "searches know" in line).split()) == "searches know words"
+    )
 
 
 def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,10 +123,9 @@ def serve(
         examples=tuple(example or ()),
         evaluation=() if evaluation is None else read_evaluation(evaluation),
     )
-    if log is not None and len(index) > 1:
-        raise InputError(f"--log keeps the searches of one index, and {len(index)} are served: serve each by itself")
     configure(log_level)
-    loaded = {name: Index.load(path, scorer=scorer, trust_remote=trust_remote) for name, path in named(index).items()}
+    folders = named(index, log)
+    loaded = {name: Index.load(path, scorer=scorer, trust_remote=trust_remote) for name, path in folders.items()}
     for one in loaded.values():
         one.price = price(price_calls, price_tokens)
         one.keep_log(log)
@@ -148,10 +147,12 @@ def _announce(indexes: dict[str, Index], host: str, port: int) -> None:
         say(f"serving {served} at http://{place}:{port} (Ctrl-C stops)", "bold")
 
 
-def named(folders: list[Path]) -> dict[str, Path]:
+def named(folders: list[Path], log: Path | None = None) -> dict[str, Path]:
     """Index folders by name: `laws=2024/law.index`, or the name of the folder without its ending."""
     from crosscut.errors import InputError
 
+    if log is not None and len(folders) > 1:
+        raise InputError(f"--log keeps the searches of one index, and {len(folders)} are served: serve each by itself")
     made: dict[str, Path] = {}
     for folder in folders:
         name, equals, path = str(folder).partition("=")

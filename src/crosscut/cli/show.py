@@ -10,6 +10,15 @@ import typer
 
 from crosscut.cli.common import table
 
+KNOWN = {
+    "vectors.npy": "vectors",
+    "bm25.json": "words",
+    "anchors.npy": "scores of train queries",
+    "factors.json": "factors",
+    "prior.json": "past searches",
+}
+"""Of the files of an index: what they tell a search."""
+
 
 def show(
     folder: Annotated[Path, typer.Argument(help="The folder of the index.")],
@@ -34,10 +43,11 @@ def show(
         return
     named = folder / str(manifest["folder"]) / "metadata.json"
     keys = json.loads(named.read_bytes()) if named.exists() else {"keys": [], "others": []}
-    table(str(folder), ("what", "value"), _told(facts, [*keys["keys"], *keys["others"]]))
+    known = [told for name, told in KNOWN.items() if name in manifest["files"]]
+    table(str(folder), ("what", "value"), _told(facts, [*keys["keys"], *keys["others"]], known))
 
 
-def _told(facts: dict[str, Any], keys: list[str]) -> list[tuple[str, str]]:
+def _told(facts: dict[str, Any], keys: list[str], known: list[str]) -> list[tuple[str, str]]:
     """The facts of an index in words."""
     cut, budget, stop = facts.get("passages"), facts.get("budget"), facts.get("stop")
     units = "items" if cut is None else "passages"
@@ -47,6 +57,7 @@ def _told(facts: dict[str, Any], keys: list[str]) -> list[tuple[str, str]]:
         ("metadata", ", ".join(key for key in keys if not key.startswith("passage_")) or "none"),
         ("scorer", _model(facts["scorer"])),
         ("encoder", _model(facts["encoder"])),
+        ("searches know", ", ".join(known) or "nothing but the items"),
         ("searched by", facts["method"] + (", settings tuned" if facts["tuned"] else "")),
         ("budget", f"{budget or 100} calls, unless a search says otherwise"),
         ("searches stop", stop or "when the budget is spent; with the scorer in the box, as soon as it is sure"),
