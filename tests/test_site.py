@@ -38,6 +38,11 @@ FOUND = {  # what is searched for, and the pages any of which is right
     "Qdrant": {"tutorials/qdrant.html", "stores.html"},
     "deadline": {"budgets.html"},
     "langchain": {"tutorials/langchain.html", "integrations.html"},
+    "postgres": {"tutorials/postgresql.html"},
+    "cost": {"costs.html"},
+    "learn": {"learning.html"},
+    "threshold": {"relevance.html"},
+    "score store": {"scores.html"},
 }
 
 
