@@ -8,6 +8,7 @@ the papers' methods see a black box.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -246,7 +248,14 @@ def _live(
 def _show(result: DemoResult, stage: Stage, console: Console) -> None:
     for found in result.found:
         console.print(f"\n[bold]{_bright(found.query)}[/bold]")
-        table = Table("", "score", "round", "meaning", title=f"top of {result.items} with {found.crosscut.calls} calls")
+        word = re.search(r"\[START\] (.+?) \[END\]", found.query)
+        what = f"meanings of “{escape(word[1])}”" if word else "meanings"
+        console.print(
+            f"{what} that the cross-encoder likes best, of {result.items:,}, found with {found.crosscut.calls} calls; "
+            "✓ is the right one",
+            style="dim",
+        )
+        table = Table("", "score", "round", "meaning")
         for place, hit in enumerate(found.crosscut, 1):
             item = stage.world.items[hit.position]
             right = " [green]✓[/green]" if item.id == found.gold else ""
@@ -267,14 +276,17 @@ def _show(result: DemoResult, stage: Stage, console: Console) -> None:
     console.print(table)
     asked = len(next(iter(result.recalls["rnr"].values())))
     console.print(
-        f"{asked} queries, {len(stage.scores.anchor_ids)} anchor queries scored beforehand; "
+        f"{asked} {'query' if asked == 1 else 'queries'}, {len(stage.scores.anchor_ids)} anchor queries scored beforehand; "
         f"{result.pairs_per_second:.0f} pairs/s; {result.seconds['all']:.0f} s in all"
+    )
+    console.print(
+        "your own texts: crosscut index build notes/ my.index, then crosscut serve my.index",
+        style="dim",
+        soft_wrap=True,
     )
 
 
 def _bright(query: str) -> str:
-    from rich.markup import escape
-
     return (
         escape(query).replace("\\[START]", "[START]").replace("[START] ", "[reverse]").replace(" [END]", "[/reverse]")
     )
