@@ -276,8 +276,8 @@ def _show(result: DemoResult, stage: Stage, console: Console) -> None:
     console.print(table)
     asked = len(next(iter(result.recalls["rnr"].values())))
     console.print(
-        f"{asked} {'query' if asked == 1 else 'queries'}, {len(stage.scores.anchor_ids)} anchor queries scored beforehand; "
-        f"{result.pairs_per_second:.0f} pairs/s; {result.seconds['all']:.0f} s in all"
+        f"{asked} {'query' if asked == 1 else 'queries'}, {len(stage.scores.anchor_ids)} anchor queries scored "
+        f"beforehand; {result.pairs_per_second:.0f} pairs/s; {result.seconds['all']:.0f} s in all"
     )
     console.print(
         "your own texts: crosscut index build notes/ my.index, then crosscut serve my.index",
