@@ -23,6 +23,7 @@ from crosscut.ann.ivf.deciding import STAYED
 from crosscut.ann.ivf.learning import observe
 from crosscut.ann.ivf.rules import TAU
 from crosscut.ann.ivf.tuning import TAUS, tune
+from crosscut.cli.common import table
 from crosscut.evaluation.clustered import as_records, as_table, table_2
 from crosscut.evaluation.report import machine
 from crosscut.storage import write_json
@@ -101,9 +102,8 @@ def main() -> None:
             continue
         tuned = tune(index, train, target=0.95, loss=options.loss, k=K, **how)
         rows, limit = table_2(index, tuned, test, k=K, gold=gold, repeats=options.repeats)
-        console.print(
-            as_table(rows, limit, K, f"{name}: {index.n:,} items, {len(index.centroids)} lists, N = {tuned.lists}")
-        )
+        title = f"{name}: {index.n:,} items, {len(index.centroids)} lists, N = {tuned.lists}"
+        table(title, *as_table(rows, limit, K))
         report[name] = {
             "N": tuned.lists,
             "loss": options.loss,

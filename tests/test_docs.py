@@ -202,6 +202,17 @@ def test_links_of_the_docs_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_files_that_the_docs_name_are_there() -> None:
+    """Programs and results between backticks: from the root, or from the package."""
+    named = re.compile(
+        r"(?<![\w/.])((?:tests|benchmarks|scripts|examples|crosscut|[a-z]+)/[\w./*-]+\.(?:py|toml|npz))\b"
+    )
+    for page in PAGES:
+        for found in set(named.findall(page.read_text(encoding="utf-8"))):
+            homes = (ROOT, ROOT / "src", ROOT / "src" / "crosscut")
+            assert any(any(home.glob(found)) for home in homes), f"{page.name} names {found}"
+
+
 def script(name: str) -> Any:
     """A script of the repository, as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
