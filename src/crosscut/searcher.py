@@ -190,12 +190,14 @@ class Searcher:
                 generator(self.parts.seed, query),
                 vector=self._vector(vector),
                 given=self._given(first, within),
-                known=self._known(query),
+                known=known,
                 within=within,
                 watch=None if rule is None else rule.watch(k),
                 reason="" if rule is None else rule.reason,
             )
-            for query, vector, first, halt in zip(queries, vectors, given, halting, strict=True)
+            for query, vector, first, halt, known in zip(
+                queries, vectors, given, halting, self._known(queries), strict=True
+            )
         ]
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
@@ -209,11 +211,12 @@ class Searcher:
             raise
         return [state.hits(k, self.ids, self.texts) for state in states]
 
-    def _known(self, query: Any) -> Floats | None:
+    def _known(self, queries: Sequence[Any]) -> Sequence[Floats | None]:
         """What the scorer knows of these items without a call, if it does and the method asks for it."""
         if not (self.plan.corrects and self.scorer.knows):
-            return None
-        return self.scorer.known(query)[: self.parts.n]  # items may have been added behind these
+            return [None] * len(queries)
+        # items may have been added behind these
+        return [known[: self.parts.n] for known in self.scorer.known_of_all(queries)]
 
     def _budget(self, budget: int | None, k: int, size: int | None) -> int:
         for name, number in (("k", k), ("budget", budget)):

@@ -48,6 +48,9 @@ class OnnxDualEncoder:
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """One vector per query; marked mentions are seen."""
         texts = list(texts)
+        if len(texts) <= REMEMBERED_QUERIES and "tokens" in self._dual.outputs:
+            read_now = [read.vector for read in self.read_queries(texts)]  # their tokens may be asked for next
+            return np.asarray(read_now, np.float32).reshape(len(texts), self.dimension)
         vectors = np.empty((len(texts), self.dimension), np.float32)
         for start in range(0, len(texts), REMEMBERED_QUERIES):
             read = self.folder.read_queries(texts[start : start + REMEMBERED_QUERIES])
@@ -67,8 +70,12 @@ class OnnxDualEncoder:
 
     def read_queries(self, texts: Sequence[str]) -> list[Read]:
         """Vectors of queries and of their tokens, for late interaction."""
+        return self.folder.read.of(texts, self._read_queries)
+
+    def _read_queries(self, texts: Sequence[str]) -> list[Read]:
         read = self.folder.read_queries(texts)
-        return self._read([tokens for _, tokens in read], [states for states, _ in read])
+        alone = [[place] for place in range(len(texts))]  # so that a vector never depends on who else asks
+        return self._read([tokens for _, tokens in read], [states for states, _ in read], alone)
 
     def read_items(
         self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None
@@ -94,7 +101,12 @@ class OnnxDualEncoder:
         vectors = np.asarray([read.vector for read in reads], np.float32).reshape(len(reads), self.dimension)
         return vectors, TokenVectors.of([read.tokens[1:-1] for read in reads], reads[0].tokens.shape[1] if reads else 1)
 
-    def _read(self, tokens: Sequence[Tokens], states: Sequence[States] | None = None) -> list[Read]:
+    def _read(
+        self,
+        tokens: Sequence[Tokens],
+        states: Sequence[States] | None = None,
+        groups: Sequence[list[int]] | None = None,
+    ) -> list[Read]:
         if "tokens" not in self._dual.outputs:
             raise InputError(
                 f"the dual encoder at {str(self.folder.path)!r} has no token vectors for late interaction; "
@@ -107,7 +119,7 @@ class OnnxDualEncoder:
             for row, place in enumerate(group):
                 out[place] = Read(tokens[place], both["vectors"][row].copy(), to_bytes(both["tokens"][row]))
 
-        self._dual.map(encode, of_one_length(tokens))
+        self._dual.map(encode, groups or of_one_length(tokens))
         return [read for read in out if read is not None]
 
     def _inputs(

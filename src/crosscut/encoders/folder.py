@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from crosscut.encoders.recent import Recent
 from crosscut.encoders.session import Session
 from crosscut.encoders.states import States, encode_alone
 from crosscut.encoders.tokens import Tokenizer, Tokens
@@ -22,6 +22,7 @@ from crosscut.errors import InputError
 from crosscut.threads import after_fork, cores
 
 if TYPE_CHECKING:
+    from crosscut.encoders.dual import Read
     from crosscut.encoders.known import Constants
 
 FORMAT = 4
@@ -76,7 +77,8 @@ class ModelFolder:
         self.tokenizer = Tokenizer(
             self.path / "tokenizer.json", query_tokens=limits["query"], item_tokens=limits["item"]
         )
-        self._queries: OrderedDict[str, tuple[States, Tokens]] = OrderedDict()
+        self._queries: Recent[tuple[States, Tokens]] = Recent(REMEMBERED_QUERIES)
+        self.read: Recent[Read] = Recent(REMEMBERED_QUERIES)  # by the dual encoder
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
@@ -121,20 +123,12 @@ class ModelFolder:
 
     def read_queries(self, texts: Sequence[str]) -> list[tuple[States, Tokens]]:
         """States and tokens of queries; the dual encoder, the cross-encoder and every round ask for the same ones."""
-        texts = list(texts)
-        with self._lock:
-            known = {text: self._queries[text] for text in texts if text in self._queries}
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        tokens = [self.tokenizer.query(text) for text in new]
+        return self._queries.of(texts, self._read_queries)
+
+    def _read_queries(self, texts: Sequence[str]) -> list[tuple[States, Tokens]]:
+        tokens = [self.tokenizer.query(text) for text in texts]
         states = [one.copy() for one in encode_alone(self.lower, tokens)]  # no view of a whole call is kept
-        known |= zip(new, zip(states, tokens, strict=True), strict=True)
-        with self._lock:
-            for text in known:  # what was asked for last is forgotten last
-                self._queries[text] = known[text]
-                self._queries.move_to_end(text)
-            while len(self._queries) > max(REMEMBERED_QUERIES, len(known)):
-                self._queries.popitem(last=False)
-        return [known[text] for text in texts]
+        return list(zip(states, tokens, strict=True))
 
     def fingerprint(self, *names: str) -> str:
         """SHA-256, shortened, of the files that scores depend on."""

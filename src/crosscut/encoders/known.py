@@ -17,8 +17,6 @@ whose slope was learned with the weights. `at` is always exact.
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.encoders.dual import OnnxDualEncoder
+from crosscut.encoders.dual import OnnxDualEncoder, Read
 from crosscut.encoders.late import Bytes, TokenVectors
+from crosscut.encoders.recent import Recent
 from crosscut.encoders.tokens import MENTION
-from crosscut.encoders.words import Lexicon, Words
+from crosscut.encoders.words import Lexicon, QueryWords, Words
 from crosscut.errors import InputError
-from crosscut.linalg.products import product
+from crosscut.linalg.blas import one_thread
+from crosscut.linalg.products import product, share
 from crosscut.storage import Files, Saved
 
 Floats = npt.NDArray[np.float64]
@@ -108,7 +108,7 @@ def _vector(path: Path) -> npt.NDArray[np.float32]:
 class Asked(NamedTuple):
     """A query, ready to be compared with any item."""
 
-    text: str
+    words: QueryWords
     vector: npt.NDArray[np.float32]  # (D,)
     tokens: Bytes  # (m × d)
     idf: npt.NDArray[np.float32]  # (m,) sums to one
@@ -174,8 +174,7 @@ class Known:
             raise InputError(
                 f"words of {len(words)} items, vectors of {len(vectors)} and tokens of {len(tokens)} do not go together"
             )
-        self._asked: OrderedDict[str, Asked] = OrderedDict()
-        self._lock = threading.Lock()
+        self._asked: Recent[Asked] = Recent(REMEMBERED)
 
     @classmethod
     def of(
@@ -196,10 +195,17 @@ class Known:
     def __len__(self) -> int:
         return len(self.words)
 
+    def all_many(self, queries: Sequence[str]) -> list[Floats]:
+        """`all` of every query, over all cores."""
+        with one_thread():
+            return share(self._all, self.ask_many(queries))
+
     def all(self, query: str) -> Floats:
         """g of every item, (n,); past the best `deep` late interaction is estimated from the cosine."""
-        asked = self.ask(query)
-        words = self.words.match(query).relative  # (n,)
+        return self._all(self.ask(query))
+
+    def _all(self, asked: Asked) -> Floats:
+        words = self.words.match(asked.words).relative  # (n,)
         cosine = product(self.vectors, asked.vector[None].astype(np.float64))[0]  # (n,)
         if len(self) <= self.deep:
             return self._sum(asked, words, cosine, self._late(asked, None))
@@ -219,26 +225,20 @@ class Known:
         """g of the items at `positions`, exact, and the same whatever else is asked for."""
         asked = self.ask(query)
         positions = np.asarray(positions, np.int64)
-        words = self.words.match(query).relative[positions]
+        words = self.words.match(asked.words, positions).relative
         rows = self.vectors[positions].astype(np.float16).astype(np.float32)  # the same from whatever they are kept in
         cosine = np.einsum("nd,d->n", rows, asked.vector)
         return self._sum(asked, words, cosine, self._late(asked, positions))
 
     def ask(self, query: str) -> Asked:
         """The query's side, remembered for the rounds of a search."""
-        with self._lock:
-            if query in self._asked:
-                self._asked.move_to_end(query)
-                return self._asked[query]
-        asked = self._ask(query)
-        with self._lock:
-            self._asked[query] = asked
-            while len(self._asked) > REMEMBERED:
-                self._asked.popitem(last=False)
-        return asked
+        return self.ask_many([query])[0]
 
-    def _ask(self, query: str) -> Asked:
-        (read,) = self.encoder.read_queries([query])
+    def ask_many(self, queries: Sequence[str]) -> list[Asked]:
+        """The sides of several queries, which the encoder reads together."""
+        return self._asked.of(queries, lambda new: map(self._ask, new, self.encoder.read_queries(new)))
+
+    def _ask(self, query: str, read: Read) -> Asked:
         inner = slice(1, -1)  # without [CLS] and [SEP]
         idf = self.constants.token_idf[read.text.ids[inner]]
         mention = (read.text.roles[inner] == MENTION).astype(np.float32)
@@ -247,7 +247,7 @@ class Known:
         facts = [np.log1p(terms) - 2.0, float(mention.any()), np.log(mass / max(terms, 1) + 0.1) - 1.6]
         weights = self.constants.weights * np.exp(self.constants.bends @ np.asarray(facts))
         return Asked(
-            text=query,
+            words=self.words.ask(query),
             vector=read.vector,
             tokens=read.tokens[inner],
             idf=idf / max(float(idf.sum()), 1e-6),

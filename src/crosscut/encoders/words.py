@@ -202,6 +202,14 @@ class Match(NamedTuple):
     relative: Floats
 
 
+class QueryWords(NamedTuple):
+    """The words of a query, each once: its column among those of a corpus, and its idf times how often it is asked
+    for."""
+
+    columns: list[tuple[int, np.float32]]
+    limit: float  # what an item would reach that holds every word as often as could be
+
+
 class Words:
     """The words of a corpus under a frozen lexicon; items are positions 0 … n − 1.
 
@@ -235,19 +243,28 @@ class Words:
     def __len__(self) -> int:
         return int(self.counts.shape[0])
 
-    def match(self, query: str) -> Match:
-        """Every item, (n,) each: a query's words are few, and only their columns are read."""
+    def ask(self, query: str) -> QueryWords:
+        """A query, ready to be matched with any item."""
         words = Counter(query_stems(query))
         idf = self.lexicon.idf(list(words))  # (distinct words,)
-        limit = float(sum(weight * times for weight, times in zip(idf, words.values(), strict=True))) or 1.0
-        bm25 = np.zeros(len(self), np.float32)
+        weighed = [(word, times * weight) for (word, times), weight in zip(words.items(), idf, strict=True)]
+        columns = [(self.terms[word], weight) for word, weight in weighed if word in self.terms]
+        return QueryWords(columns, float(sum(weight for _, weight in weighed)) or 1.0)
+
+    def match(self, query: str | QueryWords, positions: Positions | None = None) -> Match:
+        """Every item, or those at `positions`: a query's words are few, and only their columns are read."""
+        asked = self.ask(query) if isinstance(query, str) else query
+        bm25 = np.zeros(len(self) if positions is None else len(positions), np.float32)
         weights = self._weights
-        for (word, times), weight in zip(words.items(), idf, strict=True):
-            term = self.terms.get(word)
-            if term is not None:
-                part = slice(weights.indptr[term], weights.indptr[term + 1])
-                bm25[weights.indices[part]] += times * weight * weights.data[part]
-        return Match(bm25, bm25 / limit)
+        for column, weight in asked.columns:
+            part = slice(weights.indptr[column], weights.indptr[column + 1])
+            held, values = weights.indices[part], weights.data[part]  # the items that hold the word, in order
+            if positions is None:
+                bm25[held] += weight * values
+            elif len(held):
+                places = np.minimum(np.searchsorted(held, positions), len(held) - 1)
+                bm25 += np.where(held[places] == positions, weight * values[places], np.float32(0))
+        return Match(bm25, bm25 / asked.limit)
 
     def limit(self, query: str) -> tuple[float, int]:
         """The idf of all words of a query together, more than which no item can reach, and how many they are."""

@@ -89,6 +89,10 @@ class BoundScorer(ABC):
         """What is known without a call, of these items or of every one (n)."""
         raise InputError(f"{type(self).__name__} knows nothing of a score without a call")
 
+    def known_of_all(self, queries: Sequence[Any]) -> list[Floats]:
+        """What is known of every item (n), for every query."""
+        return [self.known(query) for query in queries]
+
     @abstractmethod
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         """An answer to every request, in order; what a model would run as one batch."""

@@ -13,7 +13,6 @@ checkpoints of ANNCUR and ADACUR. What makes it faster than running the model as
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from crosscut.datasets.records import Item, Items, items_of
 from crosscut.encoders.checkpoints import Body, read_arrays, read_body, read_config, weights_file
 from crosscut.encoders.exported import digest_of, kept, local_folder
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
+from crosscut.encoders.recent import Recent
 from crosscut.encoders.session import TOKENS_PER_CALL, Session
 from crosscut.encoders.states import TOKEN_BYTES, Kept
 from crosscut.encoders.whole import Head, Step, classifier, whole_graph
@@ -139,7 +139,7 @@ class BoundPairs(BoundScorer):
         self.form, self.score_rows, self.items = form, score_rows, items
         self.n_items = count_of(items)
         self._texts = Kept(TOKEN_BYTES)
-        self._queries: OrderedDict[str, Text] = OrderedDict()
+        self._queries: Recent[Text] = Recent(KEPT_QUERIES)
         self._lock = threading.Lock()
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
@@ -151,7 +151,7 @@ class BoundPairs(BoundScorer):
         scores, paid = np.full(len(handles), np.nan), np.zeros(len(handles), np.bool_)
         failed: ScorerError | None = None
         try:
-            queries = self._read_queries([str(query) for query, _ in requests])
+            queries = self._queries.of([str(query) for query, _ in requests], self.form.queries)
             for start in range(0, len(handles), PAIRS_AT_ONCE):
                 part = slice(start, start + PAIRS_AT_ONCE)
                 texts = self._read_items(handles[part])
@@ -179,19 +179,6 @@ class BoundPairs(BoundScorer):
                     found[handle] = text
                     self._texts.keep(handle, text, text.ids.nbytes)
         return found
-
-    def _read_queries(self, texts: Sequence[str]) -> list[Text]:
-        with self._lock:
-            known = {text: self._queries[text] for text in texts if text in self._queries}
-            new = [text for text in dict.fromkeys(texts) if text not in known]
-            if new:
-                known.update(zip(new, self.form.queries(new), strict=True))
-            for text in known:
-                self._queries[text] = known[text]
-                self._queries.move_to_end(text)
-            while len(self._queries) > max(KEPT_QUERIES, len(known)):
-                self._queries.popitem(last=False)
-        return [known[text] for text in texts]
 
 
 class Source:

@@ -32,6 +32,7 @@ from crosscut.encoders.states import ItemStates, ReadItem, States
 from crosscut.encoders.tokens import Tokens, marked_text, matched
 from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import ScorerError
+from crosscut.linalg.blas import one_thread
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.types import Floats, Handles, Positions
 
@@ -163,6 +164,11 @@ class BoundOnnxCrossEncoder(BoundScorer):
             known[~inside] = self._read(handles[~inside]).at(str(query), np.arange(int((~inside).sum())))
         return known
 
+    def known_of_all(self, queries: Sequence[Any]) -> list[Floats]:
+        if not self.model.corrects:
+            return super().known_of_all(queries)
+        return self._read_all().all_many([str(query) for query in queries])
+
     def _count(self) -> int | None:
         """How many items there are now, if that is known."""
         return len(self._source.items) if isinstance(self._source, Growing) else count_of(self._source)
@@ -193,7 +199,8 @@ class BoundOnnxCrossEncoder(BoundScorer):
         answers = self.costly_many(requests)
         if not self.model.corrects:
             return answers
-        return [self._corrected(*request, answer) for request, answer in zip(requests, answers, strict=True)]
+        with one_thread():
+            return [self._corrected(*request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def _corrected(self, query: Any, handles: Handles, answer: Answer) -> Answer:
         there = np.isfinite(answer.scores)  # nothing is added to what failed
