@@ -7,7 +7,8 @@ are the past: each is searched by the default method without anchors, 100 calls,
 learned from. Then the test queries are searched, before and after. Differences are paired over test queries. `misses`
 is the share of the misses before that is gone after. A seed chooses which of the train queries came first. Where train
 queries were never scored with every item, `--log` brings what searches of them scored (`scripts/past_searches.py`).
-Results are written as they come; what is there already is not computed again.
+With `--asked` the vectors stay where only their top is asked for, as in a store: what is learned of single items then
+orders wider answers. Results are written as they come; what is there already is not computed again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.base import Indexed
+from crosscut.ann.flat import Flat
 from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import Learned, learn
@@ -106,11 +109,16 @@ def read_log(path: Path) -> list[Past]:
 
 
 def study(
-    data: dict[str, npt.NDArray[Any]], sizes: Sequence[int], seeds: int, known: dict[str, Any], log: list[Past] | None
+    data: dict[str, npt.NDArray[Any]],
+    sizes: Sequence[int],
+    seeds: int,
+    known: dict[str, Any],
+    log: list[Past] | None,
+    asked: bool,
 ) -> Any:
     """Records by number of past searches and seed, one after another; those that are known are left out."""
     space = Vectors(data["vectors"].astype(np.float32))
-    parts = Parts(encoder=space, n=space.n)
+    parts = Parts(encoder=Indexed(Flat(space)) if asked else space, n=space.n)
     if log is None:
         log = log_of(parts, data["train"], data["anchor_query_vectors"])
     before = recalls(parts, data)
@@ -133,6 +141,7 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--searches", default="160,40,80,20,10,1")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--asked", action="store_true", help="vectors that are only asked for their top")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     with np.load(options.data, allow_pickle=False) as archive:
@@ -141,7 +150,7 @@ def main() -> None:
     most = len(data["train"] if log is None else log)
     sizes = list(dict.fromkeys(min(int(size), most) for size in options.searches.split(",")))
     known = json.loads(options.json.read_text())["runs"] if options.json.exists() else {}
-    logged = "" if options.log is None else f" --log {options.log.name}"
+    logged = ("" if options.log is None else f" --log {options.log.name}") + " --asked" * options.asked
     facts = {
         "command": f"python benchmarks/learning.py --data {options.data.name} --name {options.name}{logged}",
         "world": options.name,
@@ -150,7 +159,7 @@ def main() -> None:
         "test_queries": len(data["test"]),
         "calls_of_a_past_search": CALLS,
     }
-    for name, run in study(data, sizes, options.seeds, known, log):
+    for name, run in study(data, sizes, options.seeds, known, log, options.asked):
         known[name] = run
         write_json(options.json, {**facts, "runs": known})
         told = ", ".join(

@@ -10,6 +10,7 @@ import pytest
 from crosscut.ann.base import as_vectors
 from crosscut.errors import InputError
 from crosscut.index import Index
+from crosscut.index.learning import past_of
 from crosscut.index.log import SearchLog
 from crosscut.methods import Parts
 from crosscut.scorers.matrix import MatrixScorer
@@ -86,8 +87,7 @@ def test_chances_are_logged_and_weighted(tmp_path: Path) -> None:
     index.search_many(QUERIES, 10, 60, method="crosscut@explore=0.2")
     log = SearchLog(tmp_path / "searches.log").read()
     assert all(search.chances is not None and len(search.chances) == 60 for search in log)
-    state = index._state
-    plain, corrected = (index._past(state, WORLD.vectors.shape[1], most) for most in (1.0, 5.0))
+    plain, corrected = (past_of(log, index._state.places.get, most) for most in (1.0, 5.0))
     assert plain[0].weights is not None
     assert corrected[0].weights is not None
     assert set(plain[0].weights) == {1.0}

@@ -52,6 +52,21 @@ class Found(NamedTuple):
 NOTHING_FOUND = Found(NO_HANDLES, np.empty(0))
 
 
+class Residuals(Protocol):
+    """What single items score beside v · u, of those of which it is known; 0 of all others.
+
+    It is not linear in the vectors, so that an index or a store is not asked for it: it orders a wider answer.
+    """
+
+    def __getitem__(self, handles: Handles, /) -> Floats:
+        """Of these items (m)."""
+        ...
+
+    def highest(self, exclude: Handles, within: Within) -> Handles:
+        """The items that have most of it, of those that an ask allows."""
+        ...
+
+
 class Pool(Protocol):
     """Items to draw from."""
 

@@ -8,18 +8,19 @@ Ties go to the lower position.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import Ask, Found, OfRows, Within
+from crosscut.ann.base import Ask, Found, OfRows, Residuals, Within
 from crosscut.linalg.products import LARGE, share
 from crosscut.linalg.top import best, slack_for
 from crosscut.spaces.base import Space, as_space
 from crosscut.types import Array, Floats, Handles
 
 T = TypeVar("T")
+Base: TypeAlias = Floats | Residuals | float  # of every item (n), of those of which it is known, or one for all
 BATCH = 1 << 24  # predictions held at a time: 64 MiB of float32
 WILD = 1e15
 FEW = 8  # one item in so many allowed, and only those are predicted
@@ -30,7 +31,8 @@ class Flat(OfRows):
 
     exact = True
 
-    def __init__(self, space: Space, base: Floats | float = 0.0) -> None:
+    def __init__(self, space: Space, base: Base = 0.0) -> None:
+        assert isinstance(base, np.ndarray | int | float)  # residuals are for what an index or a store finds
         super().__init__(space)
         self.space = space
         self.base = base
@@ -41,8 +43,8 @@ class Flat(OfRows):
 
     def best(self, ask: Ask, values: Array) -> Found:
         """The best of an ask among predictions (n) of the space's own precision."""
-        base = self.base if ask.known is None else self.base + ask.known
-        return rerank(self.space, ask.vector, best(values, ask.count, slack_for(ask.count)), base, ask.count)
+        places = best(values, ask.count, slack_for(ask.count))
+        return rerank(self.space, ask.vector, places, self.base, ask.count, ask.known)
 
     def scan(self, asks: Sequence[Ask], look: Callable[[Ask, Array], T]) -> list[T]:
         """What `look` makes of an ask and the predictions (n) of every item, which it may write to."""
@@ -76,6 +78,11 @@ class Flat(OfRows):
             yield row
 
 
+def base_of(base: Base, places: Handles) -> Floats | float:
+    """The base of some items."""
+    return base if isinstance(base, int | float) else base[places]
+
+
 def masked(values: Array, exclude: Handles, within: Within = None) -> Array:
     """`values` (n) with −inf for what is not allowed or excluded; in place."""
     if within is not None and len(within) < len(values):
@@ -86,11 +93,15 @@ def masked(values: Array, exclude: Handles, within: Within = None) -> Array:
     return values
 
 
-def rerank(space: Space, u: Floats, places: Handles, base: Floats | float, count: int) -> Found:
-    """The best `count` of `places` by base + Vu in float64, best first, ties to the lower position."""
+def rerank(space: Space, u: Floats, places: Handles, base: Base, count: int, known: Floats | None = None) -> Found:
+    """The best `count` of `places` by base + Vu in float64, best first, ties to the lower position.
+
+    `known` (n) is what is known of items for this query alone."""
     rows = space.rows(places)  # (m × d)
     # einsum sums every row in the same order, so that equal rows get equal predictions to the last bit
-    exact = np.einsum("md,d->m", rows, u) + (base[places] if isinstance(base, np.ndarray) else base)
+    exact = np.einsum("md,d->m", rows, u) + base_of(base, places)
+    if known is not None:
+        exact += known[places]
     order = np.lexsort((places, -exact))[:count]
     return Found(places[order], exact[order])
 

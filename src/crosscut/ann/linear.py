@@ -2,7 +2,8 @@
 
 A round wants the best few of base + V u. Coordinates that are the same for every item (`Constant`) do not change their
 order; a base per item is one more coordinate, whose weight in the query is 1. What is left is one inner product with
-the vectors of an index or a store. The few it finds are predicted again in float64, as in a flat round.
+the vectors of an index or a store. The few it finds are predicted again in float64, as in a flat round. Where only some
+items have a base of their own (`Residuals`), it is asked for more of them, and those whose base is highest join.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from crosscut.ann import clustered
 from crosscut.ann.base import Ask, Found, TopK, Within
 from crosscut.ann.clustered import Clustered
-from crosscut.ann.flat import Flat, masked, rerank
+from crosscut.ann.flat import Base, Flat, masked, rerank
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.lists import Lists
@@ -27,6 +28,7 @@ from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
 ROUNDED = 6  # more than are wanted of an exact store, which compares in float32
 JOIN = 256  # items of which most is known that join what an index finds
+WIDER = 4  # times as many are asked for where residuals order them
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Projected:
     space: Space
     columns: Positions
     weights: Floats
-    base: Floats | float = 0.0
+    base: Base = 0.0
     level: float = 0.0
     fixed: Floats | None = None
 
@@ -67,11 +69,12 @@ class Projected:
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         fixed = self.fixed if getattr(self.inner, "precise", False) else None
+        base = self.base if isinstance(self.base, np.ndarray | int | float) else None  # None: residuals
         few = fixed is not None and self.inner.exact
         wider = [
             Ask(
                 self._asked(ask.vector),
-                ask.count + (ROUNDED if few else slack_for(ask.count)),
+                (WIDER if base is None else 1) * ask.count + (ROUNDED if few else slack_for(ask.count)),
                 ask.exclude,
                 ask.within,
                 ask.trail,
@@ -80,8 +83,8 @@ class Projected:
         ]
         answers = []
         for ask, found in zip(asks, self.inner.top(wider), strict=True):
-            if fixed is not None and ask.known is None:
-                same = self.base + fixed @ ask.vector
+            if fixed is not None and base is not None and ask.known is None:
+                same = base + fixed @ ask.vector
                 answers.append(Found(found.handles[: ask.count], found.scores[: ask.count] + same))
                 continue
             answer = self._again(ask, found.handles)
@@ -90,12 +93,14 @@ class Projected:
         return answers
 
     def _again(self, ask: Ask, pool: Handles) -> Found:
-        """The best of a pool in float64. What is known for one query alone is not linear in the vectors: it orders the
-        pool, and the items of which most is known join it."""
-        if ask.known is None:
-            return rerank(self.space, ask.vector, pool, self.base, ask.count)
-        most = ranked(masked(ask.known.copy(), ask.exclude, ask.within), max(JOIN, len(pool)))
-        return rerank(self.space, ask.vector, np.union1d(pool, most), self.base + ask.known, ask.count)
+        """The best of a pool in float64. What is known of single items, or for one query alone, is not linear in the
+        vectors: it orders the pool, and the items of which most is known join it."""
+        if ask.known is not None:
+            most = ranked(masked(ask.known.copy(), ask.exclude, ask.within), max(JOIN, len(pool)))
+            pool = np.union1d(pool, most)
+        if not isinstance(self.base, np.ndarray | int | float):
+            pool = np.union1d(pool, self.base.highest(ask.exclude, ask.within))
+        return rerank(self.space, ask.vector, pool, self.base, ask.count, ask.known)
 
     def _asked(self, u: Floats) -> Floats:
         if self.fixed is not None:  # one block, as it stands in u
@@ -106,7 +111,26 @@ class Projected:
         return query
 
 
-def topk_of(space: Space, base: Floats | float = 0.0) -> TopK:
+class SeenItems:
+    """Residuals of some of the items 0 … n − 1, in rising order."""
+
+    def __init__(self, seen: Handles, values: Floats) -> None:
+        self.seen, self.values = seen, values
+        self._order = seen[np.argsort(-values, kind="stable")]
+
+    def __getitem__(self, handles: Handles) -> Floats:
+        if not len(self.seen):
+            return np.zeros(len(handles))
+        places = np.minimum(np.searchsorted(self.seen, handles), len(self.seen) - 1)
+        return np.where(self.seen[places] == handles, self.values[places], 0.0)
+
+    def highest(self, exclude: Handles, within: Within) -> Handles:
+        some = self._order[: JOIN + len(exclude)]
+        some = without(some, exclude)
+        return some if within is None else some[np.isin(some, within)]
+
+
+def topk_of(space: Space, base: Base = 0.0) -> TopK:
     """How the top of a space is found: by the index that one of its blocks brings along; of many items, by the lists
     they lie in; otherwise by reading every item."""
     moving = [(j, block, weight) for j, (block, weight) in enumerate(space.blocks) if not block.constant]
@@ -124,7 +148,7 @@ def topk_of(space: Space, base: Floats | float = 0.0) -> TopK:
 
 
 def cluster(
-    space: Space, base: Floats | float = 0.0, *, lists: int | None = None, rule: Rule | int | None = None, seed: int = 0
+    space: Space, base: Base = 0.0, *, lists: int | None = None, rule: Rule | int | None = None, seed: int = 0
 ) -> Projected:
     """An index over a space as it stands, whatever its blocks, in float16: n × d numbers more."""
     starts = np.cumsum([0, *(block.d for block, _ in space.blocks)])

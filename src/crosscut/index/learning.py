@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from crosscut.types import Floats
 
 LOGGER = logging.getLogger("crosscut.index")
 HALF_LIFE = 2000  # searches after which an old one counts half
+Scored: TypeAlias = Callable[[str, Hits], tuple[list[str], Floats, Floats]]
+"""What a search has scored: ids, scores, and the chance with which each was picked."""
 
 
 class Learning(Core):
@@ -64,25 +66,29 @@ class Learning(Core):
         if self.log is None:
             raise InputError("there is no log of searches to learn from: call index.keep_log('searches.log') first")
         with self._writing:
-            state = self._state
-            if state.encoder_space is None:
-                raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
-            past = self._past(state, state.encoder_space.d, correction)
-            weights = 0.5 ** (np.arange(len(past))[::-1] / half_life)
-            got = learn(
-                past,
-                state.encoder_space,
-                anchors=state.anchor_space,
-                n=len(state.items),
-                weights=weights,
-                seed=state.seed,
-            )
-            old = state.prior
-            if old is not None and old.bought and (got.prior is None or got.searches < old.searches):
-                why = f"{got.why}; what {old.searches} searches taught while the index was built stays"
-                return replace(got, prior=old, why=why)
-            self._state = state.changed(prior=got.prior)
-            return got
+            return self._learn(half_life, correction)
+
+    def _learn(self, half_life: float, correction: float) -> Learned:
+        state = self._state
+        if state.encoder_space is None:
+            raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
+        anchors = set(map(query_hash, self.anchor_queries)) if state.anchors is not None else set()
+        searches = [search for search in self._logged(state.encoder_space.d) if search.query not in anchors]
+        past = past_of(searches, state.places.get, correction)
+        got = learn(
+            past,
+            state.encoder_space,
+            anchors=state.anchor_space,
+            n=len(state.items),
+            weights=fading(len(past), half_life),
+            seed=state.seed,
+        )
+        old = state.prior
+        if old is not None and old.bought and (got.prior is None or got.searches < old.searches):
+            why = f"{got.why}; what {old.searches} searches taught while the index was built stays"
+            return replace(got, prior=old, why=why)
+        self._state = state.changed(prior=got.prior)
+        return got
 
     def forget_queries(self, queries: Iterable[str]) -> int:
         """Erase searches from the log, and learn again without them; returns how many were erased."""
@@ -92,48 +98,41 @@ class Learning(Core):
     def _unlearn(self, *, queries: Sequence[str] = (), ids: Sequence[str] = ()) -> int:
         """What a log held of queries and items, and what was learned from that, are gone."""
         count = 0 if self.log is None else self.log.forget(queries=queries, ids=ids)
-        if self._state.prior is not None:
-            self._state = self._state.changed(prior=None)
-            if self.log is not None:
-                self.learn()
+        if self._drop_learned() and self.log is not None:
+            self.learn()
         return count
+
+    def _drop_learned(self) -> bool:
+        """Whether there was something that had been learned; it is gone."""
+        if self._state.prior is None:
+            return False
+        self._state = self._state.changed(prior=None)
+        return True
 
     @property
     def _models(self) -> str:
         return "/".join("none" if one is None else one.fingerprint for one in (self.scorer, self.encoder))
 
-    def _past(self, state: State, d: int, correction: float) -> list[Past]:
-        """What the log holds of these models and of items that are there, oldest first."""
+    def _logged(self, d: int) -> list[Logged]:
+        """What the log holds of these models, oldest first."""
         assert self.log is not None
-        past = []
-        anchors = set(map(query_hash, self.anchor_queries)) if state.anchors is not None else set()
-        for search in self.log.read():
-            if search.query in anchors:
-                continue
-            there = [place for place, id in enumerate(search.ids) if id in state.places]
-            if search.models == self._models and len(search.vector) == d and len(there) > 1:
-                handles = np.array([state.places[search.ids[place]] for place in there], np.int64)
-                weights = None if search.chances is None else _counted(search.chances[there], correction)
-                scores = search.scores[there].astype(np.float64)
-                past.append(Past(search.vector.astype(np.float64), handles, scores, weights))
-        return past
+        return [one for one in self.log.read() if one.models == self._models and len(one.vector) == d]
 
     def _remember(
         self,
-        state: State,
         queries: Sequence[str],
         vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None,
         found: Sequence[Hits],
+        scored: Scored,
     ) -> None:
         """Log what searches have scored, if they are logged."""
-        if self.log is None or vectors is None or state.scorer is None:
+        if self.log is None or vectors is None:
             return
         searches = []
         for query, vector, hits in zip(queries, vectors, found, strict=True):
             if vector is None or not hits.calls + hits.cached:
                 continue
-            handles, scores, chances = told(state, query, hits)
-            ids = [state.items[position].id for position in handles.tolist()]
+            ids, scores, chances = scored(query, hits)
             values = np.asarray(vector, dtype=np.float32), scores.astype(np.float32)
             drawn = chances.astype(np.float32) if (chances < 1).any() else None
             searches.append(Logged(query_hash(query), self._models, time.time(), ids, *values, drawn))
@@ -148,6 +147,30 @@ class Learning(Core):
             self._since = 0
             self._learner = threading.Thread(target=self.learn, name="crosscut-learn", daemon=True)
             self._learner.start()
+
+
+def scored_of(state: State, query: str, hits: Hits) -> tuple[list[str], Floats, Floats]:
+    """What a search has scored: ids, scores without what the scorer knew unasked, and the chance that each had."""
+    handles, scores, chances = told(state, query, hits)
+    return [state.items[position].id for position in handles.tolist()], scores, chances
+
+
+def past_of(searches: Sequence[Logged], handle_of: Callable[[str], int | None], correction: float) -> list[Past]:
+    """Logged searches with handles, without items that are gone."""
+    past = []
+    for search in searches:
+        found = [(place, handle) for place, id in enumerate(search.ids) if (handle := handle_of(id)) is not None]
+        if len(found) > 1:
+            there, handles = np.array(found, np.int64).T
+            weights = None if search.chances is None else _counted(search.chances[there], correction)
+            scores = search.scores[there].astype(np.float64)
+            past.append(Past(search.vector.astype(np.float64), handles, scores, weights))
+    return past
+
+
+def fading(count: int, half_life: float) -> Floats:
+    """How much each search counts, oldest first."""
+    return np.asarray(0.5 ** (np.arange(count)[::-1] / half_life))
 
 
 def _counted(chances: npt.NDArray[np.float32], correction: float) -> Floats:

@@ -3,7 +3,8 @@
 Nothing is copied and nothing of size n is held. Every search opens a session of the store (`ann/stores/base.py`) and
 forgets it. The default method works as without train queries: round one by the encoder's query vector, then better and
 better vectors u in the encoder's own space, each asked of the store without what was scored and within the filter.
-What needs every item in memory (`exact`, anchor scores, words, traces, saving) is refused in a sentence.
+What needs every item in memory (`exact`, anchor scores, words, traces, saving) is refused in a sentence. It learns from
+a log of its searches as any index does (`over_learning.py`); the log is what is kept.
 """
 
 from __future__ import annotations
@@ -30,22 +31,27 @@ from crosscut.index.core import name_of
 from crosscut.index.filling import Filling
 from crosscut.index.index import Index
 from crosscut.index.items import Filter, Source, as_items, stream
+from crosscut.index.learning import fading, past_of
+from crosscut.index.over_answers import evidence, scored_in, told
+from crosscut.index.over_learning import NEWEST, InStore, Taught, rows_of
 from crosscut.index.searching import _texts
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
 from crosscut.methods import RNR, Crosscut, Method, methods, parse
 from crosscut.methods.base import Parts
+from crosscut.methods.learning import Learned, learn
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Halt
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.remembering import Remembering
 from crosscut.scores.engines import EngineChoice, make_engine
-from crosscut.search.hits import Hit, Hits
-from crosscut.search.ranking import Evidence, Rank, scored
+from crosscut.search.hits import Hits
+from crosscut.search.ranking import Rank
 from crosscut.search.stopping import Patience, Stop
 from crosscut.searcher import Searcher, checked_deadline
+from crosscut.spaces.base import Vectors
 from crosscut.types import Progress
 
 DEEP = 5
@@ -103,10 +109,12 @@ class StoreIndex(Index):
             method=method,
         )
         self.store, self.seed = store, seed
+        self._taught: Taught | None = None
         self.method.made(self._parts(store.session()))  # a method that cannot work here says so now
 
     def _parts(self, session: Session) -> Parts:
-        return Parts(encoder=Indexed(session), seed=self.seed, ways=WAYS)
+        plain, taught = Parts(encoder=Indexed(session), seed=self.seed, ways=WAYS), self._taught
+        return plain if taught is None else replace(plain, prior=taught.prior, residuals=InStore(session, taught))
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -155,11 +163,12 @@ class StoreIndex(Index):
         except (ScorerError, StoreUnavailable) as error:
             error.hits = [self._priced(session, k, hits) for hits in error.hits]
             raise
-        return answering.answers(found, vectors, k, partial(_evidence, session), partial(self._priced, session, k))
+        self._remember(queries, vectors, found, partial(scored_in, session))
+        return answering.answers(found, vectors, k, partial(evidence, session), partial(self._priced, session, k))
 
     def _priced(self, session: Session, k: int, hits: Hits) -> Hits:
-        told = _told(session, hits, k)
-        return told if self.price is None else self.price.on(told, session.get(told.scored))
+        answer = told(session, hits, k)
+        return answer if self.price is None else self.price.on(answer, session.get(answer.scored))
 
     def default_stop(self, method: str | Method | None = None) -> Stop | None:
         """None: over a store no scorer knows a part of every score."""
@@ -175,6 +184,21 @@ class StoreIndex(Index):
     def methods(self) -> list[str]:
         parts = self._parts(self.store.session())
         return [name for name, method in methods().items() if method().missing(parts) is None]
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def _learn(self, half_life: float, correction: float) -> Learned:
+        """As `Index.learn`, on vectors of the logged items that the store is asked for."""
+        searches = self._logged(self.store.d)[-NEWEST:]
+        ids, rows = rows_of(self.store, searches)
+        past = past_of(searches, {id: place for place, id in enumerate(ids)}.get, correction)
+        got = learn(past, Vectors(rows), n=len(rows), weights=fading(len(past), half_life), seed=self.seed)
+        self._taught = None if got.prior is None else Taught.of(got.prior, ids)
+        return got
+
+    def _drop_learned(self) -> bool:
+        there, self._taught = self._taught is not None, None
+        return there
 
     # -- tuning --------------------------------------------------------------------------------------------------
 
@@ -332,8 +356,12 @@ class StoreIndex(Index):
         return len(gone)
 
     def forget(self, ids: Iterable[Any]) -> int:
-        """`remove`: this index itself keeps nothing of its items."""
-        return self.remove(ids)
+        """`remove`, and nothing of the items is left in the log of searches, or in what was learned from it."""
+        names = [ids] if isinstance(ids, str) else list(ids)
+        with self._writing:
+            gone = self.remove(names)
+            self._unlearn(ids=[str(self.store.named(name)) for name in names])
+        return gone
 
     def preload(self) -> None:
         """Nothing: a scorer prepares the items of a store when they are scored."""
@@ -369,30 +397,3 @@ class _DeepFold(Fold):
             size = min(k, int(np.isfinite(row).sum()))
             shares.append(recall(row, hits.scored[hits.scored < len(row)], size) if size else 0.0)
         return shares
-
-
-def _evidence(session: Session, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
-    """What vectors say of everything that was scored; words stay in the store."""
-    handles, _ = scored(hits)
-    if vector is None or not len(handles):
-        return {}
-    return {"dense": np.asarray(np.einsum("md,d->m", session.rows(handles), np.asarray(vector, np.float64)))}
-
-
-def _told(session: Session, hits: Hits, k: int) -> Hits:
-    """Hits with the store's ids and whole items; ties go by id."""
-    handles = [handle for made in hits.trace for handle in made.positions.tolist()]
-    scores = [score for made in hits.trace for score in made.scores.tolist()]
-    rounds = [number for number, made in enumerate(hits.trace, 1) for _ in made.positions]
-    estimates = [value for made in hits.trace for value in made.estimates.tolist()]
-    values = scores if hits.ranking is None else hits.ranking.tolist()
-    names = [session.name(handle) for handle in handles]
-    order = sorted(range(len(handles)), key=lambda j: (-values[j], type(names[j]).__name__, names[j]))[:k]
-    items = session.get(np.array([handles[j] for j in order], dtype=np.int64))
-    return replace(
-        hits,
-        items=tuple(
-            Hit(names[j], scores[j], rounds[j], estimates[j], handles[j], item.text, item)
-            for j, item in zip(order, items, strict=True)
-        ),
-    )

@@ -18,7 +18,7 @@ from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
-from crosscut.index.learning import Learning
+from crosscut.index.learning import Learning, scored_of
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.passages import OF, OfDocuments
 from crosscut.index.state import State
@@ -131,7 +131,8 @@ class Searching(Learning, Calibrating):
         except (ScorerError, StoreUnavailable) as error:
             error.hits = [self._told(hits, state.items, k) for hits in error.hits]
             raise
-        self._remember(state, queries, vectors, found)
+        if state.scorer is not None:
+            self._remember(queries, vectors, found, partial(scored_of, state))
         told = partial(self._told, items=state.items, k=k)
         return answering.answers(found, vectors, k, partial(_evidence, state), told)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from crosscut.ann.base import Everything, Pool
+from crosscut.ann.base import Everything, Pool, Residuals
 from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
@@ -61,6 +61,7 @@ class Parts:
     words: Retriever | None = None  # BM25, TF-IDF
     late: Pairwise | None = None  # late interaction of a query with some items
     prior: Prior | None = None  # of query vectors, learned from past searches
+    residuals: Residuals | None = None  # of items that those have seen, where the prior does not know their handles
     n: int | None = None  # None: not known
     seed: int = 0
     own: Mapping[str, Any] = field(default_factory=dict)  # what methods of one's own bring along

@@ -29,7 +29,7 @@ the items of highest base. With neither, what is left is to score the given ids,
 
 With a `Prior` that past searches have taught (`search/prior.py`): u ~ N(u₀(q), Σ) instead, of the encoder's space, or
 beside anchor scores of the stacked one, and b_i is what those searches left over of the item. Where an index or a store
-finds the top, b is not used: the question stays one vector.
+finds the top, the question stays one vector: b orders a wider answer, and the items of highest b join it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crosscut.ann.clustered import SMALL
-from crosscut.ann.linear import topk_of
+from crosscut.ann.linear import SeenItems, topk_of
 from crosscut.errors import InputError
 from crosscut.methods.base import Parts, register
 from crosscut.methods.rounds import InRounds
@@ -137,7 +137,9 @@ class Crosscut(InRounds):
         spread = 0.0 if parts.words is None else prior.spread(some_rows(own, parts.seed))
         if cur is not None:
             return self._worded(parts, self._over(parts, cur, prior.base(parts.size), space, estimator), spread)
-        flat = own.topk is None and parts.n is not None
+        residuals = parts.residuals
+        if residuals is None and parts.n is not None:
+            residuals = SeenItems(prior.seen, prior.residuals)
         plan = Plan(
             parts.pool,
             self._stage(parts, parts.stage("auto")),
@@ -145,9 +147,10 @@ class Crosscut(InRounds):
             space,
             estimator,
             self.selection(),
-            Offset(prior.base(parts.size)) if flat else Offset(),
+            Offset((residuals or 0.0) if parts.n is None else prior.base(parts.n)),
             self.shortlist,
             corrects=True,
+            topk=None if own.topk is None or residuals is None else topk_of(space, residuals),
         )
         return self._worded(parts, plan, spread)
 

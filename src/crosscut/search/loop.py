@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.base import Ask, Found, Pool, TopK
-from crosscut.ann.flat import Flat, masked, rerank
+from crosscut.ann.flat import Base, Flat, base_of, masked, rerank
 from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
@@ -49,14 +49,15 @@ POOL = 2000  # items drawn for a rule that wants to see all predictions, where n
 class Offset:
     """What a score is regressed against: β (s − b_i), and what is known of the pair without a call taken off too.
 
-    `base` is one background level for all items or one per item (n); `scale` is β. With both at rest, raw scores.
+    `base` is one background level for all items, one per item (n) or the residuals of some; `scale` is β. With both at
+    rest, raw scores.
     """
 
-    base: Floats | float = 0.0
+    base: Base = 0.0
     scale: float = 1.0
 
     def targets(self, positions: Positions, scores: Floats, known: Floats | None = None) -> Floats:
-        base = self.base[positions] if isinstance(self.base, np.ndarray) else self.base
+        base = base_of(self.base, positions)
         return self.scale * (scores - base - (0.0 if known is None else known[positions]))
 
 
@@ -270,7 +271,7 @@ def _looked_over(
         values = masked(row, ask.exclude, ask.within)
 
         def exact(places: Positions, count: int) -> Found:
-            return rerank(space, ask.vector, places, base if ask.known is None else base + ask.known, count)
+            return rerank(space, ask.vector, places, base, count, ask.known)
 
         found = plan.selection.pick(values, ask.count, generators[id(ask)], exact)
         return _Choice(*found, ask.count, predictions=kept)
@@ -283,7 +284,7 @@ def _drawn(plan: Plan, query: QueryState, ask: Ask) -> _Choice:
     assert plan.topk is not None
     top = plan.topk.top([ask])[0].handles
     pool = np.union1d(plan.topk.sample(POOL, query.rng, ask.exclude, ask.within), top)
-    predicted = np.einsum("md,d->m", plan.topk.rows(pool), ask.vector)
+    predicted = np.einsum("md,d->m", plan.topk.rows(pool), ask.vector) + base_of(plan.offset.base, pool)
 
     def exact(places: Positions, count: int) -> Found:
         order = np.lexsort((places, -predicted[places]))[:count]

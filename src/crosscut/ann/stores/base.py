@@ -289,6 +289,14 @@ class Session:
         place = {name: number for number, name in enumerate(wanted)}
         return np.array(sorted(found.tolist(), key=lambda handle: place[self.name(handle)]), dtype=np.int64)
 
+    def there(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Handles:
+        """Handles of those of some items that are there and pass, rising."""
+        if not names:
+            return NO_HANDLES
+        self.trips += 1
+        with self.store.reaching():
+            return np.sort(self._seen(self.store.fetch([self.store.named(name) for name in names], where)))
+
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _want(self, ask: Ask) -> Want:
