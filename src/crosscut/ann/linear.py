@@ -143,6 +143,7 @@ def topk_of(space: Space, base: Base = 0.0) -> TopK:
         fixed = np.concatenate([*alike[:place], np.zeros(block.d), *alike[place:]])
         return Projected(block.topk, space, columns, np.full(block.d, weight), base, fixed=fixed)
     if space.home is not None and space.readable and space.n >= clustered.SMALL:
+        assert isinstance(base, np.ndarray | int | float)  # residuals are for what an index or a store finds
         return Lists(space, base, space.home)
     return Flat(space, base)
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.base import Ask, Everything, Found, Within
-from crosscut.ann.flat import WILD, Base
+from crosscut.ann.flat import WILD
 from crosscut.linalg.arrays import inside
 from crosscut.linalg.products import share
 from crosscut.linalg.top import best, slack_for
@@ -37,7 +37,7 @@ class Lists(Everything):
     exact = False
 
     def __init__(
-        self, space: Space, base: Base, home: Home, *, together: int = TOGETHER, all_lists: bool = False
+        self, space: Space, base: Floats | float, home: Home, *, together: int = TOGETHER, all_lists: bool = False
     ) -> None:
         super().__init__(space.n)
         self.space, self.base, self.home = space, base, home
