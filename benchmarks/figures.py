@@ -202,11 +202,26 @@ def stores_table() -> str:
     for one in json.loads((RESULTS / "stores.json").read_text())["records"]:
         cells = [STORES[one["store"]], one["mode"], f"{one['recall']:.3f}"]
         cells += [f"{one[name]:.3f}" if name in one else "–" for name in ("round_recall_500_excluded",)]
-        cells += [f"{one[name]:.0f} ms" if name in one else "–" for name in ("store_ms", "rest_ms")]
+        cells.append(f"{one['client_ms']:.0f} ms" if "client_ms" in one else "–")
+        cells += [f"{one[name]:.1f} ms" if name in one else "–" for name in ("translation_ms", "rest_ms")]
         rows.append([*cells, f"{one['peak_mb']:.1f} MB" if "peak_mb" in one else "–"])
-    return table(
-        ["", "mode", "recall", "of a round, 500 excluded", "in the store", "outside", "peak of a search"], rows
-    )
+    head = ["recall", "of a round, 500 excluded", "in the store", "translating", "outside", "peak of a search"]
+    return table(["", "mode", *head], rows)
+
+
+def rounds_table() -> str:
+    """Rounds over lists, beside flat ones: test queries."""
+    rows = []
+    for one in json.loads((RESULTS / "rounds.json").read_text())["records"]:
+        if one["queries"] != "test":
+            continue
+        flat = one["patience"] is None
+        low, high = one["interval"]
+        against = "" if flat else f"{one['against_flat']:+.3f} [{low:+.3f}, {high:+.3f}]"
+        cells = ["every item" if flat else one["visited_lists"], "" if flat else str(one["patience"])]
+        cells += [f"{one['recall']:.3f}", against, "100 %" if flat else f"{100 * one['lists_read']:.1f} %"]
+        rows.append([*cells, f"{one['ms']:.0f} ms"])
+    return table(["visited lists are", "patience", "recall", "against flat", "lists read a round", "a search"], rows)
 
 
 def _peak_of_an_eighth() -> str:
@@ -300,6 +315,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": sizes_table,
     "scale": scale_table,
     "stores": stores_table,
+    "rounds": rounds_table,
     "flights": flights_table,
     "exits": exits_table,
     "readme": readme_table,

@@ -323,7 +323,9 @@ def keep(path: Path, n: int, name: str, got: dict[str, Any]) -> None:
         "python": platform.python_version(),
     }
     about = {"d": D, "dtype": "float16", "k": K, "budget": BUDGET, "rounds": ROUNDS, **facts}
-    runs = json.loads(path.read_text())["items"] if path.exists() else {}
+    before = json.loads(path.read_text()) if path.exists() else {"items": {}}
+    runs = before["items"]
+    about |= {"note": before["note"]} if "note" in before else {}
     runs.setdefault(str(n), {})[name] = got
     grown = {}
     if len(runs) > 1:

@@ -7,8 +7,8 @@ With `--vectors` and `--teacher`, item and query vectors of two encoders (`bench
 first space, and the scorer is the sum of the inner products in both, so that the true top k of every query is known and
 the first space sees a part of it. Without them, a planted world of `--items` items in 32 clusters.
 
-B = 100, R = 10, k = 10. Every store holds the same vectors, in its exact and its approximate mode. Time outside the
-scorer, the median of searches, is split into trips to the store and the rest. Peak memory is that of Python objects in
+B = 100, R = 10, k = 10. Every store holds the same vectors, in its exact and its approximate mode. Times are medians of
+searches; `CLOCKS` says what each of them counts. Peak memory is that of Python objects in
 one search, over all items and over an eighth of them. Qdrant's relevance-feedback query (`qdrant-feedback`) stands
 beside it: ten items of the encoder's ranking are the feedback, 90 are found with it. PostgreSQL is pgserver's (PyPI),
 started and stopped here. With `--json`, records of stores that are not measured now stay.
@@ -47,6 +47,14 @@ from crosscut.stores import Qdrant
 K, BUDGET, ROUNDS = 10, 100, 10
 METHOD = parse(f"crosscut@rounds={ROUNDS}")
 FEEDBACK = parse("qdrant-feedback@feedback=10")  # Qdrant's relevance-feedback query, as two questions
+
+
+CLOCKS = {
+    "store_ms": "trips: from a question as Store.query takes it to its answer as an array, translation included",
+    "client_ms": "of that, inside the store's client library",
+    "rest_ms": "outside trips and scorer, where the scorer is from the handles that a round picked to their scores",
+    "translation_ms": "crosscut's own part of trips and scorer: all but the client library and the look-up of scores",
+}
 
 
 @dataclass
@@ -256,7 +264,14 @@ def main() -> None:
         records[:] = [one for one in records if one not in same] + [told]
         print(told, flush=True)
         if options.json is not None:
-            about = {"world": world.name, "queries": options.queries, "k": K, "budget": BUDGET, "rounds": ROUNDS}
+            about: dict[str, Any] = {
+                "world": world.name,
+                "queries": options.queries,
+                "k": K,
+                "budget": BUDGET,
+                "rounds": ROUNDS,
+            }
+            about["clocks"] = CLOCKS
             machine = {"cores": os.cpu_count(), "python": platform.python_version()}
             options.json.write_text(json.dumps({**about, "machine": machine, "records": records}, indent=1) + "\n")
 

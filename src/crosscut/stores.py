@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from crosscut.ann.stores.base import Session, Store
     from crosscut.ann.stores.lancedb import LanceDB
+    from crosscut.ann.stores.opening import open_store
     from crosscut.ann.stores.pgvector import PgVector
     from crosscut.ann.stores.qdrant import Qdrant
 
-__all__ = ["LanceDB", "PgVector", "Qdrant", "Session", "Store"]
+__all__ = ["LanceDB", "PgVector", "Qdrant", "Session", "Store", "open_store"]
 
-_HOME = {"Session": "base", "Store": "base", "Qdrant": "qdrant", "PgVector": "pgvector", "LanceDB": "lancedb"}
+_HOME = {
+    "Session": "base",
+    "Store": "base",
+    "Qdrant": "qdrant",
+    "PgVector": "pgvector",
+    "LanceDB": "lancedb",
+    "open_store": "opening",
+}
 
 
 def __getattr__(name: str) -> Any:

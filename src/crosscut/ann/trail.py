@@ -9,7 +9,7 @@ That holds as long as the query points where it did. In the first rounds it turn
 scorer that the encoder sees in part, the median cosine of a later round with the second is .36), and then a list that
 was read for one query holds other items that are best for the next. So a tour of the lists begins anew once the query
 has turned away from where it began (`ALIKE`). On 117,659 synsets rounds that passed by whatever they had visited found
-.40 of the best where flat ones found .46; `benchmarks/rounds.py` has both.
+.41 of the best where flat ones found .46, and these .44 (`benchmarks/rounds.py`).
 """
 
 from __future__ import annotations

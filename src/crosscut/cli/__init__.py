@@ -13,6 +13,7 @@ from crosscut.cli import (
     demo,
     encode,
     evaluate,
+    fill,
     index,
     mcp,
     replay,
@@ -58,6 +59,7 @@ SEARCH, MEASURE, LAB = "Search your texts", "Does it pay?", "Scores, models, the
 
 app.command(rich_help_panel=SEARCH)(demo.demo)
 app.add_typer(index.app, name="index", rich_help_panel=SEARCH)
+app.command(rich_help_panel=SEARCH)(fill.fill)
 app.command(rich_help_panel=SEARCH)(search.search)
 app.command(rich_help_panel=SEARCH, context_settings={"auto_envvar_prefix": "CROSSCUT_SERVE"})(serve.serve)
 app.command(rich_help_panel=SEARCH)(mcp.mcp)

@@ -1,0 +1,37 @@
+"""A store by its address, for those who have no Python to open it with: the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from crosscut.ann.stores.base import Store
+from crosscut.errors import InputError
+
+
+def open_store(where: str, name: str, *, api_key: str | None = None, **fields: Any) -> Store:
+    """The table or collection `name` at an address; `fields` that are None are left to the store's own defaults.
+
+    `postgresql://…` is PostgreSQL, `http://…` and `https://…` Qdrant (with `api_key`), a folder LanceDB or a shard of
+    qdrant-edge. `fields` are `id`, `vector`, `text`, `title` and `metadata` of the stores.
+    """
+    given = {key: value for key, value in fields.items() if value is not None}
+    if where.startswith(("postgresql://", "postgres://")):
+        from crosscut.ann.stores.pgvector import PgVector
+
+        return PgVector(where, name, **given)
+    folder = Path(where)
+    if where.startswith(("http://", "https://")) or (folder / "edge_config.json").is_file():
+        from crosscut.ann.stores.qdrant import Qdrant
+
+        if folder.is_dir():
+            return Qdrant(name, shard=folder, **given)
+        return Qdrant(name, url=where, api_key=api_key, **given)
+    if not folder.is_dir():
+        raise InputError(
+            f"{where!r} is no store: give postgresql://… (PostgreSQL), http://… or https://… (Qdrant), or a folder of "
+            "LanceDB or of a shard of qdrant-edge"
+        )
+    from crosscut.ann.stores.lancedb import LanceDB
+
+    return LanceDB(where, name, **given)

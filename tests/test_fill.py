@@ -1,0 +1,81 @@
+"""`crosscut fill`: items into a vector store, from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from crosscut.cli import app
+from crosscut.encoders.named import load_encoder
+from crosscut.errors import InputError
+from crosscut.stores import LanceDB, Qdrant, open_store
+from tests import real_stores
+from tests.test_ray_engine import cluster, ray  # noqa: F401  (a fixture)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+TEXTS = ["tides follow the moon", "bread rises with yeast", "salt lowers the freezing point of water"]
+
+
+def made(kind: str, folder: Path, d: int = 384) -> Path:
+    """A store of one item, which a collection takes its kinds of values from."""
+    getattr(real_stores, kind)(real_stores.corpus(vectors=np.full((1, d), 0.05, np.float32)), folder).close()
+    return folder
+
+
+def filled(corpus: Path, folder: Path, *more: str) -> Any:
+    told = ["fill", str(corpus), str(folder), "papers", "--store-vector", "e", "--store-text", "body", *more]
+    return CliRunner().invoke(app, told)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(json.dumps({"id": str(j + 100), "text": text}) + "\n" for j, text in enumerate(TEXTS)))
+    return path
+
+
+def check(store: Any) -> None:
+    rows = store.fetch([100, 101, 102])
+    order = np.argsort(rows.keys)
+    assert [rows.payloads[j]["body"] for j in order] == TEXTS
+    assert np.allclose(rows.vectors[order], load_encoder("default").encode_items(TEXTS), atol=1e-5)
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ["edge", "lance"])
+def test_items_and_their_vectors_are_written(kind: str, corpus: Path, tmp_path: Path) -> None:
+    folder = made(kind, tmp_path / "store")
+    done = filled(corpus, folder, "--json")
+    assert json.loads(done.stdout) == {"written": 3, "items": 4}
+    opened = open_store(str(folder), "papers", vector="e", text="body")
+    assert isinstance(opened, Qdrant if kind == "edge" else LanceDB)
+    check(opened)
+    again = filled(corpus, folder)
+    assert isinstance(again.exception, InputError)
+    assert "resume=True" in str(again.exception)
+    assert "0 items written; 4 in the" in filled(corpus, folder, "--resume").stderr
+
+
+def test_by_workers_of_ray(corpus: Path, tmp_path: Path, cluster: Any) -> None:  # noqa: F811
+    folder = made("lance", tmp_path / "store")
+    done = filled(corpus, folder, "--json", "--engine", "ray", "--workers", "1")
+    assert json.loads(done.stdout) == {"written": 3, "items": 4}, done.output
+    check(open_store(str(folder), "papers", vector="e", text="body"))
+
+
+def test_what_cannot_be_filled(corpus: Path, tmp_path: Path) -> None:
+    narrow = made("lance", tmp_path / "narrow", 12)
+    assert "384 dimensions, and those of the LanceDB table 'papers' have 12" in str(filled(corpus, narrow).exception)
+    assert "--engine ray" in str(filled(corpus, narrow, "--gpus", "1").exception)
+    with pytest.raises(InputError, match="is no store: give postgresql://"):
+        open_store(str(tmp_path / "nowhere"), "papers")
