@@ -11,7 +11,7 @@ from crosscut.cli.common import TrustRemote
 
 
 def mcp(
-    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index`.")],
+    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
     budget: Annotated[int, typer.Option(help="Calls of searches that do not say.")] = 100,
     max_budget: Annotated[int, typer.Option(help="Most calls one search may ask for.")] = 1000,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,

@@ -40,7 +40,7 @@ PAPERS = {
     "axn": "Yadav et al. 2024, Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders",
     "early-exit": "Busolin et al. 2024, Early Exit Strategies for Approximate k-NN Search in Dense Retrieval",
 }
-_TRAIN = "once for each head, `crosscut train paper cross-encoder --head cls` and `emb`"
+_TRAIN = "once for each head, [CLS] and [EMB]"
 _BENCH = "crosscut bench ivf --vectors items.npy --queries queries.npy --tau 2 --tau 5 --tau 8 --tau 10 --tau 12 --tau 15 --trials 8"
 INVENTORY = (
     Entry("anncur", "fig1a", "the three scorers", None, "a drawing; [the models](recipes.md)"),
@@ -55,8 +55,8 @@ INVENTORY = (
     Entry("anncur", "fig8", "approximation error by k_q and k_i", "grid", _TRAIN),
     Entry("anncur", "fig9", "the same with the oracle's U", "grid"),
     Entry("anncur", "table1", "sizes of the ZESHEL worlds", None, "`--plan` of any figure prints them"),
-    Entry("anncur", "table2", "indexing time", "indexing", "calls, which at the scorer's own rate are hours; `crosscut train paper distill` tells its own time"),
-    Entry("anncur", "table3a", "entity-linking accuracy by negatives and head", "downstream", f"{_TRAIN}, and for each `--miner`: de/model, tfidf, random"),
+    Entry("anncur", "table2", "indexing time", "indexing", "calls, which at the scorer's own rate are hours; [distillation](recipes.md) tells its own time"),
+    Entry("anncur", "table3a", "entity-linking accuracy by negatives and head", "downstream", f"{_TRAIN}, and for each way to mine negatives ([recipes](recipes.md))"),
     Entry("anncur", "table3b", "rank of the score matrix", "rank", "on the same models"),
     Entry("adacur", "fig1,fig9,fig11", "approximate against exact scores of one query", "one-query", "round by round: `crosscut replay --data scores.npz --plots plots/`"),
     Entry("adacur", "fig2,fig12-15", "Top-k-Recall at equal calls", "recall-against-cost", "words first are TF-IDF on ZESHEL, BM25 on BEIR; `--encoder` for each dual encoder"),
