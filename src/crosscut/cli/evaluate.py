@@ -150,5 +150,5 @@ def _show(records: list[Judged]) -> None:
         shown = ["–" if one is None else f"{one.value:.3f} ±{(one.high - one.low) / 2:.3f}" for one in values]
         cells.append((method, f"{next(iter(found.values())).calls:.0f}", *shown))
     table("mean over queries, ± half of the 95 % interval", ("method", "calls", *measures), cells, keys=2)
-    told = [f"{m} of {next(r.queries for r in records if r.measure == m)}" for m in measures]
-    say(f"queries: {', '.join(told)}")
+    told = [f"{m}: {next(r.queries for r in records if r.measure == m)}" for m in measures]
+    say(f"queries that were measured, {', '.join(told)}")

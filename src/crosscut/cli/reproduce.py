@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="anncur, adacur, axn or early-exit; `list` prints every figure.")],
+    paper: Annotated[
+        str, typer.Argument(help="anncur, adacur, axn or early-exit; `list` prints every figure.")
+    ] = "list",
     figure: Annotated[str, typer.Argument(help="Such as fig3b or table3b.")] = "",
     data: Annotated[Path | None, typer.Option(help="A ZESHEL, BEIR or MS MARCO folder, or an .npz of scores.")] = None,
     world: Annotated[str | None, typer.Option(help="The world of a ZESHEL folder, such as yugioh.")] = None,
@@ -85,7 +87,7 @@ def reproduce(
         return
     entry = find(paper, figure)
     if entry.experiment is None:
-        raise InputError(f"{paper} {figure} ({entry.title}) is no experiment: {entry.note}")
+        raise InputError(f"{paper} {figure} ({entry.title}) is no experiment: {entry.why}")
     if data is None:
         raise InputError("name the data with --data: a ZESHEL, BEIR or MS MARCO folder, or an .npz of scores")
     if size not in ("small", "full"):
@@ -117,7 +119,7 @@ def _engine(name: str, workers: int | None, gpus: float) -> Any:
 def _list() -> None:
     from crosscut.evaluation.papers.inventory import INVENTORY
 
-    rows = [(one.paper, one.figure.replace(",", ", "), one.title, one.experiment or one.note) for one in INVENTORY]
+    rows = [(one.paper, one.figure.replace(",", ", "), one.title, one.experiment or one.why) for one in INVENTORY]
     table(
         "tables and figures of the papers",
         ("paper", "figure", "what it shows", "experiment, or why there is none"),

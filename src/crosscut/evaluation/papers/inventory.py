@@ -30,6 +30,11 @@ class Entry:
         return made
 
     @property
+    def why(self) -> str:
+        """The note without its links, for a screen."""
+        return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", self.note)
+
+    @property
     def command(self) -> str:
         return f"crosscut reproduce {self.paper} {self.names[0]} --data DIR" if self.experiment else ""
 
@@ -43,9 +48,9 @@ PAPERS = {
 _TRAIN = "once for each head, [CLS] and [EMB]"
 _BENCH = "crosscut bench ivf --vectors items.npy --queries queries.npy --tau 2 --tau 5 --tau 8 --tau 10 --tau 12 --tau 15 --trials 8"
 INVENTORY = (
-    Entry("anncur", "fig1a", "the three scorers", None, "a drawing; [the models](recipes.md)"),
+    Entry("anncur", "fig1a", "the three scorers", None, "a drawing of the models ([recipes](recipes.md))"),
     Entry("anncur", "fig1b", "distribution of scores, scorer and dual encoder", "histogram", _TRAIN),
-    Entry("anncur", "fig2", "CUR decomposition", None, "a drawing; [the method](../methods.md)"),
+    Entry("anncur", "fig2", "CUR decomposition", None, "a drawing of the method ([methods](../methods.md))"),
     Entry("anncur", "fig3a,fig10a-24a", "Top-k-Recall@k_r, equal numbers retrieved", "recall-of-retrieved", "`--world`, `--train`, and `--encoder` for each dual encoder"),
     Entry("anncur", "fig3b,fig10b-24b", "Top-k-Recall at equal calls", "recall-against-cost", "`--world`, `--train`, `--encoder`"),
     Entry("anncur", "fig4", "recall against the number of train queries", "train-sizes"),
@@ -97,5 +102,6 @@ def find(paper: str, figure: str) -> Entry:
     for entry in INVENTORY:
         if entry.paper == paper and plain(figure) in entry.names:
             return entry
-    known = [one for entry in INVENTORY if entry.paper == paper for one in entry.names]
-    raise InputError(f"{paper} has no {figure!r} here; there are {', '.join(known)}")
+    known = ", ".join(entry.figure.replace(",", ", ") for entry in INVENTORY if entry.paper == paper)
+    missing = f"{paper} has no {figure!r} here" if figure else f"name a figure of {paper}"
+    raise InputError(f"{missing}; there are {known}")
