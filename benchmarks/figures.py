@@ -8,6 +8,7 @@ something differs.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -185,6 +186,25 @@ def scale_table() -> str:
     return table(["", *(f"{int(size):,} items" for size in sizes)], rows)
 
 
+def largest(name: str) -> str:
+    """What ten million items cost, for a sentence."""
+    run = json.loads((RESULTS / "scale.json").read_text())["items"]["10000000"]
+    return {
+        "on disk": f"{run['build']['bytes'] / 1e9:.1f} GB",
+        "built": f"{run['build']['seconds'] / 60:.0f} min",
+        "loaded": f"{run['load']['seconds']:.1f} s",
+        "searched": f"{run['search']['warm_ms']['median']:.0f} ms",
+        "first searched": f"{run['search']['fresh_ms']['median']:.0f} ms",
+        "added": f"{run['add']['add_seconds']:.1f} s",
+    }[name]
+
+
+def in_store(store: str, mode: str) -> str:
+    """Milliseconds of a search in a store."""
+    told = json.loads((RESULTS / "stores.json").read_text())["records"]
+    return next(f"{one['client_ms']:.0f} ms" for one in told if (one["store"], one["mode"]) == (store, mode))
+
+
 def _peak(stage: Any) -> float:
     return float(stage["memory_gb"]["peak"])
 
@@ -321,6 +341,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "readme": readme_table,
 }
 FIGURES: dict[str, Callable[[], str]] = {
+    **{
+        f"ten million, {name}": functools.partial(largest, name)
+        for name in ("on disk", "built", "loaded", "searched", "first searched", "added")
+    },
+    **{
+        f"in {STORES[store]}, {mode}": functools.partial(in_store, store, mode)
+        for store in ("edge", "postgres")
+        for mode in ("exact", "approximate")
+    },
+    "one client": lambda: f"{json.loads((RESULTS / 'server.json').read_text())['one_client']['p50_ms']:.0f} ms",
     "accuracy of the scorer": lambda: accuracy("scorer"),
     "accuracy of the dual encoder": lambda: accuracy("dual"),
     "accuracy of BM25": lambda: accuracy("bm25"),
