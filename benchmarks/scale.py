@@ -216,14 +216,14 @@ def with_anchors(index: Index, scorer: Scorer) -> dict[str, Any]:
 
     asked = [(number * 7919 + 13) % len(scorer.base) for number in range(QUERIES)]
     known = np.stack([scores(query).astype(np.float16) for query in asked])
-    made = state.changed(anchors=known, measured=np.ones(len(rows), np.bool_))
+    made = state.with_parts(anchors=known, measured=np.ones(len(rows), np.bool_))
     small = clustered.SMALL
     times: dict[str, list[float]] = {}
     found: dict[str, list[float]] = {}
     states = {}
     for how, least in (("lists", small), ("flat", len(rows) + 1)):
         clustered.SMALL = least
-        states[how] = made.changed()
+        states[how] = made.with_parts()
         started = time.perf_counter()
         states[how].searcher(parse(f"crosscut@rounds={ROUNDS}"))
         index._state = states[how]

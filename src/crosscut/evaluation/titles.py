@@ -35,7 +35,7 @@ def hidden_titles(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Ind
         scorer=index.scorer,
         encoder=index.encoder,
         bm25=state.bm25 is not None,
-        method="crosscut" if index.method.missing(state.changed(anchors=None, factors=None).parts) else index.method,
+        method="crosscut" if index.method.missing(state.with_parts(anchors=None, factors=None).parts) else index.method,
         seed=state.seed,
     )
     right: dict[str, dict[str, float]] = {}

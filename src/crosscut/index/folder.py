@@ -68,7 +68,7 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
     elif state.in_files:
         _purged(state, files)
         there = np.flatnonzero(state.alive)
-        state = state.changed(
+        state = state.with_parts(
             known=None if state.known is None else state.known.taken(there),
             prior=None if state.prior is None else state.prior.taken(there),
         )

@@ -150,7 +150,7 @@ class Growing(Learning, Keeping):
             if len(missing):
                 anchors = np.array(state.anchors)
                 anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
-                self._state = state.changed(
+                self._state = state.with_parts(
                     anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
                 self.build_calls += calls

@@ -216,11 +216,11 @@ class Index(Searching, Growing):
             return
         if space == "cur":
             scores, self.build_calls = seller.scores(state, asked, np.arange(n))
-            self._state = state.changed(anchors=scores, measured=np.ones(n, np.bool_))
+            self._state = state.with_parts(anchors=scores, measured=np.ones(n, np.bool_))
         else:
             factors = factorized(state, self.encoder, asked, per_query, space, seller)
             self.build_calls = factors.fitting.calls
-            self._state = state.changed(factors=factors)
+            self._state = state.with_parts(factors=factors)
 
     def _spend(self, asked: list[str], calls: int, anchors: int, seller: Seller) -> None:
         """At most so many calls for train queries, where they help most."""

@@ -59,11 +59,11 @@ class Keeping(Core):
         if state.saved is None:
             return state
         if state.starts is None:
-            return state.changed(saved=None)  # its maps stay; the files that they are of are gone
+            return state.with_parts(saved=None)  # its maps stay; the files that they are of are gone
         if state.purge:
             cache = state.cache
             return folder.load(lambda saved: read_state(saved, self.scorer, cache))[0]
-        return state.changed(saved=folder.load(lambda saved: saved))
+        return state.with_parts(saved=folder.load(lambda saved: saved))
 
     def _facts(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
@@ -158,7 +158,7 @@ class Keeping(Core):
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target)
         state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:
-            state = state.changed(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
+            state = state.with_parts(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
             state,
             scorer=model,

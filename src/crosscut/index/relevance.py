@@ -98,7 +98,7 @@ def remembering(index: Index) -> Index:
     view.log = None
     state = None if hasattr(index, "store") else index._state
     if state is not None and state.scorer is not None:
-        view._state = state.changed(scorer=Remembering(state.scorer, state.cache), cache=None)
+        view._state = state.with_parts(scorer=Remembering(state.scorer, state.cache), cache=None)
     return view
 
 

@@ -186,7 +186,7 @@ class State:
     def factor_space(self) -> Factors | None:
         return None if self.factors is None else self.factors.lying(self._lists_of_items)
 
-    def changed(self, **parts: Any) -> State:
+    def with_parts(self, **parts: Any) -> State:
         """Another state with these parts replaced; of what was derived, what does not depend on them is kept."""
         new = replace(self, **parts, _searchers={}, _within={}, _lock=threading.Lock())
         kept = {
@@ -225,10 +225,10 @@ class State:
         came[self.order] = np.arange(len(home))
         order = np.argsort(home, kind="stable")
         starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
-        state = self.changed(starts=None, arrival=None)._taken(order, scorer)
+        state = self.with_parts(starts=None, arrival=None)._taken(order, scorer)
         vectors = None if state.vectors is None else Rows(Touched(np.asarray(state.vectors)))
         lying = {"centroids": centroids, "starts": starts, "arrival": Touched(came[order]), "later": None}
-        return state.changed(vectors=vectors, **lying)
+        return state.with_parts(vectors=vectors, **lying)
 
     def extended(
         self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None
@@ -254,7 +254,7 @@ class State:
             parts["cache"] = self.cache.store.cache([*self.items, *items])
         if self.known is not None:
             parts["known"] = None if known is None else self.known.extended(*known)
-        made = self.changed(
+        made = self.with_parts(
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
             bm25=None if self.bm25 is None else self.bm25.extended(items),
             **parts,
@@ -283,8 +283,10 @@ class State:
         alive = self.alive.copy()
         alive[list(positions)] = False
         if isinstance(self.bm25, FiledBM25):
-            return self.changed(alive=alive, bm25=self.bm25.among(alive, self.items.get(np.array(positions, np.int64))))
-        return self.changed(alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
+            return self.with_parts(
+                alive=alive, bm25=self.bm25.among(alive, self.items.get(np.array(positions, np.int64)))
+            )
+        return self.with_parts(alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
 
     @property
     def movable(self) -> bool:
@@ -304,7 +306,7 @@ class State:
         if self.alive.all():
             return self
         if self.in_files:
-            return self.changed(purge=True)
+            return self.with_parts(purge=True)
         return self._taken(np.flatnonzero(self.alive), scorer)
 
     def _taken(self, there: Positions, scorer: Scorer | None = None) -> State:
@@ -318,7 +320,7 @@ class State:
         taken = None if self.vectors is None else part(self.vectors, there)
         bm25 = None if self.bm25 is None else self.bm25.taken(there)
         known = None if self.known is None else self.known.taken(there)
-        return self.changed(
+        return self.with_parts(
             items=items,
             alive=self.alive[there],
             scorer=bound(scorer, items, known, taken, bm25),

@@ -150,7 +150,7 @@ def folds_of(
         parts: dict[str, Any] = {"scorer": Known(asked, truth[rows], state.scorer), "cache": None}
         if rest is not None:
             parts["anchors"] = np.asarray(truth[rest])
-        return Fold(state.changed(**parts), asked, None if vectors is None else vectors[rows], truth[rows])
+        return Fold(state.with_parts(**parts), asked, None if vectors is None else vectors[rows], truth[rows])
 
     order = np.random.default_rng(seed).permutation(len(queries))
     if not held_out:

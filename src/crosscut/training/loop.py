@@ -12,7 +12,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,10 @@ class Settings:
             )
         if self.epochs < 1 or self.validations < 1:
             raise InputError(f"{self.epochs} epochs and {self.validations} validations; both must be at least 1")
+
+    def hurried(self, seconds: float) -> float:
+        """The share of the minutes that has passed; 0 without a limit."""
+        return seconds / (60 * self.minutes) if self.minutes else 0.0
 
 
 @dataclass
@@ -159,11 +163,12 @@ def train(
     `before_epoch(number, examples)` may replace the training examples, as re-mining negatives with the
     latest dual encoder does (ANNCUR A.1). `report` gets one record per step and per validation. `objective` gives the
     loss of a batch and `judge` the validation's figures ("mean" decides), where they are not the usual ones.
-    One function, because a run that was killed passes through the same steps again, up to the one it had reached.
+    A run that was killed passes through the same steps again, up to the one it had reached.
     """
     settings.check()
     if not examples.train:
         raise InputError("there are no training examples; give queries with judgements")
+    judging = judge or partial(validate, settings=settings)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tell = report or (lambda record: None)
@@ -176,65 +181,62 @@ def train(
     step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
     if (folder / "state.json").is_file():
         step, best, best_step, history = resume(folder, trained, optimizer, settings)
-    seen, last = 0, False
-    for epoch in range(settings.epochs):
-        if before_epoch is not None:
-            before_epoch(epoch, examples)
-        order = list(
-            batches(
-                examples,
-                tokens=settings.tokens_per_batch,
-                candidates=settings.candidates,
-                seed=settings.seed + epoch,
+    for seen, total, group in _steps(examples, settings, before_epoch):
+        if seen <= step:
+            continue
+        rng = random.Random(settings.seed * 1_000_003 + seen)
+        batch = collate(examples, group, settings.candidates, rng)
+        passed = time.monotonic() - begun
+        hurried = settings.hurried(passed)
+        rate = one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up)
+        with how.arithmetic():
+            loss, correct = (objective or loss_of)(model, batch)
+        step, value = seen, descend(loss, trained, optimizer, rate)
+        if not math.isfinite(value):
+            raise InputError(
+                f"the loss is {value} at step {step}; lower the learning rate ({settings.learning_rate}) "
+                f"and start again in an empty folder, or resume from the last checkpoint in "
+                f"{str(folder)!r}"
             )
+        tell(
+            {
+                "step": step,
+                "steps": total,
+                "source": group[0].source,
+                "loss": value,
+                "accuracy": correct / batch.examples,
+                "pairs": len(batch.items),
+                "seconds": time.monotonic() - begun,
+            }
         )
-        total = len(order) * settings.epochs
-        every = max(1, total // settings.validations)
-        for group in order:
-            seen += 1
-            if seen <= step:
-                continue
-            rng = random.Random(settings.seed * 1_000_003 + seen)
-            batch = collate(examples, group, settings.candidates, rng)
-            passed = time.monotonic() - begun
-            hurried = passed / (60 * settings.minutes) if settings.minutes else 0.0
-            last = hurried >= 1
-            rate = one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up)
-            with how.arithmetic():
-                loss, correct = (objective or loss_of)(model, batch)
-            step, value = seen, descend(loss, trained, optimizer, rate)
-            if not math.isfinite(value):
-                raise InputError(
-                    f"the loss is {value} at step {step}; lower the learning rate ({settings.learning_rate}) "
-                    f"and start again in an empty folder, or resume from the last checkpoint in "
-                    f"{str(folder)!r}"
-                )
-            tell(
-                {
-                    "step": step,
-                    "steps": total,
-                    "source": group[0].source,
-                    "loss": value,
-                    "accuracy": correct / batch.examples,
-                    "pairs": len(batch.items),
-                    "seconds": time.monotonic() - begun,
-                }
-            )
-            if step % every == 0 or step == total or last:
-                accuracy = (judge or partial(validate, settings=settings))(model, examples)
-                record = {"step": step, "validation": accuracy, "seconds": time.monotonic() - begun}
-                history.append(record)
-                tell(record)
-                if accuracy["mean"] >= best:
-                    best, best_step = accuracy["mean"], step
-                    write_tensors(folder / "best.safetensors", dict(trained))
-                keep(folder, trained, optimizer, step, best, best_step, history, settings)
-            if last:
-                break
-        if last:
+        if step % max(1, total // settings.validations) == 0 or step == total or hurried >= 1:
+            accuracy = judging(model, examples)
+            record = {"step": step, "validation": accuracy, "seconds": time.monotonic() - begun}
+            history.append(record)
+            tell(record)
+            if accuracy["mean"] >= best:
+                best, best_step = accuracy["mean"], step
+                write_tensors(folder / "best.safetensors", dict(trained))
+            keep(folder, trained, optimizer, step, best, best_step, history, settings)
+        if hurried >= 1:
             break
     load_into(trained, load_file(folder / "best.safetensors"), folder)
     return Outcome(best, best_step, step, time.monotonic() - begun, history)
+
+
+def _steps(
+    examples: Examples, settings: Settings, before_epoch: Callable[[int, Examples], None] | None
+) -> Iterator[tuple[int, int, list[Example]]]:
+    """Number, number of all, and examples of every step; an epoch's are drawn when it begins."""
+    seen = 0
+    for epoch in range(settings.epochs):
+        if before_epoch is not None:
+            before_epoch(epoch, examples)
+        seed, tokens = settings.seed + epoch, settings.tokens_per_batch
+        order = list(batches(examples, tokens=tokens, candidates=settings.candidates, seed=seed))
+        for group in order:
+            seen += 1
+            yield seen, len(order) * settings.epochs, group
 
 
 def descend(loss: Tensor, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, rate: float) -> float:

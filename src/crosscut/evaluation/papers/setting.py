@@ -50,11 +50,12 @@ class Setting:
         return self.world.anchors
 
 
-def replayed(setting: Setting, methods: Sequence[str], **how: Any) -> Records:
+def replayed(
+    setting: Setting, methods: Sequence[str], *, rounds: int | None = None, seeds: int | None = None
+) -> Records:
+    """What `replay` finds, splits at their best; rounds and seeds are the setting's, if not given."""
     world = setting.world
     ks, budgets = setting.fitting
-    given: dict[str, Any] = {"k": ks, "budgets": budgets, "seeds": setting.seeds, "split": "oracle"}
-    given = {**given, "rounds": setting.rounds, **how}
     report = replay(
         world.test,
         world.anchors,
@@ -65,7 +66,11 @@ def replayed(setting: Setting, methods: Sequence[str], **how: Any) -> Records:
         item_anchors=world.item_anchors,
         words=world.words,
         methods=[str(shortened(method, setting.shortlist)) for method in methods],
-        **given,
+        k=ks,
+        budgets=budgets,
+        rounds=setting.rounds if rounds is None else rounds,
+        seeds=setting.seeds if seeds is None else seeds,
+        split="oracle",
     )
     return [{"x": record.budget, **record.json()} for record in report.records]
 
