@@ -21,11 +21,13 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import crosscut
+from crosscut.ann import clustered
 from crosscut.cli import app
 from crosscut.cli.serve import named
 from crosscut.datasets import Item
 from crosscut.errors import InputError, WriteError
 from crosscut.scorers.http import RerankEndpoint
+from crosscut.scores.keys import item_hash
 from crosscut.server import Settings, hosting, make_app, service
 from tests.fake_endpoint import served
 from tests.fake_store import MemoryStore
@@ -95,6 +97,36 @@ def test_items_come_and_go(tmp_path: Path, writable: None) -> None:
         assert httpx.post(f"{url}/items", json={"items": []}, headers=WRITE).status_code == 422
         assert httpx.post(f"{url}/items", json={"items": [{"id": "", "text": "a"}]}, headers=WRITE).status_code == 422
     assert saved(tmp_path / "my.index") == {"c", "s"}
+
+
+def test_an_item_is_forgotten_by_a_request(tmp_path: Path, writable: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large index, whose files keep what was removed for a while: nothing of it is in any file."""
+    monkeypatch.setattr(clustered, "SMALL", 100)
+    monkeypatch.setattr(service, "warm_up", lambda index: None)  # the planted world knows no such query
+    world, path = Planted(), tmp_path / "my.index"
+    scorer = crosscut.TextScorer(world.score, fingerprint="p")
+    items = [{"id": f"i{j}", "text": f"item {j} word{j}canary", "key": f"value{j}canary"} for j in range(200)]
+    crosscut.Index.build(items, scorer=scorer, encoder=world).save(path)
+    index = crosscut.Index.load(path, scorer=scorer, encoder=world, store=tmp_path / "scores")
+    index.keep_log(tmp_path / "searches.log")
+    index.search("query 3", 5, 200)
+    index._state.cache.flush()  # type: ignore[union-attr]
+
+    def held(id: int) -> list[str]:
+        words = [f"word{id}canary".encode(), f"value{id}canary".encode(), f'"i{id}"'.encode()]
+        words.append(item_hash(Item(f"i{id}", "", f"item {id} word{id}canary")))
+        files = [file for file in tmp_path.rglob("*") if file.is_file()]
+        return [file.name for file in files if any(word in file.read_bytes() for word in words)]
+
+    with TestClient(make_app(index), base_url="http://127.0.0.1") as client:
+        assert len(held(7)) >= 4  # items, metadata, scores, searches
+        gone = client.delete("/items/i7", params={"forget": True}, headers=WRITE)
+        assert gone.json() == {"changed": 1, "items": 199}
+        assert held(7) == []
+        assert client.get("/items/i7").status_code == 404
+        assert client.delete("/items/i8", headers=WRITE).status_code == 200
+        assert client.delete("/items/i9", params={"forget": "maybe"}, headers=WRITE).status_code == 422
+    assert held(8) != []
 
 
 def test_a_server_that_ends_while_a_save_fails_saves_once_more(

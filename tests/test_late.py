@@ -7,6 +7,7 @@ import pytest
 
 from crosscut.encoders import late
 from crosscut.encoders.late import TokenVectors, to_bytes
+from crosscut.errors import InputError
 
 
 def unit(rng: np.random.Generator, count: int, width: int = 16) -> late.Floats:
@@ -31,3 +32,14 @@ def test_the_best_cosines_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPa
 def test_no_items() -> None:
     kept = TokenVectors.of([], 16)
     assert kept.best(np.zeros((2, 16), np.int8)).shape == (0, 2)
+
+
+def test_token_vectors_of_another_width_are_refused() -> None:
+    """Those of a forged folder, or of another encoder."""
+    own = TokenVectors.of([np.ones((3, 8), np.int8), np.ones((2, 8), np.int8)], 8)
+    for width in (7, 9):
+        with pytest.raises(InputError, match=f"8 dimensions and those of the encoder {width}"):
+            own.best(np.ones((2, width), np.int8))
+        with pytest.raises(InputError, match=f"8 dimensions and those of the encoder {width}"):
+            own.joined(TokenVectors.of([np.ones((2, width), np.int8)], width))
+    assert own.joined(TokenVectors.of([], 1)).best(np.ones((2, 8), np.int8)).shape == (2, 2)

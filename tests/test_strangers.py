@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import shutil
 import struct
+import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from crosscut.ann import clustered
+from crosscut.ann.files import KIND as CLUSTERED
 from crosscut.ann.ivf import IVF
+from crosscut.datasets.records import plain_text
 from crosscut.encoders.modules import read_modules
 from crosscut.encoders.named import TorchDualEncoder
 from crosscut.encoders.session import Session
 from crosscut.errors import CrosscutError, InputError
-from crosscut.index import Index, streaming
+from crosscut.index import Index, later, streaming
 from crosscut.index.folder import KIND
 from crosscut.index.log import SearchLog, _checksum, _packed
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import ScoreStore
-from crosscut.storage import MARK, checksum_of, digest
+from crosscut.search.prior import Prior
+from crosscut.spaces.factorization.factors import KIND as FACTORS
+from crosscut.spaces.factorization.factors import Factors, Fitting
+from crosscut.spaces.sparse import Normalisation
+from crosscut.storage import MARK, Kind, checksum_of, digest, generations, npy_header
 from tests.test_index import Planted, build, planted_items
 from tests.test_known import make
 from tests.test_log import logged
@@ -43,11 +50,15 @@ def loaded(path: Path) -> Index:
 
 
 def used(path: Path) -> None:
-    """All that a search reads of an index."""
+    """All that a search reads of an index; what it answers is true, whatever the index says."""
     index = loaded(path)
-    index.search("query 50", 5, 20)
-    index.search("query 50", 5, 20, method="hybrid")
-    index.search("query 50", 5, 20, filter={"year": {"gte": 0}})
+    for how in ({}, {"method": "hybrid"}, {"filter": {"year": {"gte": 0}, "colour": ["red", "blue"]}}):
+        hits = index.search("query 50", 5, 20, **how)
+        assert hits.calls <= 20
+        assert len(set(hits.ids)) == len(hits) <= 5
+        assert all(index[hit.id] == hit.item for hit in hits if hit.id in index)
+        read = [plain_text(hit.item) for hit in hits if hit.item is not None]
+        assert hits.scores.tolist() == pytest.approx(WORLD.score("query 50", read).tolist() if read else [])
 
 
 def saved(path: Path) -> Path:
@@ -75,10 +86,70 @@ def lie(value: Any, rng: random.Random) -> Any:
     return whole.get("")
 
 
-def told(work: Callable[[], object]) -> None:
-    """It works, or is refused in a sentence: no other exception."""
-    with contextlib.suppress(CrosscutError):
+def told(work: Callable[[], object]) -> str:
+    """It works, or is refused in a sentence: no other exception. Which of them, so that a test can ask for both."""
+    try:
         work()
+    except CrosscutError:
+        return "refused"
+    return "works"
+
+
+def forged(path: Path, kind: Kind, name: str, data: bytes) -> None:
+    """Another file in the place of one of a folder, with the checksums that anybody can make."""
+    record = json.loads((path / kind.record).read_text())
+    del record["checksum"]
+    file = path / record["folder"] / name
+    file.unlink()
+    file.write_bytes(data)
+    about = record["files"][name]
+    block = int(about.get("block", record["block"]))
+    sums = [digest(data[start : start + block]).hexdigest() for start in range(0, max(len(data), 1), block)]
+    record["files"][name] = {**about, "bytes": len(data), "blake2b": sums}
+    record["checksum"] = checksum_of(record)
+    (path / kind.record).write_text(json.dumps(record))
+
+
+def npy(array: Any) -> bytes:
+    return npy_header(array.dtype, array.shape) + array.tobytes()
+
+
+def ways(array: Any) -> Iterator[tuple[str, Any]]:
+    """An array with something in it that no honest one has, or of another shape or kind."""
+    floats, last = array.dtype.kind == "f", array.size - 1
+    most = np.finfo(array.dtype).max if floats else np.iinfo(array.dtype).max if array.dtype.kind in "iu" else True
+    least = -most if floats else np.iinfo(array.dtype).min if array.dtype.kind in "iu" else False
+    for value in (most, least, *((np.nan, np.inf) if floats else ())):
+        for places in (slice(0, 1), slice(last // 2, last // 2 + 1), slice(last, None), slice(None)):
+            made = array.copy()
+            made.reshape(-1)[places] = value
+            yield f"{value} at {places.start}", made
+    yield "reversed", np.ascontiguousarray(array.reshape(-1)[::-1].reshape(array.shape))
+    yield "shorter", array[:-1]
+    yield "longer", np.concatenate([array, array[-1:]])
+    yield "empty", array[:0]
+    yield "another kind", array.astype("<c16")
+    if array.ndim > 1:
+        yield "narrower", np.ascontiguousarray(array[:, :-1])
+        yield "no columns", np.ascontiguousarray(array[:, :0])
+
+
+def without_a_crash(folder: Path, work: Path, kind: Kind, use: Callable[[Path], None]) -> dict[str, set[str]]:
+    """Every array of a folder in every way, with the right checksums: what became of each file."""
+    outcomes: dict[str, set[str]] = {}
+    home = folder / json.loads((folder / kind.record).read_text())["folder"]
+    for file in sorted(home.glob("*.npy")):
+        for what, array in ways(np.load(file)):
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.copytree(folder, work)
+            forged(work, kind, file.name, npy(array))
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)  # numbers of 1e38 may overflow: an order, no score
+                    outcomes.setdefault(file.name, set()).add(told(lambda: use(work)))
+            except Exception as error:
+                raise AssertionError(f"{file.name}, {what}") from error
+    return outcomes
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +170,30 @@ def sealed(path: Path, record: Any) -> None:
     (path / KIND.record).write_text(json.dumps(record))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_forged_record_is_refused_or_harmless(index: Path, tmp_path: Path, seed: int) -> None:
-    shutil.copytree(index, tmp_path / "a")
-    sealed(tmp_path / "a", lie(record_of(index), random.Random(seed)))
-    told(lambda: used(tmp_path / "a"))
+def test_a_forged_record_is_refused_or_harmless(index: Path, tmp_path: Path) -> None:
+    outcomes = []
+    for seed in range(40):
+        path = tmp_path / str(seed)
+        shutil.copytree(index, path)
+        sealed(path, lie(record_of(index), random.Random(seed)))
+        outcomes.append(told(lambda path=path: used(path)))
+    assert min(outcomes.count("refused"), outcomes.count("works")) >= 5, outcomes
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_a_forged_file_with_the_right_checksums_is_refused_or_harmless(index: Path, tmp_path: Path, seed: int) -> None:
-    rng, path = random.Random(seed), tmp_path / "a"
-    shutil.copytree(index, path)
-    record = record_of(path)
-    name = sorted(record["files"])[seed % len(record["files"])]
-    file = path / record["folder"] / name
-    data = file.read_bytes()
+def test_a_forged_file_with_the_right_checksums_is_refused_or_harmless(index: Path, tmp_path: Path) -> None:
+    outcomes = []
+    for seed in range(60):
+        path = tmp_path / str(seed)
+        shutil.copytree(index, path)
+        names = sorted(record_of(path)["files"])
+        forged(path, KIND, *changed(path, names[seed % len(names)], random.Random(seed)))
+        outcomes.append(told(lambda path=path: used(path)))
+    assert min(outcomes.count("refused"), outcomes.count("works")) >= 5, outcomes
+
+
+def changed(path: Path, name: str, rng: random.Random) -> tuple[str, bytes]:
+    """A file that says something else in a few places."""
+    data = (path / record_of(path)["folder"] / name).read_bytes()
     if name.endswith(".json"):
         data = json.dumps(lie(json.loads(data), rng)).encode()
     elif name.endswith(".jsonl"):
@@ -123,11 +203,116 @@ def test_a_forged_file_with_the_right_checksums_is_refused_or_harmless(index: Pa
         for _ in range(4):
             harmed[rng.randrange(min(128, len(data) - 1), len(data))] = rng.randrange(256)
         data = bytes(harmed)
-    file.unlink()
-    file.write_bytes(data)
-    record["files"][name] |= {"bytes": len(data), "blake2b": [digest(data).hexdigest()]}
-    sealed(path, record)
-    told(lambda: used(path))
+    return name, data
+
+
+def test_no_array_of_an_index_leads_astray(index: Path, tmp_path: Path) -> None:
+    """Compiled code goes by them: outside of an array, or with NaN, it would crash or answer anything."""
+    outcomes = without_a_crash(index, tmp_path / "a", KIND, used)
+    assert len(outcomes) >= 12, sorted(outcomes)
+    assert {name for name, found in outcomes.items() if "refused" not in found} == set()
+
+
+def test_no_array_of_a_large_index_leads_astray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are read piece by piece, and beside them stand items that came later, in lists of their own."""
+    for module, name, size in ((clustered, "SMALL", 20), (later, "LATEST", 4), (generations, "LATER", 0)):
+        monkeypatch.setattr(module, name, size)
+    build(WORLD, stop=30).save(tmp_path / "large")
+    grown = loaded(tmp_path / "large")
+    grown.add(planted_items(30, 36))
+    grown.remove(["i3"])
+    grown.save()
+    outcomes = without_a_crash(tmp_path / "large", tmp_path / "a", KIND, used)
+    assert {"alive.npy", "centroids.npy", "starts.npy", "more-lists.npy", "more-centroids.npy"} <= outcomes.keys()
+    assert {name for name, found in outcomes.items() if "refused" not in found} == set()
+
+
+def test_no_array_of_what_was_learned_leads_astray(tmp_path: Path) -> None:
+    index, rng = build(WORLD, stop=30), np.random.default_rng(0)
+    prior = Prior(rng.normal(size=8), rng.normal(size=8), 1.0, np.eye(8), 0.5, 40, np.arange(0, 30, 3), np.ones(10))
+    index._state = index._state.changed(prior=prior)
+    index.save(tmp_path / "learned")
+    outcomes = without_a_crash(tmp_path / "learned", tmp_path / "a", KIND, used)
+    learned = {name: found for name, found in outcomes.items() if name.startswith("prior-")}
+    assert len(learned) == 5
+    for name in learned:
+        shutil.rmtree(tmp_path / "a")
+        shutil.copytree(tmp_path / "learned", tmp_path / "a")
+        made = np.load(tmp_path / "learned" / record_of(tmp_path / "learned")["folder"] / name)
+        made.reshape(-1)[:2] = made.reshape(-1)[1] if name == "prior-seen.npy" else np.nan
+        forged(tmp_path / "a", KIND, name, npy(made))
+        with pytest.raises(InputError, match=name):
+            loaded(tmp_path / "a")
+    for told_ in ({"slope": float("nan")}, {"noise": -1.0}, {"weight": 1e300}, {"noise": float("inf")}):
+        shutil.rmtree(tmp_path / "a")
+        shutil.copytree(tmp_path / "learned", tmp_path / "a")
+        facts = {"slope": 1.0, "noise": 0.5, "searches": 40, "weight": 1.0, "bought": False, **told_}
+        forged(tmp_path / "a", KIND, "prior.json", json.dumps(facts).encode())
+        with pytest.raises(InputError, match=r"prior\.json"):
+            loaded(tmp_path / "a")
+
+
+def test_no_array_of_factors_leads_astray(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    items, queries = rng.normal(size=(20, 4)).astype("<f4"), rng.normal(size=(5, 4)).astype("<f4")
+    fitting = Fitting("als", 1, 0, 1, 1, 5, [1], [1], [1], 0)
+    Factors(items, queries, Normalisation(0.5, 2.0), fitting).save(tmp_path / "factors")
+
+    def use(path: Path) -> None:
+        made = Factors.load(path)
+        assert np.isfinite(made.query_factors).all()
+        assert np.isfinite(made.rows(np.arange(made.n))).all()
+
+    outcomes = without_a_crash(tmp_path / "factors", tmp_path / "a", FACTORS, use)
+    assert {name: "refused" in found for name, found in outcomes.items()} == dict.fromkeys(outcomes, True)
+
+
+@pytest.mark.parametrize("line", [{"metadata": 3}, {"metadata": [1]}, {"text": None}, {"id": 7}, {"more": 1}])
+def test_items_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: Any) -> None:
+    monkeypatch.setattr(clustered, "SMALL", 20)
+    build(WORLD, stop=30).save(tmp_path / "a")
+    grown = loaded(tmp_path / "a")
+    grown.add(planted_items(30, 32))
+    grown.save()
+    item = {"id": "n", "title": "", "text": "item 7", "metadata": {}, **line}
+    lines = [{"id": "m", "title": "", "text": "item 8", "metadata": {}}, item]
+    forged(tmp_path / "a", KIND, "more.jsonl", "".join(json.dumps(one) + "\n" for one in lines).encode())
+    with pytest.raises(InputError):
+        used(tmp_path / "a")
+
+
+@pytest.mark.parametrize("settings", [{"k1": float("nan")}, {"k1": -1}, {"b": 2}, {"b": float("inf")}, {"k1": 1e300}])
+def test_weights_of_words_are_numbers(index: Path, tmp_path: Path, settings: dict[str, float]) -> None:
+    path = tmp_path / "a"
+    shutil.copytree(index, path)
+    about = json.loads((path / record_of(path)["folder"] / "bm25.json").read_text())
+    forged(path, KIND, "bm25.json", json.dumps(about | settings).encode())
+    with pytest.raises(InputError, match=r"bm25\.json"):
+        loaded(path)
+
+
+@pytest.mark.parametrize(
+    "curve", [{"scale": [0.0]}, {"mean": [float("nan")]}, {"level": float("inf")}, {"weights": []}]
+)
+def test_a_forged_calibration_is_refused(index: Path, tmp_path: Path, curve: dict[str, Any]) -> None:
+    path = tmp_path / "a"
+    shutil.copytree(index, path)
+    alone = {"kind": "score", "mean": [0.0], "scale": [1.0], "weights": [1.0], "level": 0.0}
+    made = {"fingerprint": "planted", "among": alone, "alone": alone | curve, "notes": []}
+    sealed(path, record_of(path) | {"calibration": made})
+    with pytest.raises(InputError):
+        loaded(path)
+    sealed(path, record_of(path) | {"calibration": {**made, "alone": alone}})
+    assert 0 < loaded(path).search("query 50", 5, 20)[0].probability < 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("notes", [3, [[]], {"a": 1}, None])
+def test_forged_notes_of_a_tuning_are_harmless(index: Path, tmp_path: Path, notes: Any) -> None:
+    path = tmp_path / "a"
+    shutil.copytree(index, path)
+    sealed(path, record_of(path) | {"tuned": {"notes": notes}})
+    with pytest.raises(InputError, match="needs a calibration"):
+        loaded(path).search("query 50", 5, 20, target_recall=0.9)
 
 
 def test_words_that_are_told_twice_do_not_lead_out_of_an_array(index: Path, tmp_path: Path) -> None:
@@ -240,18 +425,58 @@ def test_a_forged_score_counts_as_missing(tmp_path: Path, seed: int) -> None:
     assert (np.asarray(ScoreStore.open(tmp_path / "store").matrix(QUERIES, TEXTS)) == 1).all()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_forged_clustered_index_is_refused_or_harmless(tmp_path: Path, seed: int) -> None:
-    path = tmp_path / "ivf"
-    vectors = np.random.default_rng(0).normal(size=(80, 8)).astype(np.float32)
+def test_a_forged_clustered_index_is_refused_or_harmless(tmp_path: Path) -> None:
+    """What it finds is there, each once, at the distance it says, whatever metric and rule the record tells."""
+    path, vectors = tmp_path / "ivf", np.random.default_rng(0).normal(size=(80, 8)).astype(np.float32)
     IVF.build(vectors, lists=4).save(path)
-    record = json.loads((path / "ivf.json").read_text())
-    del record["checksum"]
-    forged = lie(record, random.Random(seed))
-    if isinstance(forged, dict):
-        forged["checksum"] = checksum_of(forged)
-    (path / "ivf.json").write_text(json.dumps(forged))
-    told(lambda: IVF.load(path).search(vectors[0], 3))
+    honest = json.loads((path / "ivf.json").read_text())
+    del honest["checksum"]
+
+    def use() -> None:
+        index = IVF.load(path)
+        found = index.search(vectors[0], 3)
+        assert len(set(found.ids.tolist())) == len(found.ids) <= 3
+        products, apart = vectors[found.ids] @ vectors[0], ((vectors[found.ids] - vectors[0]) ** 2).sum(axis=1)
+        np.testing.assert_allclose(found.scores, products if index.metric == "ip" else -apart, atol=1e-3)
+
+    outcomes = []
+    for seed in range(40):
+        lied = lie(honest, random.Random(seed))
+        if isinstance(lied, dict):
+            lied["checksum"] = checksum_of(lied)
+        (path / "ivf.json").write_text(json.dumps(lied))
+        outcomes.append(told(use))
+    assert min(outcomes.count("refused"), outcomes.count("works")) >= 3, outcomes
+
+
+def test_starts_of_lists_that_wrap_around_are_refused(tmp_path: Path) -> None:
+    """Each is larger than the one before by so much as numbers of 64 bits can tell."""
+    vectors = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    IVF.build(vectors, lists=8).save(tmp_path / "ivf")
+    starts = np.array([0, 2**62, 2**63 - 1, -(2**63), -(2**62), -5, 0, 3, 60], "<i8")
+    assert (np.diff(starts) >= 0).all()
+    forged(tmp_path / "ivf", CLUSTERED, "starts.npy", npy(starts))
+    with pytest.raises(InputError, match=r"starts\.npy"):
+        IVF.load(tmp_path / "ivf")
+
+
+def test_no_array_of_a_clustered_index_leads_astray(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    IVF.build(vectors, lists=4).save(tmp_path / "ivf")
+
+    def use(path: Path) -> None:
+        index = IVF.load(path)
+        for rule in (4, None):
+            found = index.search(vectors[0], 5, rule=rule)
+            assert len(set(found.ids.tolist())) == len(found.ids) <= 5
+            assert np.isfinite(found.scores).all()
+        index.rows(found.ids)
+        index.remove(found.ids[:1])
+        index.add(vectors[:2])
+        assert np.isfinite(index.search(vectors[1], 5).scores).all()
+
+    outcomes = without_a_crash(tmp_path / "ivf", tmp_path / "a", CLUSTERED, use)
+    assert {name: "refused" in found for name, found in outcomes.items()} == dict.fromkeys(outcomes, True)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from crosscut.storage import Files, Folder, Kind, Saved, Unread
+from crosscut.storage import Files, Folder, Kind, Saved, Unread, divides
 from crosscut.types import Array
 
 T = TypeVar("T")
+MOST = 1 << 62  # behind the largest id there is room for more
 KIND = Kind("clustered index", "ivf.json", 2)
 
 
@@ -42,13 +43,13 @@ def read(path: Path, made: Callable[[dict[str, Any], dict[str, Array], Unread], 
     def arrays(saved: Saved) -> T:
         vectors = saved.array("vectors", "<f2 <f4", (None, None), mapped="c" if memory_map else None)
         n, d = vectors.shape
-        centroids = saved.array("centroids", "<f4", (None, d))
+        centroids = saved.numbers("centroids", "<f4", (None, d))
         starts = saved.array("starts", "<i8", (len(centroids) + 1,))
         ids = saved.array("ids", "<i8", (n,))
-        if starts[0] != 0 or starts[-1] != n or (np.diff(starts) < 0).any():
+        if not divides(starts, n):
             raise saved.damaged("starts.npy", f"does not divide {n} vectors among {len(centroids)} lists")
-        if n and (ids.min() < 0 or len(np.unique(ids)) < n):
-            raise saved.damaged("ids.npy", "does not hold distinct numbers of 0 or more")
+        if n and (ids.min() < 0 or ids.max() > MOST or len(np.unique(ids)) < n):
+            raise saved.damaged("ids.npy", f"does not hold distinct numbers from 0 to {MOST}")
         found = {"centroids": centroids, "vectors": vectors, "starts": starts, "ids": ids}
         return made(saved.facts, found, saved.unread)
 

@@ -12,6 +12,7 @@ from crosscut.errors import InputError
 from crosscut.linalg.arrays import Ids, checked_vectors
 
 Metric = Literal["ip", "l2"]
+METRICS: tuple[Metric, ...] = ("ip", "l2")
 
 
 class Nearest(NamedTuple):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item, check_longest
 from crosscut.errors import InputError
-from crosscut.storage import Files, Saved, Touched, put_down
+from crosscut.storage import Files, Saved, Touched, divides, put_down
 from crosscut.types import Array, Handles, Positions
 
 Bytes = npt.NDArray[np.uint8]
@@ -101,7 +101,7 @@ class Packed:
         for start, end, (id, title, text) in zip(starts.tolist(), ends.tolist(), parts.tolist(), strict=True):
             whole = self.data.array[start:end].tobytes()
             try:
-                metadata = json.loads(whole[text:]) if text < len(whole) else {}
+                metadata = _mapping(json.loads(whole[text:])) if text < len(whole) else {}
                 made.append(Item(whole[:id].decode(), whole[id:title].decode(), whole[title:text].decode(), metadata))
             except (ValueError, RecursionError) as error:
                 raise InputError(f"the item at bytes {start} to {end} cannot be read ({error})") from error
@@ -114,7 +114,10 @@ class Packed:
         self.data.ready(starts, ends)
         told = zip(starts.tolist(), ends.tolist(), strict=True)
         try:
-            return [json.loads(self.data.array[start:end].tobytes()) if start < end else None for start, end in told]
+            return [
+                _mapping(json.loads(self.data.array[start:end].tobytes())) if start < end else None
+                for start, end in told
+            ]
         except (ValueError, RecursionError) as error:
             raise InputError(f"the metadata of items cannot be read ({error})") from error
 
@@ -194,11 +197,20 @@ class Packed:
         if made.starts.compared and n:  # a small one is looked at now, a large one when it is read
             starts = made.starts.array
             sizes = made.lengths.array.sum(axis=1, dtype=np.int64)
-            if starts[0] != 0 or starts[-1] != made._size or (np.diff(starts) < sizes).any():
+            if not divides(starts, made._size) or (np.diff(starts) < sizes).any():
                 raise saved.damaged("items-starts.npy", f"does not divide {made._size} bytes among {n} items")
-            if made._places.array.max() >= n:
-                raise saved.damaged("ids-places.npy", f"names items outside the {n} there are")
+            hashes, places = made._hashes.array, made._places.array
+            if places.max() >= n or not np.bincount(places, minlength=n).all() or (hashes[1:] < hashes[:-1]).any():
+                raise saved.damaged(
+                    "ids-places.npy", f"does not name each of the {n} items once, in order of their ids"
+                )
         return made
+
+
+def _mapping(metadata: Any) -> dict[str, Any]:
+    if not isinstance(metadata, dict):
+        raise ValueError(f"metadata is a mapping, and this is {metadata!r:.60}")
+    return metadata
 
 
 def hashed(data: Bytes, starts: Positions, lengths: Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:

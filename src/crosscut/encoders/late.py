@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
 from crosscut.storage import Files, Saved
 from crosscut.storage.touched import Touched
@@ -70,6 +71,8 @@ class TokenVectors:
     def joined(self, more: TokenVectors) -> TokenVectors:
         """These items and more behind them; only what is small is copied."""
         width = max(self.width, more.width)
+        if self.lengths.any() and more.lengths.any() and self.width != more.width:
+            raise _unlike(self.width, more.width)
         parts = [part for part in (*self._parts, *more._parts) if len(part[1])]
         while len(parts) > 1 and parts[-2][0].array.nbytes <= SMALL:
             (flat, lengths), (added, counts) = parts[-2:]
@@ -88,6 +91,8 @@ class TokenVectors:
         All items, or those at `positions`. Costs tokens · m · d multiplications: about 20 ms for a thousand items of
         a hundred tokens.
         """
+        if self.lengths.any() and query.shape[1] != self.width:
+            raise _unlike(self.width, query.shape[1])
         asked = query.astype(np.float32).T  # (d, m)
         chosen = np.arange(len(self)) if positions is None else np.asarray(positions, np.int64)
         lengths = self.lengths[chosen]
@@ -138,3 +143,10 @@ class TokenVectors:
         if (lengths < 0).any() or int(lengths.sum()) != len(flat):
             raise saved.damaged("token-lengths.npy", f"does not divide {len(flat)} token vectors among {n} items")
         return cls([(flat, lengths)], flat.array.shape[1])
+
+
+def _unlike(width: int, other: int) -> InputError:
+    return InputError(
+        f"the token vectors of these items have {width} dimensions and those of the encoder {other}: build the index "
+        "again"
+    )

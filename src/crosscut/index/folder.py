@@ -50,7 +50,7 @@ from crosscut.scorers.named import check_saved
 from crosscut.search.prior import Prior
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.rows import Rows
-from crosscut.storage import Files, Folder, Kind, Saved
+from crosscut.storage import Files, Folder, Kind, Saved, divides
 
 KIND = Kind("index", "index.json", 3, older=(2,), making=": make one with `crosscut index build` or Index.build")
 FLOATS = "<f2 <f4 <f8"
@@ -185,7 +185,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         **arrays,
     )
     if "home.npy" in saved:  # version 2
-        centroids = saved.array("centroids", "<f4", (None, arrays["vectors"].shape[1]))
+        centroids = saved.numbers("centroids", "<f4", (None, arrays["vectors"].shape[1]))
         home = saved.array("home", "<i8", (n,))
         if n and not (home.min() >= 0 and home.max() < len(centroids)):
             raise saved.damaged("home.npy", f"names lists outside the {len(centroids)} there are")
@@ -196,13 +196,18 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
 def _items(saved: Saved) -> ItemList | FiledItems:
     try:
         if "items.jsonl" in saved:  # version 2
-            return ItemList(Item(**line) for line in saved.lines("items"))
+            return ItemList(map(_item, saved.lines("items")))
         n = int(saved.facts["first"])
-        return FiledItems(
-            Packed.read(saved, n), [Item(**line) for line in saved.lines("more")] if "more.jsonl" in saved else []
-        )
+        return FiledItems(Packed.read(saved, n), map(_item, saved.lines("more")) if "more.jsonl" in saved else [])
     except TypeError as error:
         raise saved.damaged("items.jsonl", f"holds something else than items ({error})") from error
+
+
+def _item(line: Any) -> Item:
+    item = Item(**line)
+    if not (all(isinstance(part, str) for part in item[:3]) and isinstance(item.metadata, dict)):
+        raise TypeError(f"an item is made of three texts and metadata, and this is {line!r:.60}")
+    return item
 
 
 def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
@@ -214,9 +219,9 @@ def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
         return {"vectors": saved.array("vectors", FLOATS, (n, None), mapped="r")}
     vectors = saved.touched("vectors", FLOATS, (n, None))
     d = vectors.array.shape[1]
-    centroids = saved.array("centroids", "<f4", (None, d))
+    centroids = saved.numbers("centroids", "<f4", (None, d))
     starts = saved.array("starts", "<i8", (len(centroids) + 1,))
-    if starts[0] != 0 or starts[-1] != n or (np.diff(starts) < 0).any():
+    if not divides(starts, n):
         raise saved.damaged("starts.npy", f"does not divide {n} vectors among {len(centroids)} lists")
     more = saved.array("more-vectors", FLOATS, (len(items) - n, d)) if "more-vectors.npy" in saved else None
     arrays: dict[str, Any] = {"vectors": Rows(vectors, more), "centroids": centroids, "starts": starts}

@@ -41,7 +41,7 @@ class Later:
         """What `write` wrote, of these vectors."""
         if "more-lists.npy" not in saved:
             return None
-        centroids = saved.array("more-centroids", "<f4", (None, more.shape[1]))
+        centroids = saved.numbers("more-centroids", "<f4", (None, more.shape[1]))
         lists = saved.array("more-lists", "<i4", (None,))
         if not (0 < len(lists) <= len(more) and lists.min() >= 0 and lists.max() < len(centroids)):
             raise saved.damaged("more-lists.npy", f"does not share {len(more)} items among {len(centroids)} lists")

@@ -170,7 +170,8 @@ class Searching(Learning, Calibrating):
         if stop is not None:
             raise InputError(f"target_recall={target} and stop={stop} are two stopping rules: give one")
         if self.recall_model is None or method != self.method:
-            notes = "; ".join((self.tuned or {}).get("notes", [])) if method == self.method else ""
+            said = (self.tuned or {}).get("notes") if method == self.method else None
+            notes = "; ".join(map(str, said)) if isinstance(said, list | tuple) else ""
             raise InputError(
                 f"target_recall={target} needs a calibration for method {method}: call index.tune(queries, k, "
                 f"budget), crosscut index tune, and search with the method it chose{f' ({notes})' if notes else ''}"

@@ -120,7 +120,10 @@ class _Trial:
         """Mean squared error of the ridge predictions of the targets."""
         gram = self.cur + weight**2 * self.encoder + level
         gram[np.diag_indices_from(gram)] += noise
-        dual = np.linalg.solve(gram, self.given)
+        try:
+            dual = np.linalg.solve(gram, self.given)
+        except np.linalg.LinAlgError:  # vectors that are all the same, and large: not with this noise
+            return np.inf
         predicted = (self.cur_targets + weight**2 * self.encoder_targets + level) @ dual
         return float(np.mean((predicted - self.targets) ** 2))
 

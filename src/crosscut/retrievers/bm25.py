@@ -10,6 +10,7 @@ for. A query's marked mention, `… [START] bank [END] …`, counts twice: in en
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from scipy import sparse
 
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.words import K1, B, count_words, query_stems, stacked
-from crosscut.storage import Files, Saved
+from crosscut.storage import WILD, Files, Saved, divides
 from crosscut.types import Mask, Positions
 
 Scores = npt.NDArray[np.float32]
@@ -114,10 +115,13 @@ class BM25:
         about = saved.json("bm25")
         indptr = saved.array("bm25-indptr", "<i4 <i8", (n + 1,))
         indices = saved.array("bm25-indices", "<i4 <i8", (None,))
-        data = saved.array("bm25-data", "<f4", (len(indices),))
-        if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        data = saved.numbers("bm25-data", "<f4", (len(indices),))
+        if len(data) and not data.min() > 0:
+            raise saved.damaged("bm25-data.npy", "counts words that are not there")
+        if not divides(indptr, len(indices)):
             raise saved.damaged("bm25-indptr.npy", f"does not divide {len(indices)} counts among {n} items")
-        made = cls(k1=float(about["k1"]), b=float(about["b"]))
+        k1, b = settings_of(saved, about)
+        made = cls(k1=k1, b=b)
         made._terms = {
             str(term): column for column, term in enumerate(about["terms"])
         }  # one that is told twice counts once
@@ -128,3 +132,11 @@ class BM25:
         made._counts = sparse.csr_matrix((data, indices, indptr), shape=(n, len(made._terms)))
         made._alive = np.ones(n, np.bool_)
         return made
+
+
+def settings_of(saved: Saved, about: Any) -> tuple[float, float]:
+    """k₁ and b of a saved retriever."""
+    k1, b = float(about["k1"]), float(about["b"])
+    if not (0 <= k1 <= WILD and 0 <= b <= 1):
+        raise saved.damaged("bm25.json", f"tells k1 = {k1} and b = {b}, and b is 0 … 1")
+    return k1, b

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.words import K1, B
+from crosscut.retrievers.bm25 import settings_of
 from crosscut.retrievers.postings import Counting, Mapped, Postings, terms_asked, terms_of
 from crosscut.storage import Files, Saved
 from crosscut.types import NO_HANDLES, Handles, Mask, Positions
@@ -186,8 +187,7 @@ class FiledBM25:
     @classmethod
     def read(cls, saved: Saved, n: int) -> FiledBM25:
         """What `write` wrote, of n items."""
-        about = saved.json("bm25")
-        return cls._holding([Postings.read(saved, n)], float(about["k1"]), float(about["b"]))
+        return cls._holding([Postings.read(saved, n)], *settings_of(saved, saved.json("bm25")))
 
 
 def counted(items: Sequence[Item | str]) -> Postings:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
 from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.encoders.words import STOP_WORDS, WORD, query_stems, stems
-from crosscut.storage import Files, Saved
+from crosscut.storage import Files, Saved, divides
 from crosscut.types import Positions
 
 MARKS = re.compile("|".join(map(re.escape, (MENTION_START, MENTION_END, TITLE_MARK))))
@@ -260,7 +260,7 @@ class Postings:
         counts = saved.touched(f"{prefix}bm25-counts", "|u1", (len(items),))
         lengths = saved.touched(f"{prefix}bm25-lengths", "<u4", (n,)).whole()
         name = f"{prefix}bm25-starts.npy"
-        if starts[0] != 0 or starts[-1] != len(items) or (np.diff(starts) < 0).any():
+        if not divides(starts, len(items)):
             raise saved.damaged(name, f"does not divide {len(items)} counts among {len(terms)} words")
         guard = _Guard(saved, prefix, items, counts, n)
         if items.compared:

@@ -130,7 +130,11 @@ class Calibration:
         def curve(told: dict[str, Any]) -> Curve:
             lists = {name: tuple(map(float, told[name])) for name in ("mean", "scale", "weights")}
             made = Curve(kind=told["kind"], level=float(told["level"]), **lists)
-            made.chance(np.zeros(2))  # as many numbers as such a curve has
+            wanted = clues(made.kind, np.zeros(2), np.zeros(2)).shape[1]
+            if {len(made.mean), len(made.scale), len(made.weights)} != {wanted}:
+                raise ValueError(f"a curve of kind {made.kind!r} has {wanted} means, scales and weights")
+            if not (np.isfinite([made.level, *made.mean, *made.scale, *made.weights]).all() and all(made.scale)):
+                raise ValueError("a curve of a calibration is made of numbers, and of no scale of 0")
             return made
 
         parts = {"among": curve(saved["among"]), "alone": curve(saved["alone"]), "notes": tuple(saved["notes"])}

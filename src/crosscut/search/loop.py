@@ -26,7 +26,7 @@ import numpy.typing as npt
 from crosscut.ann.base import Ask, Found, Pool, TopK
 from crosscut.ann.flat import Base, Flat, base_of, masked, rerank
 from crosscut.ann.linear import topk_of
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerError
 from crosscut.linalg.blas import one_thread
 from crosscut.linalg.products import LARGE, share
 from crosscut.retrievers.first import Drawn, FirstStage, Retriever
@@ -299,10 +299,13 @@ def _fit(plan: Plan, query: QueryState) -> Floats:
     assert query.fit is not None
     account = query.account
     positions, scores = account.positions[query.fitted :], account.scores[query.fitted :]
-    if len(positions):
-        query.fit.add(positions, plan.offset.targets(positions, scores, query.known))
-        query.fitted = len(account.positions)
-    u = query.fit.solve()
+    try:
+        if len(positions):
+            query.fit.add(positions, plan.offset.targets(positions, scores, query.known))
+            query.fitted = len(account.positions)
+        u = query.fit.solve()
+    except np.linalg.LinAlgError as error:  # what was scored is kept
+        raise ScorerError(f"the scores so far, or the vectors, are too large to go on with ({error})") from error
     if query.words is None:
         return u
     query.told = u[-1] / plan.offset.scale * query.words

@@ -35,7 +35,7 @@ from scipy.linalg.blas import ssyrk
 from scipy.linalg.lapack import dtrtri
 
 from crosscut.errors import InputError
-from crosscut.storage import Files, Saved
+from crosscut.storage import WILD, Files, Saved
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
 
 ROUNDS = 8  # of expectation and maximisation: the start is sound, and stopping early is one more shrinkage
@@ -130,23 +130,26 @@ class Prior:
     def read(saved: Saved, n: int, sizes: Sequence[int]) -> Prior:
         """What `write` wrote; d is one of these."""
         facts = saved.json("prior")
-        mean = saved.array("prior-mean", "<f8", (None,))
+        mean = saved.numbers("prior-mean", "<f8", (None,))
         d = len(mean)
         if d not in sizes:
             raise saved.damaged("prior-mean.npy", f"has {d} dimensions, and the items {' or '.join(map(str, sizes))}")
         seen = saved.array("prior-seen", "<i8", (None,))
-        if len(seen) and not (seen.min() >= 0 and seen.max() < n):
-            raise saved.damaged("prior-seen.npy", f"names items outside the {n} there are")
+        if len(seen) and not (seen[0] >= 0 and seen[-1] < n and (seen[1:] > seen[:-1]).all()):
+            raise saved.damaged("prior-seen.npy", f"does not name items of the {n} there are, each once and in order")
+        slope, noise, weight = (float(facts.get(name, 1.0)) for name in ("slope", "noise", "weight"))
+        if not (abs(slope) <= WILD and 0 <= noise <= WILD and 0 <= weight <= WILD):
+            raise saved.damaged("prior.json", f"tells a slope of {slope}, a noise of {noise} and a weight of {weight}")
         return Prior(
             mean,
-            saved.array("prior-centre", "<f8", (d,)),
-            float(facts["slope"]),
-            saved.array("prior-covariance", "<f8", (d, d)),
-            float(facts["noise"]),
+            saved.numbers("prior-centre", "<f8", (d,)),
+            slope,
+            saved.numbers("prior-covariance", "<f8", (d, d)),
+            noise,
             int(facts["searches"]),
             seen,
-            saved.array("prior-residuals", "<f8", (len(seen),)),
-            float(facts.get("weight", 1.0)),
+            saved.numbers("prior-residuals", "<f8", (len(seen),)),
+            weight,
             bool(facts.get("bought", False)),
         )
 

@@ -76,9 +76,9 @@ class Hosting:
         """More items, that can be found at once."""
         return await self._change(self.called(name), lambda index: index.add(items))
 
-    async def remove(self, name: str | None, ids: Sequence[str]) -> int:
-        """Take items out, at once."""
-        return await self._change(self.called(name), lambda index: index.remove(ids))
+    async def remove(self, name: str | None, ids: Sequence[str], *, forget: bool = False) -> int:
+        """Take items out, at once; `forget`: out of every file too, before this returns."""
+        return await self._change(self.called(name), lambda index: index.forget(ids) if forget else index.remove(ids))
 
     async def _change(self, name: str, work: Callable[[Index], int]) -> int:
         """Change the index that is served when its turn comes; what somebody else has changed is loaded first."""

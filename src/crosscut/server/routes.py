@@ -105,8 +105,9 @@ def changing(service: Service) -> APIRouter:
         return await service.add(request)
 
     @router.delete("/items/{id:any}")
-    async def remove(id: str, index: str | None = None) -> schemas.Changed:
-        return await service.remove(index, id)
+    async def remove(id: str, index: str | None = None, forget: bool = False) -> schemas.Changed:
+        """`forget=true`: it is in no file of the index, its score store and its log of searches when this answers."""
+        return await service.remove(index, id, forget)
 
     return router
 

@@ -204,10 +204,10 @@ class Service:
         count = await self.hosting.add(request.index, [item.model_dump() for item in request.items])
         return schemas.Changed(changed=count, items=self.hosting.size(request.index))
 
-    async def remove(self, name: str | None, id: str) -> schemas.Changed:
+    async def remove(self, name: str | None, id: str, forget: bool) -> schemas.Changed:
         if not await asyncio.to_thread(self.hosting[name].__contains__, id):
             raise HTTPException(404, "there is no item with this id in the index")
-        count = await self.hosting.remove(name, [id])
+        count = await self.hosting.remove(name, [id], forget=forget)
         return schemas.Changed(changed=count, items=self.hosting.size(name))
 
 

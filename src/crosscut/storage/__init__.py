@@ -2,13 +2,14 @@
 
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, regular, sync, write_file, write_json, writing
 from crosscut.storage.folders import MARK, Folder, Kind, checksum_of
-from crosscut.storage.generations import Files, Saved, Unread, digest, npy_header
+from crosscut.storage.generations import WILD, Files, Saved, Unread, digest, divides, npy_header
 from crosscut.storage.maps import put_down, room
 from crosscut.storage.touched import Touched
 
 __all__ = [
     "MARK",
     "TEMPORARY",
+    "WILD",
     "Files",
     "Folder",
     "Kind",
@@ -18,6 +19,7 @@ __all__ = [
     "Unread",
     "checksum_of",
     "digest",
+    "divides",
     "make_folder",
     "npy_header",
     "put_down",

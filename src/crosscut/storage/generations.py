@@ -33,6 +33,8 @@ Bytes = npt.NDArray[np.uint8]
 BLOCK = 1 << 20
 HERE_AND_THERE = 1 << 16
 """Bytes of a block in files of which a search reads little pieces: a whole block is compared for each."""
+WILD = 1e18
+"""Numbers of more than this are none that a model, or a mean of vectors, comes to."""
 LATER = 1 << 26
 """Memory maps of more bytes than this are compared with their checksums when they are first used, not when opened."""
 
@@ -266,6 +268,13 @@ class Saved:
             self._compare(name, data, first=1)
         return array
 
+    def numbers(self, name: str, kinds: str, shape: tuple[int | None, ...]) -> Array:
+        """The same of a small array, whose numbers are looked at: no NaN, and none too large to calculate with."""
+        array = self.array(name, kinds, shape)
+        if array.size and not float(np.abs(array).max()) <= WILD:  # NaN is neither
+            raise self.damaged(f"{name}.npy", "holds NaN, infinities or numbers too large to calculate with")
+        return array
+
     def touched(self, name: str, kinds: str, shape: tuple[int | None, ...]) -> Touched:
         """The same as a map whose blocks are compared when they are first read; a small one is compared now."""
         name = f"{name}.npy"
@@ -303,6 +312,14 @@ def _header(file: BinaryIO) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
     if fortran or dtype.hasobject:
         raise ValueError(f"npy of {dtype}, {'Fortran' if fortran else 'C'} order")
     return file.tell(), dtype, shape
+
+
+def divides(starts: Array, total: int) -> bool:
+    """Whether these say where each part of `total` things begins, and the last one ends: compiled code goes by them.
+
+    They are compared, not subtracted: differences of numbers that wrap around would be fine.
+    """
+    return bool(starts[0] == 0 and starts[-1] == total and (starts[1:] >= starts[:-1]).all())
 
 
 def digest(data: bytes | memoryview = b"") -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 from crosscut.ann.files import read, write
 from crosscut.ann.ivf.layout import Layout
 from crosscut.ann.ivf.rules import USUAL, Rule, from_json
+from crosscut.ann.results import METRICS
+from crosscut.errors import InputError
 from crosscut.storage import Unread
 from crosscut.types import Array
 
@@ -25,6 +27,8 @@ def load(path: Path, *, memory_map: bool) -> tuple[Layout, Rule, Unread]:
 
     def made(record: dict[str, Any], arrays: dict[str, Array], unread: Unread) -> tuple[Layout, Rule, Unread]:
         rule = USUAL if record["rule"] is None else from_json(record["rule"])
+        if record["metric"] not in METRICS:
+            raise InputError(f"the metric of a clustered index is {' or '.join(METRICS)}, and not {record['metric']!r}")
         centroids, vectors, starts, ids = (arrays[name] for name in ARRAYS)
         return Layout(centroids, vectors, starts, ids, record["metric"]), rule, unread
 

@@ -243,11 +243,18 @@ class IVF(Space):
         points = as_queries(queries, layout.d, k)
         stop = as_rule(self.rule if rule is None else rule).conditions(int(k), len(layout.centroids))
         restrictions = Restrictions.of(layout, len(points), exclude, allow, trails)
-        return search(layout, points, int(k), stop, restrictions, threads)[0]
+        found = search(layout, points, int(k), stop, restrictions, threads)[0]
+        wrong = found.ids[~np.isfinite(found.scores)]
+        if (wrong >= 0).any():
+            raise _no_number(wrong.max())
+        return found
 
     def rows(self, positions: Positions) -> Floats:
         """The vectors of some ids (m × d), in float64: with `predict`, this makes an index a space (`spaces.base`)."""
-        return self._taken(positions).astype(np.float64)
+        rows: Floats = self._taken(positions).astype(np.float64)
+        if not np.isfinite(rows).all():
+            raise _no_number(positions[int((~np.isfinite(rows)).any(axis=1).argmax())])
+        return rows
 
     def at(self, positions: Positions, vector: Floats) -> Array:
         """Inner products with the vectors of some ids."""
@@ -313,3 +320,7 @@ class IVF(Space):
 
     def __repr__(self) -> str:
         return f"IVF({self.n} × {self.d} {self._layout.vectors.dtype}, {self.most} lists, {self.metric}, {self.rule})"
+
+
+def _no_number(id: int) -> InputError:
+    return InputError(f"the vector of id {int(id)} holds NaN, infinities or numbers too large: build the index again")

@@ -126,7 +126,7 @@ class Factors(Vectors):
         except (KeyError, TypeError) as error:
             raise saved.damaged("factors.json", f"cannot be read ({error!r})") from error
         items = saved.array("factors-items", "<f4", (n, None), mapped="r")
-        queries = saved.array("factors-queries", "<f4", (None, items.shape[1]))
+        queries = saved.numbers("factors-queries", "<f4", (None, items.shape[1]))
         if told["kind"] == "inductive":
             from crosscut.spaces.factorization.inductive import InductiveFactors, read_mlps
 

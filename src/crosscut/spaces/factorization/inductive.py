@@ -101,7 +101,7 @@ def read_mlps(saved: Saved, d: int) -> tuple[Mlp, Mlp]:
     """The query and the item network of a saved model, of d dimensions."""
     shapes = {"w1": (d, 2 * d), "b1": (2 * d,), "w2": (2 * d, d), "b2": (d,), "gate": ()}
     query, item = (
-        Mlp(**{name: saved.array(f"factors-{side}-{name}", "<f4", shape) for name, shape in shapes.items()})
+        Mlp(**{name: saved.numbers(f"factors-{side}-{name}", "<f4", shape) for name, shape in shapes.items()})
         for side in ("query", "item")
     )
     return query, item
