@@ -26,6 +26,7 @@ pytest.importorskip("prometheus_client")
 
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 import crosscut
 from crosscut.errors import InputError
@@ -238,6 +239,26 @@ def test_fields_of_documents_are_few(body: dict[str, Any], shared: httpx.Client)
     started = time.monotonic()
     assert shared.post("/v1/rerank", json=body).status_code == 422
     assert time.monotonic() - started < SOON
+
+
+@pytest.mark.parametrize("method", ["gar", "gar@neighbours=1000000000", "rgs@degree=1000"])
+def test_no_request_has_a_graph_of_every_item_made(method: str) -> None:
+    """It would take as long as it takes, whatever the deadline, and its memory."""
+    vectors = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    index = crosscut.Index.build(
+        [f"text {j}" for j in range(50)],
+        scorer=crosscut.TextScorer(lambda query, texts: [float(len(text)) for text in texts], fingerprint="lengths"),
+        encoder=lambda texts: np.ones((len(texts), 4), np.float32),
+        vectors=vectors,
+    )
+    for own in ("crosscut", "gar@neighbours=4"):
+        index.method = crosscut.methods.parse(own)
+        with TestClient(make_app(index), base_url="http://127.0.0.1") as client:
+            answer = client.post("/search", json={"query": "a", "budget": 5, "method": method})
+            assert (answer.status_code, "graph of every item" in answer.text) == (422, True)
+            named = {"gar", "rgs"} & {*client.get("/info").json()["methods"]}
+            assert named == (set() if own == "crosscut" else {"gar"})
+            assert client.post("/search", json={"query": "a", "budget": 5}).json()["calls"] == 5
 
 
 def test_keys_of_a_filter_are_short(shared: httpx.Client) -> None:

@@ -34,6 +34,7 @@ _MADE: WeakKeyDictionary[Space, dict[Any, Graph]] = WeakKeyDictionary()
 def nearest(space: Space, k: int) -> Graph:
     """The k nearest of every item by inner product, without itself."""
     made = _MADE.setdefault(space, {})
+    k = min(k, max(space.n - 1, 1))
     if ("nearest", k) not in made:
         topk = topk_of(space)
         graph: Graph = np.full((space.n, k), NO_EDGE, dtype=np.int32)

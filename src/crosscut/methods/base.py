@@ -126,6 +126,7 @@ class Method(Named, ABC):
 
     needs: ClassVar[tuple[str, ...]] = ()
     tried: ClassVar[bool] = True  # by `tune`, when it is not told what to try
+    prepares: ClassVar[bool] = False  # whether it makes something of every item before it searches: no request may
 
     @abstractmethod
     def plan(self, parts: Parts) -> Plan:

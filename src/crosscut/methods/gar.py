@@ -33,6 +33,7 @@ class GAR(Method):
     name: ClassVar[str] = "gar"
     needs: ClassVar[tuple[str, ...]] = ("encoder", "n")
     tried: ClassVar[bool] = False
+    prepares: ClassVar[bool] = True
 
     neighbours: int = 16
     batch: int = 16

@@ -35,6 +35,7 @@ class RGS(Method):
     name: ClassVar[str] = "rgs"
     needs: ClassVar[tuple[str, ...]] = ("encoder", "n")
     tried: ClassVar[bool] = False
+    prepares: ClassVar[bool] = True
 
     degree: int = 16
     alpha: float = 1.2

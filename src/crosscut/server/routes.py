@@ -12,6 +12,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 
 import crosscut
+from crosscut.methods import parse
 from crosscut.server import reference, reranking, schemas
 from crosscut.server.files import POLICY
 from crosscut.server.problems import PROBLEMS
@@ -69,7 +70,7 @@ def looking(service: Service) -> APIRouter:
             items=hosting.size(index),
             passages=getattr(chosen, "passages", None) is not None,
             method=str(chosen.method),
-            methods=chosen.methods,
+            methods=[name for name in chosen.methods if not parse(name).prepares or name == chosen.method.name],
             rival=str(RIVAL),
             max_k=settings.max_k,
             max_budget=settings.max_budget,

@@ -99,7 +99,7 @@ class Service:
     async def search(self, request: schemas.SearchRequest, client: Client) -> schemas.SearchResponse:
         index = self.hosting[request.index]
         kept = _shown(index) if request.trace else None
-        method = index.method if request.method is None else parse(request.method)
+        method = index.method if request.method is None else _asked(index, request.method)
         wanted = [self._find(index, request, method, client)]
         if request.compare:
             wanted.append(self._find(index, request, RIVAL, client))
@@ -209,6 +209,14 @@ class Service:
             raise HTTPException(404, "there is no item with this id in the index")
         count = await self.hosting.remove(name, [id], forget=forget)
         return schemas.Changed(changed=count, items=self.hosting.size(name))
+
+
+def _asked(index: Index, name: str) -> Method:
+    """The method that a request names; one that takes long before it searches is the index's own, or refused."""
+    method = parse(name)
+    if method.prepares and method != index.method:
+        raise InputError(f"{method.name} makes a graph of every item first: serve an index whose own method it is")
+    return method
 
 
 def _shown(index: Index) -> Any:
