@@ -200,7 +200,9 @@ class Packed:
             if not divides(starts, made._size) or (np.diff(starts) < sizes).any():
                 raise saved.damaged("items-starts.npy", f"does not divide {made._size} bytes among {n} items")
             hashes, places = made._hashes.array, made._places.array
-            if places.max() >= n or not np.bincount(places, minlength=n).all() or (hashes[1:] < hashes[:-1]).any():
+            if places.max() >= n:
+                raise saved.damaged("ids-places.npy", f"names items outside the {n} there are")
+            if not np.bincount(places, minlength=n).all() or (hashes[1:] < hashes[:-1]).any():
                 raise saved.damaged(
                     "ids-places.npy", f"does not name each of the {n} items once, in order of their ids"
                 )
