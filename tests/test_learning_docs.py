@@ -43,8 +43,8 @@ def test_the_page_for_users_tells_the_same() -> None:
     assert f"it finds {means[50]} of what the top ten missed before with 50 calls, and {means[100]} with 100" in told
     assert f"it finds {100 * gone['squad-13k', 10, 50]:.0f} % of the misses" in told
     sizes = [world["items"] for world in report.worlds()]
-    assert len(sizes) == 7
-    assert f"seven worlds of {min(sizes)} to {max(sizes):,} items" in told
+    assert len(sizes) == 8
+    assert f"eight worlds of {min(sizes)} to {max(sizes):,} items" in told
     fewest = [report.sizes_of(world)[0] for world in report.worlds()]
     assert f"After {min(fewest)} to {max(fewest)} past searches of 100 calls" in told
     large = next(world for world in report.worlds() if world["world"] == "wordnet-30k")

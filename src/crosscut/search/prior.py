@@ -39,7 +39,8 @@ from crosscut.storage import WILD, Files, Saved
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
 
 ROUNDS = 8  # of expectation and maximisation: the start is sound, and stopping early is one more shrinkage
-SHRINK = 0.15  # of Σ, towards a multiple of the identity
+SHRINK = (0.15, 0.7)  # of Σ, towards a multiple of the identity: least and most
+UNSURE = 80  # searches: of N, it is shrunk by so many over N. They tell little of d × d numbers
 OWN = 1.0  # ρ: variance of an item's own residual, against σ²
 CAUTION = 2.0  # noise in a search, against what the logged pairs show: they were scored because they looked alike
 LEVEL = 1e4  # variance of a query's level, against σ²
@@ -166,7 +167,7 @@ def fit_prior(
     weights: Floats | None = None,
     start: Prior | None = None,
     rounds: int = ROUNDS,
-    shrink: float = SHRINK,
+    shrink: float | None = None,
     own: float = OWN,
     seed: int = 0,
 ) -> Prior:
@@ -185,7 +186,7 @@ def fit_prior(
     rounds
         All but the last look at no more than a thousand searches; the last looks at all of them.
     shrink
-        How far Σ is drawn towards a multiple of the identity, 0 … 1.
+        How far Σ is drawn towards a multiple of the identity, 0 … 1; None: the less, the more searches there are.
     own
         ρ, the variance of an item's own residual against that of the noise; 0: items have none.
     """
@@ -195,6 +196,7 @@ def fit_prior(
     if len(told) < 2:
         raise InputError(f"a prior is learned from at least 2 searches with 2 scores each; got {len(told)}")
     counts = np.ones(len(searches)) if weights is None else np.asarray(weights, dtype=np.float64)
+    shrink = float(np.clip(UNSURE / len(told), *SHRINK)) if shrink is None else shrink
     rng = np.random.default_rng(seed)
     some = np.sort(rng.choice(told, SAMPLE, replace=False)).tolist() if len(told) > SAMPLE else told
     prior = start or _plain([searches[j] for j in some], rows)
