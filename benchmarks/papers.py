@@ -116,6 +116,8 @@ def page(paper: str) -> str:
             lines.append(row(entry, texts["figures"].get(paper, {}).get(entry.names[0], {}), report))
     if any(str(told.get("file", "")).startswith("at_size") for told in texts["figures"].get(paper, {}).values()):
         lines += ["", *texts["at_size"]["squad-13k"].strip().splitlines()]
+    if paper in texts["at_size"]:
+        lines += ["", *texts["at_size"][paper].strip().splitlines()]
     lines += [
         "",
         "DIR is a BEIR, MS MARCO or ZESHEL folder (`--world yugioh`), or an .npz of scores. `--scorer` and `--encoder` name your "
