@@ -86,7 +86,15 @@ SETTINGS: dict[str, set[str]] = {
     },
     "docs/learning.md": {"1,200,000", "2,000"},  # 40 × 30,000; a setting
     "docs/lab/learning.md": {
-        *("0.789", "0.651", "0.486", "18,000", "4,000", "8,000", "16,000"),  # compared to the letter by test_learning_docs.py
+        *(
+            "0.789",
+            "0.651",
+            "0.486",
+            "18,000",
+            "4,000",
+            "8,000",
+            "16,000",
+        ),  # compared to the letter by test_learning_docs.py
         *(".685", ".782", ".623", "2,000", "262,144"),  # trials on train queries that were not kept; a setting
     },
     "docs/model_card.md": {
