@@ -296,7 +296,7 @@ def picture(path: Path) -> None:
             axes.errorbar(list(points), means, yerr=spans, marker="o", markersize=3, label=world["world"])
         axes.set_xlabel("past searches of 100 calls")
         axes.set_ylabel(f"{label}, k = 10, B = 50")
-    both[0].legend(fontsize=6, loc="center right", bbox_to_anchor=(1.0, 0.34))
+    both[0].legend(fontsize=6, loc="upper right")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
