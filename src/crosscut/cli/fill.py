@@ -69,8 +69,17 @@ def fill(
         chosen = replace(chosen, gpus=gpus)
     elif gpus:
         raise InputError("--gpus are those of Ray workers; use it with --engine ray")
-    fields = {"id": store_id, "vector": store_vector, "text": store_text, "title": store_title}
-    with closing(open_store(store, name, api_key=api_key, **fields, metadata=store_metadata)) as opened:
+    there = open_store(
+        store,
+        name,
+        api_key=api_key,
+        id=store_id,
+        vector=store_vector,
+        text=store_text,
+        title=store_title,
+        metadata=store_metadata,
+    )
+    with closing(there) as opened:
         dimension = load_encoder(encoder).dimension
         if dimension != opened.d:
             raise InputError(

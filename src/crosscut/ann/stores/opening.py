@@ -9,13 +9,24 @@ from crosscut.ann.stores.base import Store
 from crosscut.errors import InputError
 
 
-def open_store(where: str, name: str, *, api_key: str | None = None, **fields: Any) -> Store:
-    """The table or collection `name` at an address; `fields` that are None are left to the store's own defaults.
+def open_store(
+    where: str,
+    name: str,
+    *,
+    api_key: str | None = None,
+    id: str | None = None,
+    vector: str | None = None,
+    text: str | None = None,
+    title: str | None = None,
+    metadata: str | None = None,
+) -> Store:
+    """The table or collection `name` at an address; fields that are None are left to the store's own defaults.
 
     `postgresql://…` is PostgreSQL, `http://…` and `https://…` Qdrant (with `api_key`), a folder LanceDB or a shard of
-    qdrant-edge. `fields` are `id`, `vector`, `text`, `title` and `metadata` of the stores.
+    qdrant-edge. Where an item's id, vector, text, title and metadata stand is as those stores say.
     """
-    given = {key: value for key, value in fields.items() if value is not None}
+    fields = {"id": id, "vector": vector, "text": text, "title": title, "metadata": metadata}
+    given: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
     if where.startswith(("postgresql://", "postgres://")):
         from crosscut.ann.stores.pgvector import PgVector
 
