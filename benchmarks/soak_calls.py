@@ -4,10 +4,10 @@
 
 Searches by every method, one query or many, with and without a deadline, a cache, a stopping rule, a filter and
 clients that leave, over arrays, over a store that does not know how many items it has, over an index that grows and
-shrinks between searches, over a vector database, and by two scorers. Some know part of every score without a call. The
-scorer is a function, an async function or an object of a user's own, and in the middle of
-it all it raises, hangs back with None, NaN, too few or too many numbers, words, half an answer, or changes what it is
-given (`tests/test_meter_properties.py`). It writes down every pair that it is handed. Afterwards:
+shrinks between searches, over a vector database, with and without what past searches taught, and by two scorers. Some
+know part of every score without a call. The scorer is a function, an async function or an object of a user's own, and
+in the middle of it all it raises, hangs back with None, NaN, too few or too many numbers, words, half an answer, or
+changes what it is given (`tests/test_meter_properties.py`). It writes down every pair that it is handed. Afterwards:
 
     wrong        a search, or its error, reports other calls than the scorer saw pairs for its query
     overspent    more pairs than the budget
@@ -39,13 +39,20 @@ from tests.test_meter_properties import ACTS, OWN_ACTS, Adversary, OwnClass, as_
 import crosscut
 from crosscut.errors import BudgetError, InputError, ScorerError
 from crosscut.evaluation.report import machine
+from crosscut.index.over_learning import Taught
 from crosscut.scorers import MemoryCache, TextScorer
+from crosscut.search.prior import Prior
 from crosscut.spaces import CUR
 from crosscut.storage import write_json
 
 N, D = 60, 6
 FORMS: dict[str, Any] = {"function": as_function, "async function": as_async_function, "own class": OwnClass}
-METHODS = ("rnr", "axn", "axn@rounds=3", "tour", "crosscut", "crosscut@rounds=4", "exact", "adacur", "anncur")
+METHODS = (
+    *("rnr", "axn", "axn@rounds=3", "tour", "crosscut", "crosscut@rounds=4", "crosscut@explore=0.2"),
+    *("gp", "gar", "rgs", "exact", "adacur", "anncur"),
+)
+ANCHORED = ("adacur", "anncur")
+COUNTED = ("exact", "tour", "gp", "gar", "rgs")  # which need to know how many items there are
 STOPS = (None, None, "patience@rounds=1", "patience@rounds=2")
 BAD = ("wrong", "overspent", "twice", "invented")
 
@@ -120,7 +127,10 @@ class Soak:
         self.adversary = Adversary(["good"])
         self.index = self._index(False)
         self.knowing = self._index(True)
+        self.learned = self._taught()
         self.over = crosscut.Index.over(self._database(), scorer=self._scorer(), encoder=Planted())
+        self.over_taught = crosscut.Index.over(self._database(), scorer=self._scorer(), encoder=Planted())
+        self.over_taught._taught = Taught.of(self._prior(), [str(j) for j in range(N)])
         self.added = N
 
     def _scorer(self) -> TextScorer:
@@ -129,11 +139,23 @@ class Soak:
             lambda query, texts: turning.answer(turning.act(), query, [int(text) for text in texts]), fingerprint="soak"
         )
 
-    def _index(self, knowing: bool) -> crosscut.Index:
+    def _index(self, knowing: bool, anchors: bool = True) -> crosscut.Index:
         items = [{"id": f"i{j}", "text": str(j), "number": j} for j in range(N)]
         scorer = Knowing(Turning(self)) if knowing else self._scorer()
-        queries = None if knowing else [f"anchor{j}" for j in range(8)]
+        queries = [f"anchor{j}" for j in range(8)] if anchors and not knowing else None
         return crosscut.Index.build(items, scorer=scorer, encoder=Planted(), queries=queries, dtype=np.float32)
+
+    def _prior(self) -> Prior:
+        """What searches might have taught: any mean, covariance and residuals."""
+        rng = np.random.default_rng(2)
+        half = rng.standard_normal((D, D))
+        vectors, own = rng.standard_normal((2, D)), rng.standard_normal(N // 2)
+        return Prior(*vectors, 0.7, half @ half.T, 1.0, 100, np.arange(0, N, 2), own)
+
+    def _taught(self) -> crosscut.Index:
+        index = self._index(False, anchors=False)
+        index._state = index._state.with_parts(prior=self._prior())
+        return index
 
     def _database(self) -> Any:
         import qdrant_client as q
@@ -168,9 +190,9 @@ class Soak:
         self.adversary = Adversary(self._acts(form == "own class"))
         method = self.rng.choice(METHODS)
         parts: dict[str, Any] = {"vectors": self.vectors}
-        if method in ("adacur", "anncur"):
+        if method in ANCHORED:
             parts = {"space": CUR(self.anchors)}
-        elif method not in ("exact", "tour") and self.rng.random() < 0.3:
+        elif method not in COUNTED and self.rng.random() < 0.3:
             form += ", store"
             parts = {"vectors": FakeStore([str(j) for j in range(N)], self.vectors)}
         elif method.startswith("crosscut") and form == "own class" and self.rng.random() < 0.5:
@@ -223,11 +245,13 @@ class Soak:
         method = self.rng.choice(["crosscut", "crosscut@rounds=4", "rnr", "axn"])
         queries = self._queries()
         how = self._how(queries) | {"method": method}
-        self._search(self.over, queries, self._budget(method, N), how, f"database, {method}")
+        learned = self.rng.random() < 0.5
+        place = f"database{', learned' if learned else ''}, {method}"
+        self._search(self.over_taught if learned else self.over, queries, self._budget(method, N), how, place)
 
     def over_an_index(self) -> None:
-        knowing = self.rng.random() < 0.3
-        index = self.knowing if knowing else self.index
+        kind = self.rng.choices(["", ", known part", ", learned"], (5, 3, 2))[0]
+        index = {"": self.index, ", known part": self.knowing, ", learned": self.learned}[kind]
         self.adversary = Adversary(["good"])
         if self.rng.random() < 0.05:
             if self.rng.random() < 0.6:
@@ -235,8 +259,8 @@ class Soak:
                 self.added += 1
             elif len(index) > N // 2:
                 index.remove([self.rng.choice(list(index.items)).id])
-        self.adversary = Adversary(self._acts(knowing))
-        method = self.rng.choice(["hybrid", *(METHODS[:-2] if knowing else METHODS)])
+        self.adversary = Adversary(self._acts(kind == ", known part"))
+        method = self.rng.choice(["hybrid", *(one for one in METHODS if not kind or one not in ANCHORED)])
         how: dict[str, Any] = {"method": method}
         size = len(index)
         if self.rng.random() < 0.2:
@@ -244,11 +268,12 @@ class Soak:
             size = sum(item.metadata["number"] >= bound for item in index.items)
             how["filter"] = {"number": {"gte": bound}}
         queries = self._queries()
-        place = f"grown index{', known part' if knowing else ''}, {method}"
+        place = f"grown index{kind}, {method}"
         self._search(index, queries, self._budget(method, size), how | self._how(queries), place)
         if self.added > 4 * N:
             self.adversary = Adversary(["good"])
-            self.index, self.knowing, self.added = self._index(False), self._index(True), N
+            self.index, self.knowing, self.learned = self._index(False), self._index(True), self._taught()
+            self.added = N
 
     def _budget(self, method: str, size: int) -> int:
         return max(size, 1) if method == "exact" else self.rng.randrange(1, 50)
