@@ -149,8 +149,9 @@ class Soak:
         """What searches might have taught: any mean, covariance and residuals."""
         rng = np.random.default_rng(2)
         half = rng.standard_normal((D, D))
-        vectors, own = rng.standard_normal((2, D)), rng.standard_normal(N // 2)
-        return Prior(*vectors, 0.7, half @ half.T, 1.0, 100, np.arange(0, N, 2), own)
+        mean, centre = rng.standard_normal((2, D))
+        own = rng.standard_normal(N // 2)
+        return Prior(mean, centre, 0.7, half @ half.T, 1.0, 100, np.arange(0, N, 2), own)
 
     def _taught(self) -> crosscut.Index:
         index = self._index(False, anchors=False)

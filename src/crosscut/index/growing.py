@@ -136,6 +136,7 @@ class Growing(Learning, Keeping):
             self._unlearn(ids=[item.id for item in items])
             if self._folder is not None:
                 self.save()
+            self._state = self._state.fresh()
             return count
 
     def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:

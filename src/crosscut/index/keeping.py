@@ -62,7 +62,8 @@ class Keeping(Core):
             return state.with_parts(saved=None)  # its maps stay; the files that they are of are gone
         if state.purge:
             cache = state.cache
-            return folder.load(lambda saved: read_state(saved, self.scorer, cache))[0]
+            filed = folder.load(lambda saved: read_state(saved, self.scorer, cache))[0]
+            return filed.with_parts(cache=cache.over(filed.items)) if isinstance(cache, StoreCache) else filed
         return state.with_parts(saved=folder.load(lambda saved: saved))
 
     def _facts(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import CrosscutError, InputError
+from crosscut.errors import CrosscutError, InputError, WriteError
 from crosscut.index.core import Core
 from crosscut.index.log import LIMIT, Logged, SearchLog, query_hash
 from crosscut.index.spending import told
@@ -21,6 +22,7 @@ from crosscut.index.state import State
 from crosscut.methods.learning import Learned, learn
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Past
+from crosscut.storage import Since
 from crosscut.types import Floats
 
 LOGGER = logging.getLogger("crosscut.index")
@@ -47,6 +49,9 @@ class Learning(Core):
         if learn_every is not None and learn_every < 1:
             raise InputError(f"learn_every is a number of searches, 1 or more; got {learn_every}")
         self.log = None if path is None else SearchLog(path, limit=limit)
+        if self.log is not None:
+            with contextlib.suppress(WriteError):  # told when there is something to log
+                self.log.begin()
         self.learn_every = learn_every
 
     def learn(self, *, half_life: float = HALF_LIFE, correction: float = 1.0) -> Learned:
@@ -110,6 +115,11 @@ class Learning(Core):
         return True
 
     @property
+    def _began(self) -> Since | None:
+        """For a search that begins now: what is forgotten while it runs is not logged."""
+        return None if self.log is None else self.log.since
+
+    @property
     def _models(self) -> str:
         return "/".join("none" if one is None else one.fingerprint for one in (self.scorer, self.encoder))
 
@@ -124,8 +134,9 @@ class Learning(Core):
         vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None,
         found: Sequence[Hits],
         scored: Scored,
+        since: Since | None,
     ) -> None:
-        """Log what searches have scored, if they are logged."""
+        """Log what searches have scored, if they are logged; `since` was the log's when they began."""
         if self.log is None or vectors is None:
             return
         searches = []
@@ -137,7 +148,7 @@ class Learning(Core):
             drawn = chances.astype(np.float32) if (chances < 1).any() else None
             searches.append(Logged(query_hash(query), self._models, time.time(), ids, *values, drawn))
         try:
-            self.log.append(searches)
+            self.log.append(searches, since=since)
         except CrosscutError as error:  # what was searched was paid for, and is told all the same
             LOGGER.warning("%d searches were not logged: %s", len(searches), error)
             return

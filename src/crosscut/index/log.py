@@ -12,7 +12,8 @@ One file, appended to. A record is
 
 The text of a query is not kept, only a hash by which it can be forgotten; its vector may still tell what it was about.
 A record that was torn by a crash, or damaged, is passed over. At `limit` bytes the older half is dropped. What is
-forgotten is gone from the file when `forget` returns.
+forgotten is gone from the file when `forget` returns, and those who have it in memory do not bring it back: they look
+at `<file>.forgotten` (`storage/forgotten.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import hashlib
 import json
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.storage import Lock, make_folder, regular, write_file, writing
+from crosscut.storage import Forgotten, Lock, Since, make_folder, regular, write_file, writing
 
 MARK = b"ccsr"
 HEAD = struct.Struct("<4sI8s")
@@ -58,13 +59,31 @@ class SearchLog:
         self.path = Path(path)
         self.limit = limit
         self._threads = threading.Lock()
+        self._forgotten = Forgotten(self.path.with_name(f"{self.path.name}.forgotten"))
+        self.since = self._forgotten.found
+        """When this log was opened, or forgot something last: what others forget later is not logged by it."""
 
-    def append(self, searches: Sequence[Logged]) -> None:
-        """Take in searches, each as a whole or not at all."""
-        data = b"".join(_packed(search) for search in searches)
-        if not data:
+    def begin(self) -> None:
+        """Have the key by which others can tell this process what they forget."""
+        if self.since is None:
+            with self._alone():
+                self._begin()
+
+    def _begin(self) -> None:
+        self._forgotten.begin()
+        now = self._forgotten.now
+        self.since = now if now is not None and not now.times else None
+
+    def append(self, searches: Sequence[Logged], *, since: Since | None = None) -> None:
+        """Take in searches, each as a whole or not at all, but for what was forgotten `since` they began."""
+        if not searches:
             return
         with self._alone():
+            if self.since is None:
+                self._begin()
+            data = b"".join(map(_packed, self._lasting(searches, since or self.since)))
+            if not data:
+                return
             with writing(self.path.parent, "the log is as it was"):
                 make_folder(self.path.parent)
                 with self.path.open("ab") as file:
@@ -86,22 +105,28 @@ class SearchLog:
         asked, items = {query_hash(query) for query in queries}, set(ids)
         changed = 0
         with self._alone():
+            self._forgotten.add([*map(_of_query, asked), *map(_of_item, items)])
             kept = []
             for search in self.read():
-                if search.query in asked:
-                    changed += 1
-                    continue
-                stay = [place for place, id in enumerate(search.ids) if id not in items]
-                if len(stay) < len(search.ids):
-                    changed += 1
-                    chances = None if search.chances is None else search.chances[stay]
-                    ids = [search.ids[place] for place in stay]
-                    search = search._replace(ids=ids, scores=search.scores[stay], chances=chances)
-                if stay:
-                    kept.append(_packed(search))
+                left = _without(search, asked, items)
+                changed += left is not search
+                if left is not None and left.ids:
+                    kept.append(_packed(left))
             if changed:
                 self._write(kept)
+            self.since = self._forgotten.now
         return changed
+
+    def _lasting(self, searches: Sequence[Logged], since: Since | None) -> list[Logged]:
+        """What may be logged of searches by somebody who began then."""
+        asked, items = {search.query for search in searches}, {id for search in searches for id in search.ids}
+        gone = self._forgotten.among([*map(_of_query, asked), *map(_of_item, items)], since)
+        if not gone:
+            return list(searches)
+        asked = {query for query in asked if _of_query(query) in gone}
+        items = {id for id in items if _of_item(id) in gone}
+        left = (_without(search, asked, items) for search in searches)
+        return [search for search in left if search is not None and search.ids]
 
     def _write(self, records: Sequence[bytes]) -> None:
         write_file(self.path.resolve(), records)  # where a link leads: what is forgotten is gone there too
@@ -132,6 +157,25 @@ class _Alone:
 def query_hash(query: str) -> str:
     """By which a query is found again, and not read."""
     return hashlib.blake2b(query.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _of_query(hash: str) -> bytes:
+    return b"query " + hash.encode()
+
+
+def _of_item(id: str) -> bytes:
+    return b"item " + id.encode(errors="surrogatepass")
+
+
+def _without(search: Logged, queries: Collection[str], ids: Collection[str]) -> Logged | None:
+    """The same, or what is left of it: nothing, or other items."""
+    if search.query in queries:
+        return None
+    stay = [place for place, id in enumerate(search.ids) if id not in ids]
+    if len(stay) == len(search.ids):
+        return search
+    chances = None if search.chances is None else search.chances[stay]
+    return search._replace(ids=[search.ids[place] for place in stay], scores=search.scores[stay], chances=chances)
 
 
 def _packed(search: Logged) -> bytes:

@@ -144,7 +144,7 @@ class StoreIndex(Index):
         queries = _texts(queries)
         chosen, rule = self._way(method, stop, target_recall, budget)
         conditions(filter)  # a wrong one is an error before anything is paid for
-        session, scorer = self.store.session(), self.scorer
+        began, session, scorer = self._began, self.store.session(), self.scorer
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
         assert scorer is not None
         try:
@@ -163,7 +163,7 @@ class StoreIndex(Index):
         except (ScorerError, StoreUnavailable) as error:
             error.hits = [self._priced(session, k, hits) for hits in error.hits]
             raise
-        self._remember(queries, vectors, found, partial(scored_in, session))
+        self._remember(queries, vectors, found, partial(scored_in, session), began)
         return answering.answers(found, vectors, k, partial(evidence, session), partial(self._priced, session, k))
 
     def _priced(self, session: Session, k: int, hits: Hits) -> Hits:
@@ -359,9 +359,10 @@ class StoreIndex(Index):
         """`remove`, and nothing of the items is left in the log of searches, or in what was learned from it."""
         names = [ids] if isinstance(ids, str) else list(ids)
         with self._writing:
-            gone = self.remove(names)
-            self._unlearn(ids=[str(self.store.named(name)) for name in names])
-        return gone
+            self.store.session().handles(names)  # an unknown id is an error, and nothing is forgotten
+            named = [str(self.store.named(name)) for name in names]
+            self._unlearn(ids=named)  # before they are gone: a forgetting that was stopped can be repeated
+            return self.remove(names)
 
     def preload(self) -> None:
         """Nothing: a scorer prepares the items of a store when they are scored."""

@@ -109,7 +109,7 @@ class Searching(Learning, Calibrating):
         answering = self._answering(threshold, rank)
         budget = self._usual(budget, method)
         queries = _texts(queries)
-        state = self._state
+        began, state = self._began, self._state
         chosen, rule = self._way(method, stop, target_recall, budget)
         if self.passages is not None and rule is not None and target_recall is None:
             rule = OfDocuments(parse_stop(rule), partial(_document, state.items))  # that counts documents, as k does
@@ -132,7 +132,7 @@ class Searching(Learning, Calibrating):
             error.hits = [self._told(hits, state.items, k) for hits in error.hits]
             raise
         if state.scorer is not None:
-            self._remember(queries, vectors, found, partial(scored_of, state))
+            self._remember(queries, vectors, found, partial(scored_of, state), began)
         told = partial(self._told, items=state.items, k=k)
         return answering.answers(found, vectors, k, partial(_evidence, state), told)
 

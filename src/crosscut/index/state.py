@@ -250,8 +250,7 @@ class State:
         if self.factors is not None and vectors is not None:
             parts["factors"] = self.factors.extended(vectors)
         if isinstance(self.cache, StoreCache):
-            self.cache.flush()
-            parts["cache"] = self.cache.store.cache([*self.items, *items])
+            parts["cache"] = self.cache.over([*self.items, *items])
         if self.known is not None:
             parts["known"] = None if known is None else self.known.extended(*known)
         made = self.with_parts(
@@ -293,6 +292,12 @@ class State:
         """Whether items may change their positions: not while a cache of the caller's knows scores by them."""
         return self.cache is None or isinstance(self.cache, StoreCache)
 
+    def fresh(self) -> State:
+        """With a cache that begins now: it keeps scores of items that were forgotten and come again."""
+        if not isinstance(self.cache, StoreCache):
+            return self
+        return self.with_parts(cache=self.cache.store.cache(self.items))
+
     @property
     def in_files(self) -> bool:
         """Whether it is a large index whose files stay as they are when it is saved."""
@@ -315,8 +320,7 @@ class State:
         items = ItemList(self.items[position] for position in there.tolist())
         cache = self.cache
         if isinstance(cache, StoreCache):
-            cache.flush()
-            cache = cache.store.cache(items)
+            cache = cache.over(items)
         taken = None if self.vectors is None else part(self.vectors, there)
         bm25 = None if self.bm25 is None else self.bm25.taken(there)
         known = None if self.known is None else self.known.taken(there)

@@ -2,9 +2,10 @@
 
 from crosscut.scores.buy import Purchase, buy_matrix, buy_pairs
 from crosscut.scores.cache import StoreCache
+from crosscut.scores.coverage import Coverage
 from crosscut.scores.keys import Keys
 from crosscut.scores.records import Damage
-from crosscut.scores.store import Coverage, ScoredPairs, ScoreStore, scorers
+from crosscut.scores.store import ScoredPairs, ScoreStore, scorers
 
 __all__ = [
     "Coverage",

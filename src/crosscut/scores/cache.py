@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crosscut.errors import StoreError
-from crosscut.scores.keys import Keys, text_hash
+from crosscut.scores.keys import Contents, Keys, text_hash
+from crosscut.storage import Since
 from crosscut.types import Floats, Positions
 
 if TYPE_CHECKING:
@@ -31,17 +32,36 @@ class StoreCache:
     or the process comes to its end. Scores come back as the store keeps them, in float32.
     """
 
-    def __init__(self, store: ScoreStore, items: Keys, *, flush_pairs: int = 4096, flush_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        store: ScoreStore,
+        items: Keys,
+        *,
+        flush_pairs: int = 4096,
+        flush_seconds: float = 10.0,
+        since: Since | None = None,
+    ) -> None:
         self.store = store
         self.items = items
         self.flush_pairs = flush_pairs
         self.flush_seconds = flush_seconds
         self._rows: OrderedDict[bytes, tuple[Positions, Floats]] = OrderedDict()
-        self._batch = Batch(store, items)
+        self._batch = Batch(store, items, since or store.since)
         self._refused = False
         self._written = time.monotonic()
         self._lock = threading.Lock()
         weakref.finalize(self, self._batch.write_or_warn)
+
+    def over(self, items: Contents) -> StoreCache:
+        """The same over other items, of which those that have been forgotten since this one was made are not kept."""
+        self.flush()
+        return StoreCache(
+            self.store,
+            Keys.of(items),
+            flush_pairs=self.flush_pairs,
+            flush_seconds=self.flush_seconds,
+            since=self._batch.since,
+        )
 
     def get(self, query: Any, positions: Positions) -> Floats:
         """The known scores, NaN where there is none."""
@@ -107,9 +127,10 @@ class StoreCache:
 class Batch:
     """Scores that wait to be written: query → position → score."""
 
-    def __init__(self, store: ScoreStore, items: Keys) -> None:
+    def __init__(self, store: ScoreStore, items: Keys, since: Since | None) -> None:
         self.store = store
         self.items = items
+        self.since = since
         self.scores: dict[str, dict[int, float]] = {}
         self.count = 0
 
@@ -125,7 +146,7 @@ class Batch:
             rows = np.repeat(np.arange(len(self.scores)), [len(pairs) for pairs in self.scores.values()])
             columns = [position for pairs in self.scores.values() for position in pairs]
             scores = [score for pairs in self.scores.values() for score in pairs.values()]
-            self.store.put_pairs(list(self.scores), self.items, rows, columns, scores)
+            self.store.put_pairs(list(self.scores), self.items, rows, columns, scores, since=self.since)
         self.scores, self.count = {}, 0
 
     def write_or_warn(self) -> None:

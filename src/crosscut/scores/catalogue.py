@@ -19,15 +19,16 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import DamagedRecord
+from crosscut.errors import DamagedRecord, StoreError, WriteError
 from crosscut.scores.keys import Hashes, Keys
-from crosscut.scores.records import SUFFIX, Damage, Record, sound, write_record
+from crosscut.scores.records import SUFFIX, Check, Damage, Record, anyway, sound, write_record
 from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
-from crosscut.storage import make_folder, writing
-from crosscut.types import Positions
+from crosscut.storage import Forgotten, Lock, Since, make_folder, writing
+from crosscut.types import Mask, Positions
 
 logger = logging.getLogger("crosscut.scores")
 KEPT_LOADED = 64
+TRIES = 100
 
 
 class Catalogue:
@@ -44,6 +45,45 @@ class Catalogue:
         self._lists: dict[str, Hashes] = {}
         self._loaded = Recent(KEPT_LOADED)
         self._targets = Recent(KEPT_LOADED)
+        self._staying = Recent(4)
+        self.forgotten = Forgotten(folder / "forgotten.json")
+        self.since = self.forgotten.found  # what was forgotten after this is not written here
+
+    def begin(self) -> None:
+        """Have the key by which others can tell this process what they forget."""
+        if self.since is None:
+            with alone(self.folder):
+                self.forgotten.begin()
+            now = self.forgotten.now
+            self.since = now if now is not None and not now.times else None
+
+    def lasting(self, write: Callable[[Since | None, Check], None]) -> None:
+        """Call `write(now, check)` until nothing was forgotten meanwhile; `check` is to be called while it writes."""
+        for left in reversed(range(TRIES)):
+            now = self.forgotten.now
+
+            def check(now: Since | None = now) -> None:
+                if self.forgotten.now != now:
+                    raise Meanwhile
+
+            try:
+                return write(now, check)
+            except Meanwhile:
+                continue
+            except WriteError as error:  # its file may be taken away, to be written without what is forgotten
+                if not left or not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        raise StoreError(f"{str(self.folder)!r}: things were forgotten {TRIES} times in a row; write again later")
+
+    def staying(self, items: Keys, since: Since | None, now: Since | None) -> Mask | None:
+        """Which items of a list (n) were not forgotten since; None: all."""
+
+        def made() -> Mask | None:
+            gone = self.forgotten.among(items.names, since)
+            return np.array([name not in gone for name in items.names], np.bool_) if gone else None
+
+        mask: Mask | None = None if now == since else self._staying.get((items.digest, since, now), made)
+        return mask
 
     def refresh(self) -> None:
         """See what other writers have committed and what a consolidation has replaced."""
@@ -213,7 +253,7 @@ class Catalogue:
                     moved += 1
         return moved
 
-    def keep_list(self, items: Keys) -> None:
+    def keep_list(self, items: Keys, check: Check = anyway) -> None:
         """Make sure that the item list is on disk, undamaged, before a block refers to it."""
         if items.digest in self._lists:
             return
@@ -221,7 +261,7 @@ class Catalogue:
         try:
             Record.open(path).read("items")
         except (FileNotFoundError, DamagedRecord):
-            write_record(path, {"kind": "items"}, {"items": items.hashes})
+            write_record(path, {"kind": "items"}, {"items": items.hashes}, check)
         self._lists[items.digest] = items.hashes
 
     def forget_lists(self) -> None:
@@ -230,7 +270,14 @@ class Catalogue:
         self._targets = Recent(KEPT_LOADED)
 
     def commit_pairs(
-        self, queries: Hashes, items: Hashes, rows: Positions, columns: Positions, scores: Scores, seconds: float
+        self,
+        queries: Hashes,
+        items: Hashes,
+        rows: Positions,
+        columns: Positions,
+        scores: Scores,
+        seconds: float,
+        check: Check = anyway,
     ) -> None:
         """Commit pairs (queries[rows[j]], items[columns[j]]), query by query."""
         order = np.argsort(rows, kind="stable")
@@ -242,15 +289,31 @@ class Catalogue:
             "columns": columns[order].astype("<u4"),
             "scores": scores[order],
         }
-        self.commit({"kind": "pairs", "items": ""}, arrays, len(scores), seconds)
+        self.commit({"kind": "pairs", "items": ""}, arrays, len(scores), seconds, check)
 
-    def commit(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], pairs: int, seconds: float) -> None:
+    def commit(
+        self,
+        header: dict[str, Any],
+        arrays: dict[str, npt.NDArray[Any]],
+        pairs: int,
+        seconds: float,
+        check: Check = anyway,
+    ) -> None:
         """Write a block under a name of its own; the names sort by time."""
         path = self.folder / "blocks" / f"{time.time_ns():020d}-{uuid4().hex[:12]}{SUFFIX}"
         written = {"scorer": self.scorer, "pairs": pairs, "written": time.time(), "seconds": seconds}
-        write_record(path, {**header, **written}, arrays)
+        write_record(path, {**header, **written}, arrays, check)
         with self.lock:
             self.add(path)
+
+
+class Meanwhile(Exception):
+    """Something was forgotten while it was being written."""
+
+
+def alone(folder: Path) -> Lock:
+    """The right to delete in a store."""
+    return Lock(folder, "score store", name="consolidate.lock", wait=True)
 
 
 class Recent:

@@ -6,7 +6,6 @@ The order makes a kill harmless at any moment: the .npy is written and synced, t
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import time
@@ -19,11 +18,11 @@ from uuid import uuid4
 import numpy as np
 
 from crosscut.errors import DamagedRecord, InputError
-from crosscut.scores.catalogue import Catalogue
+from crosscut.scores.catalogue import Catalogue, alone
 from crosscut.scores.keys import Hashes, Keys, split_hashes
 from crosscut.scores.records import SUFFIX, Record, write_record
 from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
-from crosscut.storage import TEMPORARY, Lock, npy_header, write_file
+from crosscut.storage import TEMPORARY, npy_header, write_file
 from crosscut.types import Mask, Positions
 
 MERGED_PAIR_BLOCKS = 8
@@ -35,7 +34,7 @@ STALE_SECONDS = 3600.0
 
 def consolidate(catalogue: Catalogue, queries: Keys | None, items: Keys | None) -> None:
     """See `ScoreStore.consolidate`."""
-    with Lock(catalogue.folder, "score store", name="consolidate.lock", wait=True), catalogue.lock:
+    with alone(catalogue.folder), catalogue.lock:
         catalogue.refresh()
         _sweep(catalogue.folder)
         if queries is not None and items is not None:
@@ -49,11 +48,16 @@ def consolidate(catalogue: Catalogue, queries: Keys | None, items: Keys | None) 
 
 
 def forget(catalogue: Catalogue, items: Keys) -> None:
-    """See `ScoreStore.forget`. What is left of a source is written before the source is deleted."""
+    """See `ScoreStore.forget`. What is left of a source is written before the source is deleted.
+
+    The order keeps other writers from bringing it back. First they are told. Then what they are writing at this moment
+    is deleted: they begin again, and look again. What they have written before is found here, with all the rest.
+    """
     gone = set(items.names)
-    with Lock(catalogue.folder, "score store", name="consolidate.lock", wait=True), catalogue.lock:
-        catalogue.refresh()
+    with alone(catalogue.folder), catalogue.lock:
+        catalogue.forgotten.add(gone)
         _sweep(catalogue.folder, 0.0)
+        catalogue.refresh()
         for source in list(catalogue.sources.values()):
             try:
                 hashes = catalogue.list_of(source)
@@ -72,6 +76,7 @@ def forget(catalogue: Catalogue, items: Keys) -> None:
         shutil.rmtree(catalogue.folder / "damaged", ignore_errors=True)
         catalogue.forget_lists()
         catalogue.refresh()
+        catalogue.since = catalogue.forgotten.now
 
 
 def _write_rest(catalogue: Catalogue, source: Source, hashes: Hashes, stay: Mask) -> None:
@@ -84,9 +89,7 @@ def _write_rest(catalogue: Catalogue, source: Source, hashes: Hashes, stay: Mask
         if len(rows):
             catalogue.commit_pairs(_stacked(source.queries), hashes[stay], rows, columns, loaded["scores"][kept], 0.0)
         return
-    rest = Keys(
-        hashlib.blake2b(hashes[stay].tobytes(), digest_size=16).hexdigest(), int(stay.sum()), hashes=hashes[stay]
-    )
+    rest = Keys("", len(hashes), hashes=hashes).only(stay)
     catalogue.keep_list(rest)
     span = source.span if isinstance(source, DenseBlock) else slice(0, len(hashes))
     start, kept = int(stay[: span.start].sum()), stay[span]

@@ -110,6 +110,11 @@ class Keys:
             return None
         return np.fromiter((self.places[name] for name in self.names), np.int64, len(self))
 
+    def only(self, stay: npt.NDArray[np.bool_]) -> Keys:
+        """Those that stay, as a list of its own."""
+        hashes = self.hashes[stay]
+        return Keys(hashlib.blake2b(hashes.tobytes(), digest_size=HASH_BYTES).hexdigest(), len(hashes), hashes=hashes)
+
     def find(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """The position of each hash in this list, −1 where it is not in it."""
         return np.fromiter((self.places.get(name, -1) for name in split_hashes(hashes)), np.int64, len(hashes))

@@ -16,12 +16,12 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ FORMAT = 1
 PREFIX = struct.Struct("<8sII")
 SUFFIX = ".scores"
 _FIRST_READ = 1 << 14
+Check: TypeAlias = Callable[[], None]
+"""Raises if something should not be written after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +122,24 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise DamagedRecord(path, f"it cannot be read ({error.strerror or error})") from error
 
 
-def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write a record as one atomic act."""
+def anyway() -> None:
+    """The check of what is written in any case."""
+
+
+def write_record(
+    path: Path, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], check: Check = anyway
+) -> None:
+    """Write a record as one atomic act; `check` may still call it off, once the temporary file is there for others to
+    see and before anything is in it."""
     solid = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     listed = [[name, array.dtype.str, array.shape, zlib.crc32(array.data)] for name, array in solid.items()]
     text = json.dumps({"format": FORMAT, **header, "arrays": listed}, ensure_ascii=False).encode()
     prefix = PREFIX.pack(MAGIC, len(text), zlib.crc32(text))
-    write_file(path, [prefix, text, *(array.data for array in solid.values())])
+
+    def chunks() -> Iterator[bytes | memoryview]:
+        check()
+        yield prefix + text
+        for array in solid.values():
+            yield array.data
+
+    write_file(path, chunks())

@@ -5,19 +5,19 @@
         items/          one item list a corpus: 16 bytes a text
         blocks/         what was committed: one file a batch, under a name of its own, never changed
         matrices/       consolidated: a .npy to be memory-mapped, and its checksums
+        forgotten.json  marks of what was forgotten, for writers that still have it in memory (`storage/forgotten.py`)
 
 A writer adds files and touches no other's, so any number of threads, processes and machines write at once without a
-lock. Readers look at the folder again when they miss something. Only `consolidate`, which deletes what it has merged,
-takes a lock, against others of its kind. docs/scores.md has the format to the byte.
+lock. Readers look at the folder again when they miss something. Only `consolidate` and `forget`, which delete, take a
+lock, against others of their kind. docs/scores.md has the format to the byte.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -25,14 +25,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import InputError, StoreError
+from crosscut.errors import InputError, StoreError, WriteError
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.catalogue import Catalogue
 from crosscut.scores.consolidate import consolidate, forget
-from crosscut.scores.keys import Contents, Keys
-from crosscut.scores.records import FORMAT, Damage
-from crosscut.scores.sources import Matrix, Scores, Source
-from crosscut.storage import make_folder, regular, write_json, writing
+from crosscut.scores.coverage import Coverage, bytes_of, pace
+from crosscut.scores.keys import Contents, Keys, split_hashes
+from crosscut.scores.records import FORMAT, Check, Damage
+from crosscut.scores.sources import Matrix, Scores
+from crosscut.storage import Since, make_folder, regular, write_json, writing
 from crosscut.types import Positions
 
 Texts = Contents
@@ -44,33 +45,6 @@ class ScoredPairs(NamedTuple):
     rows: Positions
     columns: Positions
     scores: Scores
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """What a store holds; `known` of `pairs` when it was asked about queries and items."""
-
-    scorer: str
-    scores: int
-    queries: int
-    blocks: int
-    matrices: int
-    bytes: int
-    damaged: list[Damage] = field(default_factory=list)
-    pairs: int | None = None
-    known: int | None = None
-    pairs_per_second: float | None = None
-
-    @property
-    def missing(self) -> int | None:
-        return None if self.pairs is None or self.known is None else self.pairs - self.known
-
-    @property
-    def seconds_left(self) -> float | None:
-        """At the pace of the latest blocks."""
-        if self.missing is None or not self.pairs_per_second:
-            return None
-        return self.missing / self.pairs_per_second
 
 
 class ScoreStore:
@@ -136,9 +110,19 @@ class ScoreStore:
         if not block.size:
             return
         self._prepare()
-        self._catalogue.keep_list(items)
-        header = {"kind": "dense", "items": items.digest, "start": start, "stop": stop}
-        self._catalogue.commit(header, {"queries": queries.hashes, "scores": block}, block.size, seconds)
+        catalogue = self._catalogue
+
+        def write(now: Since | None, check: Check) -> None:
+            stay = catalogue.staying(items, catalogue.since, now)
+            left, kept, first = items, block, start
+            if stay is not None:
+                left, kept, first = items.only(stay), block[:, stay[start:stop]], int(stay[:start].sum())
+            if kept.size:
+                catalogue.keep_list(left, check)
+                header = {"kind": "dense", "items": left.digest, "start": first, "stop": first + kept.shape[1]}
+                catalogue.commit(header, {"queries": queries.hashes, "scores": kept}, kept.size, seconds, check)
+
+        catalogue.lasting(write)
 
     def put_pairs(
         self,
@@ -149,8 +133,13 @@ class ScoreStore:
         scores: npt.ArrayLike,
         *,
         seconds: float = 0.0,
+        since: Since | None = None,
     ) -> None:
-        """Commit the scores of pairs (queries[rows[j]], items[columns[j]]); durable when this returns."""
+        """Commit the scores of pairs (queries[rows[j]], items[columns[j]]); durable when this returns.
+
+        `since` (`store.since`) is when the items were read, if that was before this store was opened or last forgot
+        some: those that were forgotten after it are left out.
+        """
         queries, items = Keys.of(queries), Keys.of(items)
         rows, columns = np.asarray(rows, np.int64).ravel(), np.asarray(columns, np.int64).ravel()
         values = checked(scores).ravel()
@@ -162,7 +151,18 @@ class ScoreStore:
         if len(values):
             self._prepare()
             used, columns = np.unique(columns, return_inverse=True)
-            self._catalogue.commit_pairs(queries.hashes, items.hashes[used], rows, columns, values, seconds)
+            catalogue, hashes = self._catalogue, items.hashes[used]
+            names = split_hashes(hashes)
+
+            def write(now: Since | None, check: Check) -> None:
+                gone = catalogue.forgotten.among(names, since or catalogue.since)
+                stay = np.array([name not in gone for name in names], np.bool_)
+                kept, new = stay[columns], np.cumsum(stay) - 1
+                if kept.any():
+                    left = rows[kept], new[columns[kept]], values[kept]
+                    catalogue.commit_pairs(queries.hashes, hashes[stay], *left, seconds, check)
+
+            catalogue.lasting(write)
 
     def _prepare(self) -> None:
         if not (self.folder / "store.json").exists():
@@ -170,6 +170,12 @@ class ScoreStore:
         with writing(self.folder):
             for name in ("items", "blocks", "matrices"):
                 make_folder(self.folder / name)
+        self._catalogue.begin()
+
+    @property
+    def since(self) -> Since | None:
+        """When this store was opened, or forgot something last: what others forget later is not written by it."""
+        return self._catalogue.since
 
     @property
     def damaged(self) -> list[Damage]:
@@ -238,6 +244,8 @@ class ScoreStore:
 
     def cache(self, items: Texts, *, flush_pairs: int = 4096, flush_seconds: float = 10.0) -> StoreCache:
         """This store as the cache of a search over `items`: known scores are free, bought ones are kept."""
+        with suppress(WriteError):  # one that can only be read
+            self._prepare()
         return StoreCache(self, Keys.of(items), flush_pairs=flush_pairs, flush_seconds=flush_seconds)
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
@@ -267,11 +275,11 @@ class ScoreStore:
                 queries=len(self._catalogue.by_query),
                 blocks=sum(not isinstance(source, Matrix) for source in sources),
                 matrices=sum(isinstance(source, Matrix) for source in sources),
-                bytes=_bytes(self.folder),
+                bytes=bytes_of(self.folder),
                 damaged=list(self.damaged),
                 pairs=pairs,
                 known=known,
-                pairs_per_second=_pace(sources),
+                pairs_per_second=pace(sources),
             )
 
     def consolidate(self, queries: Texts | None = None, items: Texts | None = None) -> Scores | None:
@@ -293,12 +301,15 @@ class ScoreStore:
         return self.matrix(queries, items)
 
     def forget(self, items: Texts) -> None:
-        """Delete every score of these items, their names (hashes) and what was set aside as damaged.
+        """Delete every score of these items by any scorer, their names (hashes) and what was set aside as damaged.
 
-        Files that know one of them are written anew without it. Nobody else should write to the store meanwhile.
+        Files that know one of them are written anew without it. Others may write meanwhile: what they have in memory of
+        these items, and what they score of them as long as they run, is not written any more.
         """
-        if self.folder.exists():
-            forget(self._catalogue, Keys.of(items))
+        keys = Keys.of(items)
+        for scorer in scorers(self.path) if self.path.exists() else ():
+            own = scorer == self.scorer_fingerprint
+            forget((self if own else ScoreStore(self.path, scorer_fingerprint=scorer))._catalogue, keys)
 
     def __repr__(self) -> str:
         return f"ScoreStore({str(self.path)!r}, scorer_fingerprint={self.scorer_fingerprint!r})"
@@ -342,26 +353,3 @@ def checked(scores: npt.ArrayLike) -> Scores:
         bad = int((~np.isfinite(array)).sum())
         raise InputError(f"{bad} of {array.size} scores are not finite as float32; only real scores are stored")
     return array
-
-
-def _bytes(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # consolidated while we look
-            total += path.stat().st_size if path.is_file() else 0
-    return total
-
-
-def _pace(sources: Sequence[Source], window: float = 300.0, pause: float = 10.0) -> float | None:
-    """Pairs a second over the last minutes, back to the last pause."""
-    blocks = sorted((source for source in sources if source.seconds > 0), key=lambda source: -source.written)
-    if not blocks:
-        return None
-    ended = begun = blocks[0].written
-    pairs = 0
-    for block in blocks:
-        if block.written < max(begun - pause, ended - window):
-            break
-        begun = min(begun, block.written - block.seconds)
-        pairs += block.pairs
-    return pairs / max(ended - begun, 1e-9)
