@@ -26,6 +26,7 @@ from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
 from crosscut.retrievers.bm25 import BM25
+from crosscut.retrievers.first import Retriever
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
@@ -46,7 +47,7 @@ CELLS = {20: (10,), 50: (10,), 100: (10,), 200: (10, 100)}  # budget → k
 Recalls = dict[tuple[int, int], npt.NDArray[np.float64]]
 
 
-class Counted:
+class Counted(Retriever):
     """BM25 of every test query, which is called by its number."""
 
     def __init__(self, scores: npt.NDArray[np.float32]) -> None:

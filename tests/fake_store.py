@@ -17,6 +17,8 @@ class FakeStore:
     """A `TopK` over named vectors. Names become handles when they are first seen, as over a real store."""
 
     exact = True
+    precise = False
+    spread = None
 
     def __init__(self, names: Sequence[str], vectors: np.ndarray) -> None:
         self._names, self._vectors = list(names), np.asarray(vectors, dtype=np.float64)

@@ -14,6 +14,7 @@ from crosscut.measures import recall
 from crosscut.methods import Parts
 from crosscut.methods import crosscut as default
 from crosscut.methods.weights import FREE
+from crosscut.retrievers.first import Retriever
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.prior import CAUTION, LEVEL, Prior
 from crosscut.searcher import Searcher
@@ -22,7 +23,7 @@ from crosscut.spaces.cur import CUR
 from tests.fake_store import FakeStore
 
 
-class Counts:
+class Counts(Retriever):
     """A retriever whose scores are known beforehand; queries are numbers."""
 
     def __init__(self, scores: np.ndarray) -> None:

@@ -95,6 +95,16 @@ class TopK(Pool, Protocol):
         """Whether `top` finds the best, or only most of them."""
         ...
 
+    @property
+    def precise(self) -> bool:
+        """Whether `top` orders what it finds in float64; if not, a search takes a second look at a few more."""
+        return False
+
+    @property
+    def spread(self) -> float | None:
+        """Root mean square distance of the vectors from their mean; None: a sample of them tells."""
+        return None
+
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         """The best of every ask by v · u, best first; ties go to the lower handle."""
         ...
@@ -105,7 +115,10 @@ class TopK(Pool, Protocol):
 
 
 class Everything:
-    """The items 0 … n − 1: a pool without vectors."""
+    """The items 0 … n − 1: a pool without vectors. A back end that has theirs inherits from it."""
+
+    precise: bool = False
+    spread: float | None = None
 
     def __init__(self, n: int) -> None:
         self.n = n

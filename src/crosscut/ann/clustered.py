@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crosscut.ann.base import NOTHING_FOUND, Ask, Found, OfRows
 from crosscut.ann.ivf.rules import USUAL, Patience, Rule
+from crosscut.ann.nearest import VectorIndex
 from crosscut.errors import InputError
 from crosscut.types import Floats
-
-if TYPE_CHECKING:
-    from crosscut.ann.faiss import Faiss
-    from crosscut.ann.ivf import IVF
 
 SMALL = 200_000
 """Items up to which every round reads them all: a flat round is exact and as fast."""
@@ -23,11 +19,11 @@ CAREFUL = Patience(28, 0.0)
 
 
 class Clustered(OfRows):
-    """An `IVF`, or an index of FAISS, over the items 0 … n − 1."""
+    """An index over the items 0 … n − 1."""
 
     exact = False
 
-    def __init__(self, index: IVF | Faiss) -> None:
+    def __init__(self, index: VectorIndex) -> None:
         if index.metric != "ip":
             raise InputError(
                 "rounds look for high inner products; this index ranks by distance: build it with metric='ip'"

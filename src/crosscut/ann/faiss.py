@@ -7,23 +7,22 @@ FAISS knows no exit rules for k-NN; a number of lists (IVFFlat) or the size of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann import clustered, clusters
-from crosscut.ann.base import TopK
+from crosscut.ann import clusters
 from crosscut.ann.ivf.rules import Fixed, Rule, as_rule
-from crosscut.ann.results import Metric, Nearest, NearestMany, as_queries, each
+from crosscut.ann.nearest import VectorIndex
+from crosscut.ann.results import Metric, NearestMany, as_queries, each
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError, MissingDependency
 from crosscut.linalg.arrays import Ids, checked_vectors, untie
-from crosscut.spaces.base import Slot, Space
 from crosscut.types import Array, Floats, Positions
 
 
-class Faiss(Space):
+class Faiss(VectorIndex):
     """A FAISS index as a search back end: `search`, `search_many`, and a space for the loop's rounds.
 
     Parameters
@@ -34,13 +33,10 @@ class Faiss(Space):
         Lists to probe (IVF) or queue size (HNSW) of searches that name none.
     """
 
-    slot: ClassVar[Slot] = "encoder"
-    of_queries: ClassVar[bool] = True
-
     def __init__(self, index: Any, rule: Fixed | int = 32) -> None:
         self.index = index
-        self.rule = rule
-        self.metric: Metric = "ip" if index.metric_type == _faiss().METRIC_INNER_PRODUCT else "l2"
+        self.rule = as_rule(rule)
+        self._metric: Metric = "ip" if index.metric_type == _faiss().METRIC_INNER_PRODUCT else "l2"
 
     @classmethod
     def build(
@@ -74,9 +70,8 @@ class Faiss(Space):
         return cls(index, rule)
 
     @property
-    def topk(self) -> TopK | None:
-        """For the rounds of a search; few items are read whole."""
-        return clustered.Clustered(self) if self.n >= clustered.SMALL else None
+    def metric(self) -> Metric:
+        return self._metric
 
     @property
     def n(self) -> int:
@@ -88,21 +83,7 @@ class Faiss(Space):
 
     @property
     def most(self) -> int:
-        """The largest `rule` that makes sense: every list, a queue of every vector."""
         return int(getattr(self.index, "nlist", self.n))
-
-    def search(
-        self,
-        query: npt.ArrayLike,
-        k: int = 10,
-        *,
-        rule: Rule | int | None = None,
-        exclude: npt.ArrayLike | None = None,
-        allow: npt.ArrayLike | None = None,
-    ) -> Nearest:
-        """The k closest vectors to one query (d); see `IVF.search`. What FAISS scanned is not told: −1."""
-        gone = None if exclude is None else [exclude]
-        return self.search_many(np.asarray(query).reshape(1, -1), k, rule=rule, exclude=gone, allow=allow).only()
 
     def search_many(
         self,
@@ -112,15 +93,16 @@ class Faiss(Space):
         rule: Rule | int | None = None,
         exclude: Sequence[npt.ArrayLike | None] | None = None,
         allow: npt.ArrayLike | None = None,
-        threads: int | None = None,
         trails: Sequence[Trail] | None = None,
+        threads: int | None = None,
     ) -> NearestMany:
         """What `search` finds, for every query (q × d). Trails are not followed: FAISS begins every search anew.
 
-        Which of several equal vectors at the end of a result are in it is FAISS's choice.
+        Which of several equal vectors at the end of a result are in it is FAISS's choice. What it scanned is not told:
+        `vectors` is −1.
         """
         points = as_queries(queries, self.d, k)
-        given = as_rule(self.rule if rule is None else rule)
+        given = self.rule if rule is None else as_rule(rule)
         if not isinstance(given, Fixed):
             raise InputError(f"FAISS knows no exit rules: use crosscut.IVF, or a number of lists; got {given!r}")
         effort = int(given.lists)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,9 @@ class Projected:
     level: float = 0.0
     fixed: Floats | None = None
 
+    precise: ClassVar[bool] = True
+    spread: ClassVar[None] = None
+
     @property
     def d(self) -> int:
         return self.space.d
@@ -68,7 +72,7 @@ class Projected:
         return self.space.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        fixed = self.fixed if getattr(self.inner, "precise", False) else None
+        fixed = self.fixed if self.inner.precise else None
         base = self.base if isinstance(self.base, np.ndarray | int | float) else None  # None: residuals
         few = fixed is not None and self.inner.exact
         wider = [

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.methods import Method, Parts
+from crosscut.retrievers.first import Retriever
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Prior
@@ -34,7 +35,7 @@ WAYS = {
 
 
 @dataclass(frozen=True)
-class KnownWords:
+class KnownWords(Retriever):
     """A retriever of texts whose scores are known; its query is a row number, as that of `MatrixScorer`."""
 
     scored: Array  # (q × n)

@@ -9,7 +9,6 @@ a log of its searches as any index does (`over_learning.py`); the log is what is
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from crosscut.ann.stores.filters import conditions
 from crosscut.datasets.columns import Named
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
-from crosscut.errors import InputError, ScorerError, StoreUnavailable
+from crosscut.errors import InputError
 from crosscut.index.building import Brought, brought, distinct
 from crosscut.index.core import name_of
 from crosscut.index.filling import Filling
@@ -34,7 +33,7 @@ from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.learning import fading, past_of
 from crosscut.index.over_answers import evidence, scored_in, told
 from crosscut.index.over_learning import NEWEST, InStore, Taught, rows_of
-from crosscut.index.searching import _texts
+from crosscut.index.searching import Opened, checked_queries
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
@@ -43,14 +42,12 @@ from crosscut.methods.base import Parts
 from crosscut.methods.learning import Learned, learn
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import Halt
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.remembering import Remembering
 from crosscut.scores.engines import EngineChoice, make_engine
 from crosscut.search.hits import Hits
-from crosscut.search.ranking import Rank
 from crosscut.search.stopping import Patience, Stop
-from crosscut.searcher import Searcher, checked_deadline
+from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.types import Progress
 
@@ -118,55 +115,22 @@ class StoreIndex(Index):
 
     # -- searching -----------------------------------------------------------------------------------------------
 
-    def search_many(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        budget: int | None = None,
-        *,
-        method: str | Method | None = None,
-        filter: Filter | None = None,
-        stop: str | Stop | None = None,
-        target_recall: float | None = None,
-        deadline: float | None = None,
-        threshold: float | None = None,
-        rank: str | Rank | None = None,
-        first_ids: Sequence[Sequence[Any] | None] | None = None,
-        query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
-        trace: bool = False,
-        halts: Sequence[Halt] | None = None,
-    ) -> list[Hits]:
-        """As `Index.search_many`; a filter is a mapping that the store applies in every round, ids are the store's."""
-        started = time.perf_counter()
-        checked_deadline(deadline)
-        answering = self._answering(threshold, rank)
-        budget = self._usual(budget, method)
-        queries = _texts(queries)
-        chosen, rule = self._way(method, stop, target_recall, budget)
+    def _opened(self, method: Method, filter: Filter | None) -> Opened:
+        """A session of the store, which applies a filter in every round; ids are the store's."""
         conditions(filter)  # a wrong one is an error before anything is paid for
-        began, session, scorer = self._began, self.store.session(), self.scorer
-        vectors = self._vectors(queries) if query_vectors is None else query_vectors
+        session, scorer = self.store.session(), self.scorer
         assert scorer is not None
-        try:
-            found = Searcher(scorer.bind(session), method=chosen, parts=self._parts(session)).search_many(
-                queries,
-                k,
-                budget,
-                query_vectors=vectors,
-                first_ids=None if first_ids is None else [self._first(session, ids, filter) for ids in first_ids],
-                allow=None if filter is None else filter,
-                stop=rule,
-                deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
-                trace=trace,
-                halts=halts,
-            )
-        except (ScorerError, StoreUnavailable) as error:
-            error.hits = [self._priced(session, k, hits) for hits in error.hits]
-            raise
-        self._remember(queries, vectors, found, partial(scored_in, session), began)
-        return answering.answers(found, vectors, k, partial(evidence, session), partial(self._priced, session, k))
+        return Opened(
+            Searcher(scorer.bind(session), method=method, parts=self._parts(session)),
+            filter,
+            None,
+            partial(self._first, session, filter=filter),
+            partial(scored_in, session),
+            partial(evidence, session),
+            partial(self._priced, session),
+        )
 
-    def _priced(self, session: Session, k: int, hits: Hits) -> Hits:
+    def _priced(self, session: Session, hits: Hits, k: int) -> Hits:
         answer = told(session, hits, k)
         return answer if self.price is None else self.price.on(answer, session.get(answer.scored))
 
@@ -221,7 +185,7 @@ class StoreIndex(Index):
         Each train query is searched by `rnr` and by `crosscut` with five times the budget; the best k of all that they
         scored is taken for its answer, and the report's notes say so. What no deep search reaches counts for nothing.
         """
-        asked = list(dict.fromkeys(_texts(queries or ())))[:MOST]
+        asked = list(dict.fromkeys(checked_queries(queries or ())))[:MOST]
         if not asked:
             raise InputError("an index over a store has no anchor queries to tune on: pass train queries")
         if engine != "local":
@@ -254,7 +218,7 @@ class StoreIndex(Index):
         """What two deep searches (`rnr`, `crosscut`) score of every query, id → score, and the calls they took."""
         session = self.store.session()
         scorer = self._remembering(session)
-        known = self._deep(session, scorer, _texts(queries), self._vectors(queries), budget, None)
+        known = self._deep(session, scorer, checked_queries(queries), self._vectors(queries), budget, None)
         return [{session.name(handle): score for handle, score in scores.items()} for scores in known], scorer.calls
 
     def _remembering(self, session: Session) -> Remembering:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Unpack
 
@@ -18,7 +18,7 @@ from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
-from crosscut.index.learning import Learning, scored_of
+from crosscut.index.learning import Learning, Scored, scored_of
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.passages import OF, OfDocuments
 from crosscut.index.state import State
@@ -28,8 +28,21 @@ from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, scored
 from crosscut.search.recall import TargetRecall
 from crosscut.search.stopping import Confident, Stop, parse_stop
-from crosscut.searcher import checked_deadline
-from crosscut.types import Floats
+from crosscut.searcher import Allow, Searcher, checked_deadline
+from crosscut.types import Floats, Handles, Positions
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The items as one search sees them: those of a state, or of a session of a store."""
+
+    searcher: Searcher
+    allow: Allow | None  # what the filter comes to, as conditions of a store
+    within: Handles | None  # and as sorted positions
+    given: Callable[[Sequence[Any] | None], Sequence[int] | Positions | None]  # ids → items for round one
+    scored: Scored | None  # what the log is told; None: there is nothing to learn from
+    evidence: Callable[[Hits, npt.ArrayLike | None], Evidence]
+    told: Callable[[Hits, int], Hits]  # with whole items and the cost, the best k
 
 
 class Searching(Learning, Calibrating):
@@ -68,7 +81,7 @@ class Searching(Learning, Calibrating):
         deadline: float | None = None,
         threshold: float | None = None,
         rank: str | Rank | None = None,
-        first_ids: Sequence[Sequence[str] | None] | None = None,
+        first_ids: Sequence[Sequence[Any] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
         halts: Sequence[Halt] | None = None,
@@ -108,35 +121,48 @@ class Searching(Learning, Calibrating):
         checked_deadline(deadline)
         answering = self._answering(threshold, rank)
         budget = self._usual(budget, method)
-        queries = _texts(queries)
-        began, state = self._began, self._state
+        queries = checked_queries(queries)
+        began = self._began
         chosen, rule = self._way(method, stop, target_recall, budget)
         if self.passages is not None and rule is not None and target_recall is None:
-            rule = OfDocuments(parse_stop(rule), partial(_document, state.items))  # that counts documents, as k does
-        within = state.within(filter)
+            rule = OfDocuments(parse_stop(rule), partial(_document, self._state.items))  # as k counts documents
+        opened = self._opened(chosen, filter)
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
         try:
-            found = state.searcher(chosen).search_many(
+            found = opened.searcher.search_many(
                 queries,
                 k,
                 budget,
                 query_vectors=vectors,
-                first_ids=None if first_ids is None else [state.given(ids) for ids in first_ids],
-                within=within,
+                first_ids=None if first_ids is None else [opened.given(ids) for ids in first_ids],
+                allow=opened.allow,
+                within=opened.within,
                 stop=rule,
                 deadline=None if deadline is None else max(deadline - (time.perf_counter() - started), 1e-6),
                 trace=trace,
                 halts=halts,
             )
         except (ScorerError, StoreUnavailable) as error:
-            error.hits = [self._told(hits, state.items, k) for hits in error.hits]
+            error.hits = [opened.told(hits, k) for hits in error.hits]
             raise
-        if state.scorer is not None:
-            self._remember(queries, vectors, found, partial(scored_of, state), began)
-        told = partial(self._told, items=state.items, k=k)
-        return answering.answers(found, vectors, k, partial(_evidence, state), told)
+        if opened.scored is not None:
+            self._remember(queries, vectors, found, opened.scored, began)
+        return answering.answers(found, vectors, k, opened.evidence, lambda hits: opened.told(hits, k))
 
-    def _told(self, hits: Hits, items: ItemList | FiledItems, k: int) -> Hits:
+    def _opened(self, method: Method, filter: Filter | None) -> Opened:
+        """What a search with this method, under this filter, works on."""
+        state = self._state
+        return Opened(
+            state.searcher(method),
+            None,
+            state.within(filter),
+            state.given,
+            None if state.scorer is None else partial(scored_of, state),
+            partial(_evidence, state),
+            partial(self._told, items=state.items),
+        )
+
+    def _told(self, hits: Hits, k: int, items: ItemList | FiledItems) -> Hits:
         """Hits with their items and their cost; of an index of passages, documents with their best passage."""
         if self.price is not None:
             hits = self.price.on(hits, items.get(hits.scored))
@@ -237,7 +263,7 @@ def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidenc
     return made
 
 
-def _texts(queries: Sequence[str]) -> list[str]:
+def checked_queries(queries: Sequence[str]) -> list[str]:
     wrong = [query for query in queries if not isinstance(query, str)]
     if wrong:
         raise InputError(f"a query is a text; got {wrong[0]!r}")

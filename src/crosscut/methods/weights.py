@@ -171,9 +171,8 @@ _DRAWN: WeakKeyDictionary[IVF, dict[int, Floats]] = WeakKeyDictionary()
 
 def spread_of(space: Space, seed: int) -> float:
     """Root mean square distance of item vectors from their mean, on a sample; a store knows its own."""
-    known = getattr(space.topk, "spread", None)
-    if known is not None:
-        return float(known)
+    if space.topk is not None and space.topk.spread is not None:
+        return space.topk.spread
     rows = some_rows(space, seed)
     return float(np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))) or 1.0
 

@@ -18,13 +18,14 @@ from scipy import sparse
 
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.words import K1, B, count_words, query_stems, stacked
+from crosscut.retrievers.first import Retriever
 from crosscut.storage import WILD, Files, Saved, divides
 from crosscut.types import Mask, Positions
 
 Scores = npt.NDArray[np.float32]
 
 
-class BM25:
+class BM25(Retriever):
     """A retriever that knows its items, which are positions 0 … n − 1."""
 
     def __init__(self, items: Sequence[Item | str] = (), *, k1: float = K1, b: float = B) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.words import K1, B
 from crosscut.retrievers.bm25 import settings_of
+from crosscut.retrievers.first import Retriever
 from crosscut.retrievers.postings import Counting, Mapped, Postings, terms_asked, terms_of
 from crosscut.storage import Files, Saved
 from crosscut.types import NO_HANDLES, Handles, Mask, Positions
@@ -22,7 +23,7 @@ Scores = npt.NDArray[np.float32]
 PORTION = 1 << 14  # items counted at a time
 
 
-class FiledBM25:
+class FiledBM25(Retriever):
     """A retriever that knows its items, which are positions 0 … n − 1."""
 
     def __init__(self, items: Sequence[Item | str] = (), *, k1: float = K1, b: float = B) -> None:

@@ -107,20 +107,20 @@ class Dense(FirstStage):
 
 
 class Retriever(Protocol):
-    """Anything that ranks items for a query's text: BM25, TF-IDF."""
+    """Anything that ranks items for a query's text: BM25, TF-IDF. One of your own inherits from it."""
 
+    @abstractmethod
     def scores(self, query: str) -> npt.NDArray[np.float32]:
         """One score per item (n); 0 or less where it has nothing to say."""
-        ...
-
-
-@runtime_checkable
-class Ranking(Protocol):
-    """A retriever that finds its best items without a score for every one."""
 
     def top(self, query: str, count: int, exclude: Handles = NO_HANDLES, within: Handles | None = None) -> Handles:
-        """At most `count` items, best first."""
-        ...
+        """At most `count` items of a score above 0, best first, ties to the lower position.
+
+        `exclude` are not among them; `within` are the only ones that may be, sorted.
+        """
+        values = masked(self.scores(query).copy(), exclude, within)
+        places = ranked(values, count)
+        return places[values[places] > 0]
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,10 @@ class Lexical(FirstStage):
     retriever: Retriever
 
     def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
-        return [self._best(request) if request.count else NO_HANDLES for request in requests]
-
-    def _best(self, request: FirstRequest) -> Handles:
-        if isinstance(self.retriever, Ranking):
-            return self.retriever.top(str(request.query), request.count, request.exclude, request.within)
-        values = masked(self.retriever.scores(str(request.query)), request.exclude, request.within)
-        places = ranked(values, request.count)
-        return places[values[places] > 0]
+        return [
+            self.retriever.top(str(one.query), one.count, one.exclude, one.within) if one.count else NO_HANDLES
+            for one in requests
+        ]
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
+from crosscut.retrievers.first import Retriever
 from crosscut.types import Positions
 
 MARKS = re.compile(r"\[(?:START|END|ENT)\]")
 
 
-class TfIdf:
+class TfIdf(Retriever):
     """A retriever that knows its items, or their texts; they are positions 0 … n − 1."""
 
     def __init__(self, items: Sequence[Item | str]) -> None:

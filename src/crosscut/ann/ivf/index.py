@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,22 +22,21 @@ from crosscut.ann.ivf import folder
 from crosscut.ann.ivf.layout import Layout, Single
 from crosscut.ann.ivf.rules import TAU, USUAL, Rule, as_rule
 from crosscut.ann.ivf.searching import Restrictions, search
-from crosscut.ann.results import Metric, Nearest, NearestMany, as_queries
+from crosscut.ann.nearest import VectorIndex
+from crosscut.ann.results import Metric, NearestMany, as_queries
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import Ids, checked_vectors, named, storage
 from crosscut.linalg.products import product
-from crosscut.spaces.base import Slot, Space
 from crosscut.spaces.home import Home
 from crosscut.storage import Touched, Unread
 from crosscut.types import Array, Floats, Positions
 
 if TYPE_CHECKING:
-    from crosscut.ann.base import TopK
     from crosscut.ann.ivf.tuning import Tuned
 
 
-class IVF(Space):
+class IVF(VectorIndex):
     """A clustered index. Make one with `IVF.build` or `IVF.load`.
 
     Examples
@@ -48,9 +47,6 @@ class IVF(Space):
     >>> index.tune(train_queries, target=0.95)              # choose N and the exit rule on queries of your own
     >>> index.search(query, k=10, exclude=seen, rule=Patience(7, 0.05))
     """
-
-    slot: ClassVar[Slot] = "encoder"
-    of_queries: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -143,13 +139,6 @@ class IVF(Space):
         return self._layout
 
     @property
-    def topk(self) -> TopK | None:
-        """For the rounds of a search; few items are read whole."""
-        from crosscut.ann.clustered import SMALL, Clustered
-
-        return Clustered(self) if self.n >= SMALL else None
-
-    @property
     def home(self) -> Home | None:
         """Its lists, for a space that its vectors are a part of."""
         layout = self._layout
@@ -202,27 +191,6 @@ class IVF(Space):
         """Memory, of the whole index."""
         return self._layout.nbytes
 
-    def search(
-        self,
-        query: npt.ArrayLike,
-        k: int = 10,
-        *,
-        rule: Rule | int | None = None,
-        exclude: npt.ArrayLike | None = None,
-        allow: npt.ArrayLike | None = None,
-    ) -> Nearest:
-        """The k closest vectors to one query (d).
-
-        Parameters
-        ----------
-        rule
-            When to stop; that of the index when not given. A number is a fixed number of lists.
-        exclude, allow
-            Ids that must not be found; the only ids that may be. Lists without an allowed vector are not visited.
-        """
-        gone = None if exclude is None else [exclude]
-        return self.search_many(np.asarray(query).reshape(1, -1), k, rule=rule, exclude=gone, allow=allow).only()
-
     def search_many(
         self,
         queries: npt.ArrayLike,
@@ -234,11 +202,6 @@ class IVF(Space):
         trails: Sequence[Trail] | None = None,
         threads: int | None = None,
     ) -> NearestMany:
-        """What `search` finds, for every query (q × d).
-
-        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
-        those before it have stopped, see `crosscut.ann.trail`.
-        """
         layout = self.layout
         points = as_queries(queries, layout.d, k)
         stop = as_rule(self.rule if rule is None else rule).conditions(int(k), len(layout.centroids))

@@ -1,0 +1,84 @@
+"""What an index of vectors is, whoever built it: an `IVF`, or one of FAISS."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.ann.ivf.rules import Rule
+from crosscut.ann.results import Metric, Nearest, NearestMany
+from crosscut.ann.trail import Trail
+from crosscut.spaces.base import Slot, Space
+
+if TYPE_CHECKING:
+    from crosscut.ann.base import TopK
+
+
+class VectorIndex(Space):
+    """Vectors that are found by similarity, some of them read; and a space for the rounds of a search."""
+
+    slot: ClassVar[Slot] = "encoder"
+    of_queries: ClassVar[bool] = True
+
+    rule: Rule
+    """When a search stops that names no rule."""
+
+    @property
+    @abstractmethod
+    def metric(self) -> Metric:
+        """`ip` or `l2`."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """The largest rule that makes sense: every list, a queue of every vector."""
+
+    @property
+    def topk(self) -> TopK | None:
+        """For the rounds of a search; few items are read whole."""
+        from crosscut.ann.clustered import SMALL, Clustered
+
+        return Clustered(self) if self.n >= SMALL else None
+
+    def search(
+        self,
+        query: npt.ArrayLike,
+        k: int = 10,
+        *,
+        rule: Rule | int | None = None,
+        exclude: npt.ArrayLike | None = None,
+        allow: npt.ArrayLike | None = None,
+    ) -> Nearest:
+        """The k closest vectors to one query (d).
+
+        Parameters
+        ----------
+        rule
+            When to stop; that of the index when not given. A number is a fixed number of lists.
+        exclude, allow
+            Ids that must not be found; the only ids that may be. Lists without an allowed vector are not visited.
+        """
+        gone = None if exclude is None else [exclude]
+        return self.search_many(np.asarray(query).reshape(1, -1), k, rule=rule, exclude=gone, allow=allow).only()
+
+    @abstractmethod
+    def search_many(
+        self,
+        queries: npt.ArrayLike,
+        k: int = 10,
+        *,
+        rule: Rule | int | None = None,
+        exclude: Sequence[npt.ArrayLike | None] | None = None,
+        allow: npt.ArrayLike | None = None,
+        trails: Sequence[Trail] | None = None,
+        threads: int | None = None,
+    ) -> NearestMany:
+        """What `search` finds, for every query (q × d).
+
+        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
+        those before it have stopped, see `crosscut.ann.trail`.
+        """
