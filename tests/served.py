@@ -33,7 +33,7 @@ def small_index(scorer: Any = None, n: int = 400, **settings: Any) -> crosscut.I
     if scorer is not None:
         state = index._state
         index.scorer = crosscut.TextScorer(scorer) if not hasattr(scorer, "bind") else scorer
-        index._state = state.with_parts(scorer=as_bound(index.scorer.bind(state.items.growing)))
+        index._state = state.with_parts(scorer=as_bound(index.scorer.bind(state.items.shared)))
     return index
 
 

@@ -370,7 +370,7 @@ def test_a_scorer_that_fails_gives_its_hits(world: Planted) -> None:
 def test_a_scorer_is_bound_once_to_items_that_grow(world: Planted) -> None:
     texts = [f"item {j}" for j in range(60)]
     items = ItemList(texts[:10])
-    bound = TextScorer(world.score).bind(items.growing)
+    bound = TextScorer(world.score).bind(items.shared)
     for start in range(10, 60, 2):
         items = items.grown(texts[start : start + 2])
     assert len(items) == 60
@@ -595,7 +595,7 @@ def test_a_list_of_items_grows_once() -> None:
     longer = items.grown(["c"])
     assert (len(items), len(longer), longer[-1].text, [item.text for item in items]) == (2, 3, "c", ["a", "b"])
     assert [item.text for item in longer[1:]] == ["b", "c"]
-    assert items.growing.get(np.array([2]))[0].text == "c"
+    assert items.shared.get(np.array([2]))[0].text == "c"
     with pytest.raises(InputError, match="do not fit a corpus of 2 items"):
         items.get(np.array([2]))
     with pytest.raises(IndexError):

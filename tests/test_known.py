@@ -168,7 +168,7 @@ def test_a_score_depends_on_its_pair_alone(folder: Path) -> None:
 
 def test_what_is_known_grows_with_the_items(folder: Path) -> None:
     items = ItemList(ITEMS[:20])
-    bound = OnnxCrossEncoder.load(folder).bind(items.growing)
+    bound = OnnxCrossEncoder.load(folder).bind(items.shared)
     assert (bound.knows, bound.n_items) == (True, None)
     before = {query: bound.known(query) for query in QUERIES}
     longer = items.grown(ITEMS[20:30])
@@ -187,7 +187,7 @@ def test_what_is_known_grows_with_the_items(folder: Path) -> None:
 
 def test_round_one_of_a_search_takes_what_is_known(folder: Path) -> None:
     items = ItemList(ITEMS)
-    bound = OnnxCrossEncoder.load(folder).bind(items.growing)
+    bound = OnnxCrossEncoder.load(folder).bind(items.shared)
     vectors = np.random.default_rng(2).normal(size=(len(ITEMS), 6))  # they say nothing of the items
     searcher = crosscut.Searcher(bound, vectors=vectors)
     best = ["bank [ENT] he sat on the bank of the river"] * 3

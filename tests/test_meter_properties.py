@@ -74,7 +74,7 @@ def over_growing_items(adversary: Adversary) -> BoundScorer:
     """Bound when there was one item; the others came later."""
     items = ItemList(["0"])
     scorer = TextScorer(lambda query, texts: adversary.answer(adversary.act(), query, [int(text) for text in texts]))
-    bound = scorer.bind(items.growing)
+    bound = scorer.bind(items.shared)
     for position in range(1, N):
         items = items.grown([str(position)])
     return bound

@@ -308,7 +308,7 @@ def test_binding_reads_no_item_and_scoring_only_its_own(case: Case) -> None:
 
 def test_items_may_be_added_after_binding(case: Case) -> None:
     items = ItemList(ITEMS[:4])
-    bound = case.bound(items.growing)
+    bound = case.bound(items.shared)
     before = bound.score(QUERY, np.arange(4))
     items.grown(ITEMS[4:])
     np.testing.assert_allclose(bound.score(QUERY, np.arange(12)), case.bound().score(QUERY, np.arange(12)), atol=1e-4)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import Item, check_longest
+from crosscut.datasets.records import Item, ItemSequence, SharedItems
 from crosscut.errors import InputError
 from crosscut.storage import Files, Saved, Touched, divides, put_down
 from crosscut.types import Array, Handles, Positions
@@ -238,71 +238,46 @@ def _hash(data: Bytes) -> np.uint64:
     return np.uint64(value ^ (value >> 32))
 
 
-class FiledItems(Sequence[Item]):
-    """Items in files, and those that were added since behind them; a handle is a position.
+class FiledItems(ItemSequence):
+    """Items in files, and those that were added since behind them."""
 
-    Like an `ItemList` it is never changed: `grown` makes a longer one, which shares what they have in common.
-    """
+    shared: SharedFiledItems
 
     def __init__(self, first: Packed, more: Iterable[Item] = ()) -> None:
-        self.growing = _Growing(first, list(more))
-        self._size = len(first) + len(self.growing.more)
+        super().__init__(SharedFiledItems(first, list(more)))
 
     @property
     def first(self) -> Packed:
         """Those in files."""
-        return self.growing.first
+        return self.shared.first
 
     @property
     def more(self) -> list[Item]:
         """Those behind them."""
-        return self.growing.more[: self._size - len(self.first)]
-
-    def grown(self, items: Iterable[Item]) -> FiledItems:
-        """These items and more behind them."""
-        check_longest(self._size, len(self.first) + len(self.growing.more))
-        more = list(items)
-        made = FiledItems.__new__(FiledItems)
-        made.growing, made._size = self.growing, self._size + len(more)
-        self.growing.more.extend(more)
-        return made
-
-    def get(self, handles: Handles) -> list[Item]:
-        return self.growing.get(handles, self._size)
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __iter__(self) -> Iterator[Item]:
-        return map(self.growing.at, range(self._size))
-
-    @overload
-    def __getitem__(self, place: int) -> Item: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Item]: ...
-    def __getitem__(self, place: int | slice) -> Item | list[Item]:
-        chosen = range(self._size)[place]
-        return self.growing.at(chosen) if isinstance(chosen, int) else [self.growing.at(j) for j in chosen]
+        return self.shared.items[: self._size - len(self.first)]
 
 
-class _Growing:
-    """What a `FiledItems` and those that it grew into share."""
+class SharedFiledItems(SharedItems):
+    """`items` stand behind those in files."""
 
-    def __init__(self, first: Packed, more: list[Item]) -> None:
-        self.first, self.more = first, more
+    filed: ClassVar[bool] = True
+
+    def __init__(self, first: Packed, items: list[Item]) -> None:
+        super().__init__(items)
+        self.first = first
+
+    @property
+    def total(self) -> int:
+        return len(self.first) + len(self.items)
 
     def at(self, place: int) -> Item:
         n = len(self.first)
-        return self.first.item(place) if place < n else self.more[place - n]
+        return self.first.item(place) if place < n else self.items[place - n]
 
-    def get(self, handles: Handles, size: int | None = None) -> list[Item]:
-        handles = np.asarray(handles, np.int64)
-        size = len(self.first) + len(self.more) if size is None else size
-        if handles.size and not (handles.min() >= 0 and handles.max() < size):
-            raise InputError(f"positions {handles.min()} … {handles.max()} do not fit a corpus of {size} items")
+    def _taken(self, handles: Handles) -> list[Item]:
         n = len(self.first)
         filed = iter(self.first.items(handles[handles < n]))
-        return [next(filed) if handle < n else self.more[handle - n] for handle in handles.tolist()]
+        return [next(filed) if handle < n else self.items[handle - n] for handle in handles.tolist()]
 
 
 class Filing:

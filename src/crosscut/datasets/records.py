@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, overload, runtime_checkable
 
 import numpy as np
 
@@ -45,40 +46,66 @@ class Items(Protocol):
         ...
 
 
-def check_longest(size: int, total: int) -> None:
-    """Only the longest of the lists that share items can grow."""
-    if total != size:
-        raise InputError(f"a list of {size} items cannot grow: it did before, to {total}; add to the longer one")
+class SharedItems:
+    """Items without a fixed number of them: what a list of items and those that it grew into share."""
+
+    filed: ClassVar[bool] = False
+    """Whether they lie in files, by the million perhaps."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+
+    @property
+    def total(self) -> int:
+        """How many there are by now."""
+        return len(self.items)
+
+    def at(self, place: int) -> Item:
+        return self.items[place]
+
+    def add(self, items: Sequence[Item]) -> None:
+        self.items.extend(items)
+
+    def get(self, handles: Handles, size: int | None = None) -> list[Item]:
+        """Those of these handles, in order; of the first `size`."""
+        handles, size = np.asarray(handles, np.int64), self.total if size is None else size
+        if handles.size and not (handles.min() >= 0 and handles.max() < size):
+            raise InputError(f"positions {handles.min()} … {handles.max()} do not fit a corpus of {size} items")
+        return self._taken(handles)
+
+    def _taken(self, handles: Handles) -> list[Item]:
+        return [self.items[handle] for handle in handles.tolist()]
 
 
-class ItemList(Sequence[Item]):
-    """Items in memory; a handle is a position.
+class ItemSequence(Sequence[Item]):
+    """Items by position, which is their handle.
 
-    A list is never changed: `grown` makes a longer one. The two share what they have in common, and `growing` is
+    A list is never changed: `grown` makes a longer one. The two share what they have in common, and `shared` is
     all of it, for a scorer that is bound once and sees what is added later.
     """
 
-    def __init__(self, items: Iterable[Item | str] = ()) -> None:
-        self.growing = Growing([as_item(item) for item in items])
-        self._size = len(self.growing.items)
+    def __init__(self, shared: SharedItems) -> None:
+        self.shared, self._size = shared, shared.total
 
-    def grown(self, items: Iterable[Item | str]) -> ItemList:
+    def grown(self, items: Iterable[Item | str]) -> Self:
         """These items and more behind them."""
-        check_longest(self._size, len(self.growing.items))
+        size, total = self._size, self.shared.total
+        if total != size:
+            raise InputError(f"a list of {size} items cannot grow: it did before, to {total}; add to the longer one")
         more = [as_item(item) for item in items]
-        made = ItemList.__new__(ItemList)
-        made.growing, made._size = self.growing, self._size + len(more)
-        self.growing.items.extend(more)
+        made = copy(self)
+        made._size = size + len(more)
+        self.shared.add(more)
         return made
 
     def get(self, handles: Handles) -> list[Item]:
-        return self.growing.get(handles, self._size)
+        return self.shared.get(handles, self._size)
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[Item]:
-        return iter(self.growing.items[: self._size])
+        return map(self.shared.at, range(self._size))
 
     @overload
     def __getitem__(self, place: int) -> Item: ...
@@ -86,20 +113,14 @@ class ItemList(Sequence[Item]):
     def __getitem__(self, place: slice) -> list[Item]: ...
     def __getitem__(self, place: int | slice) -> Item | list[Item]:
         chosen = range(self._size)[place]
-        return self.growing.items[chosen] if isinstance(chosen, int) else [self.growing.items[j] for j in chosen]
+        return self.shared.at(chosen) if isinstance(chosen, int) else [self.shared.at(j) for j in chosen]
 
 
-class Growing:
-    """Items without a fixed number of them: what an `ItemList` and those that it grew into share."""
+class ItemList(ItemSequence):
+    """Items in memory."""
 
-    def __init__(self, items: list[Item]) -> None:
-        self.items = items
-
-    def get(self, handles: Handles, size: int | None = None) -> list[Item]:
-        handles, size = np.asarray(handles, np.int64), len(self.items) if size is None else size
-        if handles.size and not (handles.min() >= 0 and handles.max() < size):
-            raise InputError(f"positions {handles.min()} … {handles.max()} do not fit a corpus of {size} items")
-        return [self.items[handle] for handle in handles.tolist()]
+    def __init__(self, items: Iterable[Item | str] = ()) -> None:
+        super().__init__(SharedItems([as_item(item) for item in items]))
 
 
 def items_of(items: Items | Sequence[Item | str]) -> Items:

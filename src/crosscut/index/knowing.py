@@ -87,7 +87,7 @@ def bound(
     """A scorer over the items of an index, with what is known of them."""
     if scorer is None:
         return None
-    made = as_bound(scorer.bind(items.growing))
+    made = as_bound(scorer.bind(items.shared))
     tell(made, known, vectors, bm25)
     return made
 

@@ -67,7 +67,7 @@ class State:
 
     items: ItemList | FiledItems
     alive: npt.NDArray[np.bool_]  # (n) False: removed
-    scorer: BoundScorer | None  # bound to items.growing; None: nothing can be scored yet
+    scorer: BoundScorer | None  # bound to items.shared; None: nothing can be scored yet
     vectors: Array | Rows | None = None  # (n × d)
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crosscut.datasets.records import Growing, Item, Items, items_of
+from crosscut.datasets.records import Item, Items, SharedItems, items_of
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
 from crosscut.encoders.known import FILES, Known
@@ -170,8 +170,10 @@ class BoundOnnxCrossEncoder(BoundScorer):
         return self._read_all().all_many([str(query) for query in queries])
 
     def _count(self) -> int | None:
-        """How many items there are now, if that is known."""
-        return len(self._source.items) if isinstance(self._source, Growing) else count_of(self._source)
+        """How many items there are now, if that is known; those in files are not all read."""
+        if isinstance(self._source, SharedItems):
+            return None if self._source.filed else self._source.total
+        return count_of(self._source)
 
     def _read_all(self) -> Known:
         """The known part of every item; items of which nothing is kept are read now."""

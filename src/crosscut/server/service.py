@@ -221,7 +221,7 @@ def _asked(index: Index, name: str) -> Method:
 
 def _shown(index: Index) -> Any:
     """The items of a picture; those of a vector store are not at hand."""
-    return None if isinstance(index, StoreIndex) else index._state.items.growing
+    return None if isinstance(index, StoreIndex) else index._state.items.shared
 
 
 def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: float) -> list[Any]:
