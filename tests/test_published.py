@@ -29,7 +29,7 @@ from crosscut.training.hardware import Hardware, Replicas
 from crosscut.training.published import recipes
 from crosscut.training.published.distillation import distil, match, pair
 from crosscut.training.published.fitting import Case, Recipe, fit, warmed
-from crosscut.training.published.models import PaperCross, Towers
+from crosscut.training.published.models import PaperCross, Savable, Towers
 from tests.hub_models import add_pair_template, write_model
 from tests.tiny_models import WORDS, sentences, write_tokenizer
 
@@ -415,9 +415,8 @@ def test_refusals(bert: Path, tmp_path: Path) -> None:
         PaperCross.start(bert, "mean", tokens=TOKENS)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 2"):
         recipes.train_towers([world("a", 1)], bert, tmp_path, recipe(), tokens=TOKENS)
-    model, _, loss = toy()
     with pytest.raises(InputError, match="no training examples"):
-        fit(model, lambda epoch: [], loss, lambda _: 0.0, recipe(), tmp_path / "none")
+        fit(Savable(), lambda epoch: [], toy()[2], lambda _: 0.0, recipe(), tmp_path / "none")
     target, scores = scores_of()
     with pytest.raises(InputError, match="'match' or 'pair'"):
         distil(target.items, ["a"], scores, bert, tmp_path, recipe(), loss="other")  # type: ignore[arg-type]

@@ -81,20 +81,23 @@ def distill(
     if loss == "pair":
         candidates -= candidates % 2  # as many negatives as top items
     settings = replace(job.settings, candidates=candidates)
-    fill = _matches if loss == "match" else _pairs
+    held, learned = _split(lists, job.validation_share, settings.seed)
+    examples.validation = [_example("validation", tokens[q], *lists[q]) for q in held]
 
-    def examples_of(epoch: int, examples: Examples) -> None:
-        if epoch == 0 or loss == "pair":
-            fill(examples, model, tokens, lists, job.validation_share, candidates, settings.seed)
+    def mine(epoch: int, examples: Examples) -> None:
+        if loss == "pair":
+            examples.train = _pairs(model, examples.pool, lists, tokens, learned, candidates)
+        elif epoch == 0:
+            examples.train = _matches(lists, tokens, learned, candidates)
 
-    examples_of(0, examples)
+    mine(0, examples)
     outcome = train(
         model,
         examples,
         settings,
         job.output / "checkpoints",
         report=report,
-        before_epoch=lambda epoch, found: examples_of(epoch, found) if epoch else None,
+        before_epoch=lambda epoch, found: mine(epoch, found) if epoch else None,
         objective=match_loss if loss == "match" else pair_loss,
         judge=agreement,
         hardware=job.hardware,
@@ -151,41 +154,28 @@ def by_score(scores: SparseScores) -> Lists:
     return lists
 
 
-def _matches(
-    examples: Examples,
-    model: DualModel,
-    tokens: Sequence[Tokens],
-    lists: Lists,
-    share: float,
-    candidates: int,
-    seed: int,
-) -> None:
-    """The scorer's top k_d of every train query, with its scores."""
-    held, rest = _split(lists, share, seed)
-    examples.validation = [_example("validation", tokens[q], *lists[q]) for q in held]
-    examples.train = [_example("train", tokens[q], lists[q][0][:candidates], lists[q][1][:candidates]) for q in rest]
+def _matches(lists: Lists, tokens: Sequence[Tokens], queries: Sequence[int], candidates: int) -> list[Example]:
+    """The scorer's top k_d of every query, with its scores."""
+    return [_example("train", tokens[q], lists[q][0][:candidates], lists[q][1][:candidates]) for q in queries]
 
 
 def _pairs(
-    examples: Examples,
     model: DualModel,
-    tokens: Sequence[Tokens],
+    pool: Sequence[Tokens],
     lists: Lists,
-    share: float,
+    tokens: Sequence[Tokens],
+    queries: Sequence[int],
     candidates: int,
-    seed: int,
-) -> None:
+) -> list[Example]:
     """Half of k_d the scorer's top items, half the encoder's best others, by its latest weights."""
-    held, rest = _split(lists, share, seed)
     half = candidates // 2
-    examples.validation = [_example("validation", tokens[q], *lists[q]) for q in held]
-    vectors = embed(model, list(examples.pool))
-    ranked = rank_dense(vectors, embed(model, [tokens[q] for q in rest]), 2 * candidates)
-    examples.train = []
-    for query, row in zip(rest, ranked, strict=True):
+    ranked = rank_dense(embed(model, list(pool)), embed(model, [tokens[q] for q in queries]), 2 * candidates)
+    made = []
+    for query, row in zip(queries, ranked, strict=True):
         top = lists[query][0][:half]
         wrong = [item for item in row.tolist() if item not in set(top)][:half]
-        examples.train.append(_example("train", tokens[query], [*top, *wrong], []))
+        made.append(_example("train", tokens[query], [*top, *wrong], []))
+    return made
 
 
 def _split(lists: Lists, share: float, seed: int) -> tuple[list[int], list[int]]:

@@ -71,18 +71,16 @@ def distil(
         # a top item with each negative: as many of either
         return [Case(0, q, (*tops[q][: len(some)], *some)) for q, some in zip(learned, wrong, strict=True) if len(some)]
 
-    outcome = fit(
+    return fit(
         model,
         mine,
         lambda towers, cases: (match if loss == "match" else pair)(tower_scores(towers, [world], cases), cases),
         lambda towers: agreement(towers, world, {q: best[q] for q in judging}),
         recipe,
-        output / "checkpoints",
+        output,
         hardware=how,
         report=report,
     )
-    model.save(output / "model")
-    return outcome
 
 
 def match(scores: Sequence[Tensor], cases: Sequence[Case]) -> Tensor:

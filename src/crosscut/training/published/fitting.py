@@ -24,8 +24,9 @@ from crosscut.errors import InputError
 from crosscut.storage import write_json
 from crosscut.training.hardware import Hardware, Replicas
 from crosscut.training.loop import Outcome, Report, keep, load_into, resume, write_tensors
+from crosscut.training.published.models import Savable
 
-M = TypeVar("M", bound=nn.Module)
+M = TypeVar("M", bound=Savable)
 
 
 class Case(NamedTuple):
@@ -78,13 +79,14 @@ def fit(
     loss: Callable[[M, Sequence[Case]], Tensor],
     judge: Callable[[M], float],
     recipe: Recipe,
-    folder: Path,
+    output: Path,
     *,
     hardware: Hardware | None = None,
     report: Report | None = None,
 ) -> Outcome:
-    """Train; the best weights end up in the model. `mine(epoch)` gives the examples of an epoch."""
+    """Train; the best weights end up in the model and in `output`/model. `mine(epoch)` gives an epoch's examples."""
     recipe.check()
+    folder = output / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     how = hardware or Hardware()
     replicas = Replicas(model, how)
@@ -135,6 +137,7 @@ def fit(
     if (folder / "best.safetensors").is_file():
         load_into(trained, load_file(folder / "best.safetensors"), folder)
     model.eval()
+    model.save(output / "model")
     return Outcome(best, best_step, step, time.monotonic() - begun, history)
 
 

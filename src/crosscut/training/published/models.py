@@ -59,7 +59,14 @@ def open_body(folder: Path, weights: dict[str, npt.NDArray[np.float32]] | None =
     return body
 
 
-class PaperCross(nn.Module):
+class Savable(nn.Module):
+    """A model that writes itself to a folder."""
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+
+class PaperCross(Savable):
     """A cross-encoder as the papers publish theirs.
 
     form : `Marked`, mentions and entities with special tokens, or `Plain`, two texts.
@@ -157,7 +164,7 @@ class Sentences:
         raise InputError("a dual encoder reads query and item apart")
 
 
-class Towers(nn.Module):
+class Towers(Savable):
     """A dual encoder: a tower of queries and one of items, or one tower for both.
 
     scale : what inner products are multiplied with to be scores: 20 where vectors have unit length, else 1.

@@ -131,18 +131,16 @@ def train_towers(
         with how.arithmetic():
             return _cases(train, lambda world: ranked_by(model, world, recipe.candidates), recipe.candidates)
 
-    outcome = fit(
+    return fit(
         model,
         mine,
         lambda towers, cases: entropy(tower_scores(towers, train, cases)),
         lambda towers: accuracy(towers, judging, recipe.seed),
         recipe,
-        output / "checkpoints",
+        output,
         hardware=how,
         report=report,
     )
-    model.save(output / "model")
-    return outcome
 
 
 def ranked_by(towers: Towers, world: World, count: int) -> Positions:
@@ -230,18 +228,16 @@ def train_cross(
     with how.arithmetic():
         rank = ranker(miner, recipe.candidates, tokens, how, recipe.seed)
         fixed, judged = (_cases(worlds, rank, recipe.candidates) for worlds in (train, judging))
-    outcome = fit(
+    return fit(
         model,
         lambda epoch: fixed,  # the same in every epoch
         lambda cross, cases: entropy(pair_scores(cross, train, cases)),
         lambda cross: first_is_right(cross, judging, judged),
         recipe,
-        output / "checkpoints",
+        output,
         hardware=how,
         report=report,
     )
-    model.save(output / "model")
-    return outcome
 
 
 def pair_scores(cross: PaperCross, worlds: Sequence[World], cases: Sequence[Case]) -> list[Tensor]:
@@ -294,18 +290,16 @@ def teach(
     order = np.random.default_rng(recipe.seed).permutation(len(judged))
     held = set(order[: min(max(1, round(HELD * len(judged))), len(judged) - 1)].tolist())
     train, judging = ([c for c in cases if (c.query in held) == wants] for wants in (False, True))
-    outcome = fit(
+    return fit(
         model,
         lambda epoch: train,
         lambda cross, some: squared(pair_scores(cross, [world], some), some),
         lambda cross: explained(cross, world, judging),
         recipe,
-        output / "checkpoints",
+        output,
         hardware=hardware,
         report=report,
     )
-    model.save(output / "model")
-    return outcome
 
 
 def squared(scores: Sequence[Tensor], cases: Sequence[Case]) -> Tensor:
