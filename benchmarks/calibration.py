@@ -29,7 +29,7 @@ from crosscut.scorers.calibration import (
     SHAPE,
     Calibration,
     Curve,
-    Judged,
+    JudgedScores,
     against_random,
     brier_skill,
     calibrate,
@@ -61,7 +61,7 @@ SCORERS: dict[str, tuple[str, int, Callable[[Floats], Floats]]] = {
 """Column of the evidence, column of the random pairs, and what is done to either."""
 
 
-def queries_of(evidence: Any, name: str, part: str, scorer: str) -> list[Judged]:
+def queries_of(evidence: Any, name: str, part: str, scorer: str) -> list[JudgedScores]:
     """The ten best items of every query by one scorer."""
     column, _, change = SCORERS[scorer]
     scores = evidence[f"{name}/{part}/{column}"].astype(np.float64)
@@ -70,11 +70,11 @@ def queries_of(evidence: Any, name: str, part: str, scorer: str) -> list[Judged]
     for own, relevant in zip(scores, right, strict=True):
         there = np.flatnonzero(np.isfinite(own))
         best = there[np.argsort(-own[there], kind="stable")][:DEPTH]
-        made.append(Judged(change(own[best]), relevant[best]))
+        made.append(JudgedScores(change(own[best]), relevant[best]))
     return made
 
 
-def outcome(curve: Curve, judged: list[Judged]) -> tuple[float, float, int, float]:
+def outcome(curve: Curve, judged: list[JudgedScores]) -> tuple[float, float, int, float]:
     """Calibration error, Brier skill, hits in the middle and how many of them are relevant."""
     chance = np.concatenate([curve.chance(query.scores) for query in judged])
     truth = np.concatenate([query.relevant for query in judged])
@@ -119,7 +119,7 @@ def constants(evidence: Any) -> dict[str, Any]:
             judged = queries_of(evidence, name, "choose", scorer)
             curves.append(learned(judged, "shape", 1.0))
             random = change(evidence[f"{name}/random"][:, place].astype(np.float64))
-            moved = [Judged((query.scores - random.mean()) / random.std(), query.relevant) for query in judged]
+            moved = [JudgedScores((query.scores - random.mean()) / random.std(), query.relevant) for query in judged]
             alone.append(learned(moved, "score", 1.0))
     raw = [plain(curve) for curve in curves]
     by_score = [plain(curve) for curve in alone]
@@ -130,7 +130,7 @@ def constants(evidence: Any) -> dict[str, Any]:
     }
 
 
-def box_curves(evidence: Any, without: str = "") -> tuple[Curve, Curve, list[Judged]]:
+def box_curves(evidence: Any, without: str = "") -> tuple[Curve, Curve, list[JudgedScores]]:
     """The box's curves from train queries of all collections but one: among others, alone, and what they saw."""
     names = sorted({key.split("/")[0] for key in evidence.files if "/choose/" in key} - {without})
     judged = [query for name in names for query in queries_of(evidence, name, "choose", "box")]

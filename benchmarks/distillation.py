@@ -26,7 +26,7 @@ from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.storage import write_json
 from crosscut.training.distill import Loss, distill
 from crosscut.training.jobs import Job, embed, start_model, tokenizer_of
-from crosscut.training.loop import Settings
+from crosscut.training.loop import TrainingSettings
 from crosscut.training.models import DualModel
 from crosscut.training.negatives import rank_dense
 
@@ -71,7 +71,7 @@ def main() -> None:
         arrays = {name: archive[name] for name in ("test", "train", "item_ids", "train_ids", "test_ids")}
     items, train, test = texts_of(options.texts, arrays)
     exact = arrays["test"].astype(np.float32)
-    settings = Settings(
+    settings = TrainingSettings(
         learning_rate=options.rate, epochs=options.epochs, candidates=options.candidates, validations=options.epochs
     )
     rows: list[dict[str, Any]] = []

@@ -80,10 +80,16 @@ def section(made: Any, name: str, level: int, *, own: bool = True) -> Iterator[s
         yield f"```text\n{signature(made, name)}\n```\n"
     yield from prose(inspect.cleandoc(made.__doc__ or ""))
     if own and inspect.isclass(made) and not issubclass(made, Exception):
-        for part, value in vars(made).items():
+        for part, value in _members(made).items():
             inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
             if not part.startswith("_") and inspect.isfunction(inner) and inner.__doc__:
                 yield from section(inner, f"{name}.{part}", level + 1)
+
+
+def _members(made: type) -> dict[str, Any]:
+    """What a class says itself, and what it has of the roles that it is made of, which are no names of their own."""
+    told = [base for base in made.__mro__[1:] if base.__module__.startswith(("crosscut.index.", "crosscut.ann."))]
+    return vars(made) | {name: value for base in told for name, value in vars(base).items() if name not in vars(made)}
 
 
 def reference() -> str:

@@ -28,7 +28,7 @@ from crosscut.evaluation.plots import COLOURS, _figure
 from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
-from crosscut.training.loop import Settings, train
+from crosscut.training.loop import TrainingSettings, train
 from crosscut.training.models import CrossModel, DualModel, pack_texts, pair_up
 from crosscut.training.negatives import draw, rank_dense
 
@@ -167,7 +167,7 @@ def main() -> None:
         start(model, weights)
         begun = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            train(model, study.build(rankings[negatives]), Settings(validations=1), folder)
+            train(model, study.build(rankings[negatives]), TrainingSettings(validations=1), folder)
         seconds = time.monotonic() - begun
         for world in worlds:
             tests = random.Random(0).sample(world.queries, min(arguments.queries, len(world.queries)))

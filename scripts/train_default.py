@@ -28,8 +28,8 @@ from default_mix import Mix, describe
 from crosscut.encoders.quantize import rounded
 from crosscut.encoders.tokens import ITEM, PAIR_ROLES, ROLES, TITLE, Tokenizer, Tokens
 from crosscut.training.bert import read_encoder
-from crosscut.training.examples import Batch
-from crosscut.training.loop import Settings, load_into, loss_of, scores_of, train, validate
+from crosscut.training.examples import TrainingBatch
+from crosscut.training.loop import TrainingSettings, load_into, loss_of, scores_of, train, validate
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
 RECIPE = Path(__file__).with_name("default_models.toml")
@@ -60,7 +60,7 @@ def with_new_roles(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**weights, "roles.weight": roles}
 
 
-def with_teacher(model: Split, batch: Batch) -> tuple[Tensor, int]:
+def with_teacher(model: Split, batch: TrainingBatch) -> tuple[Tensor, int]:
     """The usual loss; where a teacher has scored the candidates, half of it is to say what the teacher says."""
     if not batch.scores:
         return loss_of(model, batch)
@@ -143,7 +143,7 @@ def main() -> None:
         examples.train = examples.train[: round(share * len(examples.train))]
     log = (arguments.work / "log.jsonl").open("a", encoding="utf-8")
     print(describe(examples), file=log, flush=True)
-    settings = Settings(seed=recipe["seed"], **own)
+    settings = TrainingSettings(seed=recipe["seed"], **own)
     if arguments.model == "dual-encoder":
         print(json.dumps({"before training": validate(model, examples, settings)}), file=log, flush=True)
 

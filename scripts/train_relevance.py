@@ -34,7 +34,7 @@ from torch.nn import functional
 from crosscut.encoders.late import TokenVectors, to_bytes
 from crosscut.encoders.tokens import MENTION
 from crosscut.training.loop import one_cycle
-from crosscut.training.models import CrossModel, PairBatch, Texts, pair_up
+from crosscut.training.models import CrossModel, PackedTexts, PairBatch, pair_up
 
 USED = (1, 2, 3, 4)  # of relevance_sets.FEATURES: relative BM25, cosine, late interaction by idf, of the mention
 SCALES = np.asarray([5.0, 10.0, 10.0, 10.0], np.float32)
@@ -243,11 +243,11 @@ def _meet_half(model: CrossModel, states: Tensor, pairs: PairBatch) -> Tensor:
     return product
 
 
-def packed(one: Set, queries: list[int], items: list[int]) -> tuple[Texts, Tensor]:
+def packed(one: Set, queries: list[int], items: list[int]) -> tuple[PackedTexts, Tensor]:
     q, i = one.query_texts, one.item_texts
     of_queries, of_items = q.rows(queries), i.rows(items)
     lengths = np.concatenate([q.lengths[queries], i.lengths[items]])
-    texts = Texts(
+    texts = PackedTexts(
         ids=torch.empty(0),
         roles=torch.from_numpy(np.concatenate([q.roles[of_queries], i.roles[of_items]]).astype(np.int64)),
         keys=np.concatenate([q.keys[of_queries], i.keys[of_items]]).astype(np.int64),

@@ -20,7 +20,7 @@ from crosscut.scorers.calibration import (
     BOX,
     SHAPE,
     Calibration,
-    Judged,
+    JudgedScores,
     against_random,
     box_calibration,
     brier_skill,
@@ -38,18 +38,18 @@ from tests.test_index import Planted, build
 ROOT = Path(__file__).parents[1]
 
 
-def planted(queries: int, seed: int = 0, scale: float = 1.0, shift: float = 0.0) -> list[Judged]:
+def planted(queries: int, seed: int = 0, scale: float = 1.0, shift: float = 0.0) -> list[JudgedScores]:
     """Queries whose best items are relevant with a chance that falls with the distance from the first."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(queries):
         scores = np.sort(rng.normal(size=10) + rng.normal())[::-1]
         chance = 1 / (1 + np.exp(1.5 - 2.5 * (scores - scores.mean())))
-        made.append(Judged(scale * scores + shift, (rng.random(10) < chance).astype(np.float64)))
+        made.append(JudgedScores(scale * scores + shift, (rng.random(10) < chance).astype(np.float64)))
     return made
 
 
-def chances(calibration: Calibration, judged: list[Judged]) -> Floats:
+def chances(calibration: Calibration, judged: list[JudgedScores]) -> Floats:
     return np.concatenate([calibration.probabilities(query.scores, query.scores) for query in judged])
 
 
@@ -103,7 +103,7 @@ def test_measures_by_hand() -> None:
 def test_too_little_to_learn_from_is_refused() -> None:
     with pytest.raises(InputError, match="9 judged queries"):
         calibrate(planted(9), "a")
-    nothing = [Judged(query.scores, 0 * query.relevant) for query in planted(20)]
+    nothing = [JudgedScores(query.scores, 0 * query.relevant) for query in planted(20)]
     with pytest.raises(InputError, match="0 relevant"):
         calibrate(nothing, "a")
     with pytest.raises(InputError, match="random pairs"):

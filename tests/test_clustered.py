@@ -15,7 +15,7 @@ from crosscut.ann.ivf import IVF
 from crosscut.ann.linear import Projected
 from crosscut.errors import InputError
 from crosscut.methods import parse
-from crosscut.retrievers.first import Known
+from crosscut.retrievers.first import MostKnown
 from tests.worlds import Planted
 
 
@@ -27,7 +27,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def first_index(searcher: crosscut.Searcher) -> Any:
     """What the first stage asks: that of the default is for scorers that know nothing without a call."""
     first: Any = searcher.plan.first
-    asks: Any = first.otherwise if isinstance(first, Known) else first
+    asks: Any = first.otherwise if isinstance(first, MostKnown) else first
     return asks.topk
 
 

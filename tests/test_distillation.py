@@ -21,11 +21,11 @@ torch = pytest.importorskip("torch")
 
 from crosscut.encoders.dual import OnnxDualEncoder  # noqa: E402
 from crosscut.training.distill import bought_scores, distill, match_loss, pair_loss  # noqa: E402
-from crosscut.training.examples import Batch  # noqa: E402
+from crosscut.training.examples import TrainingBatch  # noqa: E402
 from crosscut.training.jobs import Job  # noqa: E402
-from crosscut.training.loop import Settings  # noqa: E402
+from crosscut.training.loop import TrainingSettings  # noqa: E402
 
-SETTINGS = Settings(epochs=3, learning_rate=3e-3, candidates=8, tokens_per_batch=512, validations=3)
+SETTINGS = TrainingSettings(epochs=3, learning_rate=3e-3, candidates=8, tokens_per_batch=512, validations=3)
 ITEMS = [f"{word} [ENT] a river of {WORDS[n]}" for n, word in enumerate(WORDS[:10])]
 ITEMS += [f"{word} [ENT] a money of {WORDS[n]}" for n, word in enumerate(WORDS[:10])]
 QUERIES = [f"{'the ' * (n % 3)}[START] {word} [END] in" for n, word in enumerate(WORDS[:14])]
@@ -77,7 +77,7 @@ def test_the_losses_are_those_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> N
     ours = torch.tensor([[0.3, -1.0, 2.0, 0.1]])
     theirs = (1.0, 0.5, -0.2, 0.0)
     monkeypatch.setattr("crosscut.training.distill.scores_of", lambda model, batch: ours)
-    batch = Batch([], [], [], 1, 4, theirs)
+    batch = TrainingBatch([], [], [], 1, 4, theirs)
     p, q = torch.softmax(torch.tensor(theirs), 0), torch.softmax(ours[0], 0)
     assert float(match_loss(NOBODY, batch)[0]) == pytest.approx(float(-(p * q.log()).sum()), rel=1e-5)
     wanted = np.mean([np.log1p(np.exp(2.0 - 0.3)), np.log1p(np.exp(0.1 + 1.0))])

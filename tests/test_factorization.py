@@ -17,8 +17,8 @@ from crosscut.datasets.planted import planted
 from crosscut.errors import DivergedError, InputError
 from crosscut.methods import AXN
 from crosscut.spaces.factorization import Factors, factorize
-from crosscut.spaces.factorization.als import Rows, als
-from crosscut.spaces.factorization.factors import Progress
+from crosscut.spaces.factorization.als import SideScores, als
+from crosscut.spaces.factorization.factors import SolverProgress
 from crosscut.spaces.factorization.inductive import InductiveFactors, Mlp
 from crosscut.spaces.sparse import Normalisation, SparseScores, items_per_query, queries_per_item
 
@@ -104,7 +104,7 @@ def test_als_is_the_normal_equations() -> None:
     rows = np.repeat(np.arange(len(counts)), counts)
     columns = np.concatenate([rng.permutation(12)[:count] for count in counts])
     scores = SparseScores.from_triples(rows, columns, rng.standard_normal(len(rows)), (len(counts), 12))
-    found = Rows.of(scores).solve(other, start, 0.7)
+    found = SideScores.of(scores).solve(other, start, 0.7)
     dense = scores.csr().toarray()
     for row, count in enumerate(counts):
         x = other[np.flatnonzero(np.isin(np.arange(12), scores.pairs.items[scores.pairs.queries == row]))]
@@ -113,13 +113,13 @@ def test_als_is_the_normal_equations() -> None:
         wanted = np.linalg.solve(x.T @ x + 0.7 * np.eye(d), x.T @ g + 0.7 * start[row])
         np.testing.assert_allclose(found[row], wanted, atol=1e-4)
     turned = SparseScores.from_triples(columns, rows, dense[rows, columns], (12, len(counts)))
-    np.testing.assert_allclose(Rows.of(turned, transposed=True).solve(other, start, 0.7), found, atol=1e-5)
+    np.testing.assert_allclose(SideScores.of(turned, transposed=True).solve(other, start, 0.7), found, atol=1e-5)
 
 
 def test_als_lowers_its_objective_every_half_step(world: dict[str, np.ndarray]) -> None:
     scores = observed(world)
     queries0, items0 = world["train_vectors"].astype(np.float32), world["vectors"].astype(np.float32)
-    by_query, by_item = Rows.of(scores), Rows.of(scores, transposed=True)
+    by_query, by_item = SideScores.of(scores), SideScores.of(scores, transposed=True)
 
     def objective(u: np.ndarray, v: np.ndarray) -> float:
         predicted = np.einsum("md,md->m", u[scores.pairs.queries], v[scores.pairs.items])
@@ -242,7 +242,7 @@ def test_a_loss_that_explodes_has_a_name(world: dict[str, np.ndarray]) -> None:
         with pytest.raises(DivergedError, match=r"after epoch \d+: lower the learning rate"), np.errstate(all="ignore"):
             factorize(observed(world, 10), world["vectors"], world["train_vectors"], solver=solver, rate=1e25, epochs=5)
     with pytest.raises(DivergedError, match="training loss of als is nan after epoch 0: raise the ridge"):
-        Progress("als", 2, "raise the ridge").note(float("nan"), 1.0)
+        SolverProgress("als", 2, "raise the ridge").note(float("nan"), 1.0)
 
 
 def test_validation_patience_and_none_of_it(world: dict[str, np.ndarray]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.encoders.running import with_settings
 from crosscut.index import Index
 from crosscut.index.options import Building, Loading, ManyQueries, OneQuery
@@ -81,7 +81,7 @@ def test_the_lists_are_those_of_the_calls(names: type, call: Callable[..., Any])
     parameters = inspect.signature(call).parameters.values()
     wanted = {one.name for one in parameters if one.kind == one.KEYWORD_ONLY} - {"halts"}
     if names is Building:
-        wanted |= set(Named.__annotations__)
+        wanted |= set(ColumnNames.__annotations__)
     if names is OneQuery:
         wanted |= set(ManyQueries.__annotations__) & set(OneQuery.__annotations__)
     assert set(names.__annotations__) == wanted, get_type_hints

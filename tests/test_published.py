@@ -152,7 +152,7 @@ def test_sixty_three_negatives_are_the_best_that_are_not_right() -> None:
 
 
 def test_a_miner_may_be_any_dual_encoder(bert: Path) -> None:
-    some = recipes.World.read(world("a", 12), form(bert))
+    some = recipes.ReadWorld.read(world("a", 12), form(bert))
     rank = recipes.ranker("default", 5, TOKENS, Hardware())
     assert rank(some).shape == (12, 6)
 
@@ -427,7 +427,7 @@ def test_refusals(bert: Path, tmp_path: Path) -> None:
 def test_negatives_of_words_and_of_chance(bert: Path) -> None:
     """ANNCUR's table 3: TF-IDF ranks as scikit-learn's cosines do; chance is the same for the same seed."""
     made = world("a", 12)
-    named = recipes.World.read(made, form(bert))
+    named = recipes.ReadWorld.read(made, form(bert))
     by_words = recipes.ranker("tfidf", 4, TOKENS, Hardware())(named)
     assert by_words.shape == (12, 5)
     counted = TfidfVectorizer(token_pattern=r"\w+")

@@ -76,6 +76,19 @@ def test_files_stay_near_a_screen() -> None:
     assert {name: size for name, size in large.items() if size > 400} == {}
 
 
+SAME = {"CrosscutRetriever"}  # as every framework calls it
+
+
+def test_one_name_is_one_thing() -> None:
+    """No class has the name of another: who reads one knows which is meant."""
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: found for name, found in homes.items() if len(found) > 1 and name not in SAME} == {}
+
+
 def branches(node: ast.AST) -> int:
     kinds = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension)
     return sum(

@@ -573,7 +573,7 @@ def test_messages_that_clients_see_tell_no_address(monkeypatch: pytest.MonkeyPat
     with pytest.raises(StoreUnavailable, match=r"'papers' at http://127\.0\.0\.1:9 failed") as raised:
         crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
     assert "canary" not in str(raised.value)
-    monkeypatch.setattr(qdrant_words.Client, "vectors", lambda self: {"": (4, "Dot")})
+    monkeypatch.setattr(qdrant_words.QdrantClientWords, "vectors", lambda self: {"": (4, "Dot")})
     store = crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
     assert store.place == "the Qdrant collection 'papers'"
     assert not any(word in repr(store) for word in ("canary", "127.0.0.1"))

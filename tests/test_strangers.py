@@ -22,7 +22,7 @@ from crosscut.ann.ivf import IVF
 from crosscut.datasets.records import plain_text
 from crosscut.encoders.modules import read_modules
 from crosscut.encoders.named import TorchDualEncoder
-from crosscut.encoders.session import Session
+from crosscut.encoders.session import OnnxSession
 from crosscut.errors import CrosscutError, InputError
 from crosscut.index import Index, later, streaming
 from crosscut.index.folder import KIND
@@ -535,7 +535,7 @@ def test_weights_in_other_files_are_refused(tmp_path: Path, location: str) -> No
     (folder / "link.bin").symlink_to("../weights.bin")
     (folder / "a.onnx").write_bytes(elsewhere(location))
     with pytest.raises(InputError, match="in one file"):
-        Session(folder / "a.onnx", 1)
+        OnnxSession(folder / "a.onnx", 1)
     make(tmp_path)
     (tmp_path / "model" / "cross.onnx").write_bytes(elsewhere(location))
     with pytest.raises(InputError, match="in one file"):

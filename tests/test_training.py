@@ -20,14 +20,14 @@ torch = pytest.importorskip("torch")
 from crosscut.encoders.dual import OnnxDualEncoder  # noqa: E402
 from crosscut.encoders.quantize import rounded  # noqa: E402
 from crosscut.scorers.onnx import OnnxCrossEncoder  # noqa: E402
-from crosscut.training.bert import Shape, pack, read_encoder  # noqa: E402
+from crosscut.training.bert import EncoderSizes, pack, read_encoder  # noqa: E402
 from crosscut.training.examples import Examples, batches, collate  # noqa: E402
 from crosscut.training.jobs import Job, train_cross_encoder, train_dual_encoder  # noqa: E402
-from crosscut.training.loop import Settings, one_cycle, train  # noqa: E402
+from crosscut.training.loop import TrainingSettings, one_cycle, train  # noqa: E402
 from crosscut.training.models import CrossModel, DualModel, pack_texts, pair_up  # noqa: E402
 from crosscut.training.negatives import draw, rank_dense, top  # noqa: E402
 
-SETTINGS = Settings(epochs=2, learning_rate=3e-3, candidates=4, tokens_per_batch=512, validations=4)
+SETTINGS = TrainingSettings(epochs=2, learning_rate=3e-3, candidates=4, tokens_per_batch=512, validations=4)
 
 
 def collection() -> Collection:
@@ -82,21 +82,21 @@ def test_a_killed_run_resumes_and_ends_the_same(encoder: Path, tmp_path: Path) -
     assert again["best"] == whole["best"]
     for name in ("lower.onnx", "cross.onnx"):
         assert (tmp_path / "whole/model" / name).read_bytes() == (tmp_path / "killed/model" / name).read_bytes()
-    other = Settings(**{**SETTINGS.__dict__, "learning_rate": 1e-3})
+    other = TrainingSettings(**{**SETTINGS.__dict__, "learning_rate": 1e-3})
     with pytest.raises(InputError, match="other settings"):
         train_cross_encoder(collection(), Job(encoder, tmp_path / "whole", settings=other))
 
 
 def test_training_ends_when_its_minutes_are_over(encoder: Path, tmp_path: Path) -> None:
     records: list[dict[str, object]] = []
-    settings = Settings(**{**SETTINGS.__dict__, "minutes": 1e-9})
+    settings = TrainingSettings(**{**SETTINGS.__dict__, "minutes": 1e-9})
     outcome = train_cross_encoder(
         collection(), Job(encoder, tmp_path, layers=2, settings=settings), report=records.append
     )
     assert outcome.steps == 1
     assert [record for record in records if "validation" in record]  # what there is was validated and kept
     with pytest.raises(InputError, match="cannot end after 0 minutes"):
-        Settings(minutes=0).check()
+        TrainingSettings(minutes=0).check()
 
 
 def test_packed_equals_transformers(encoder: Path) -> None:
@@ -214,7 +214,7 @@ def test_refusals(encoder: Path, tmp_path: Path) -> None:
         read_encoder(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="does not describe a BERT-like encoder"):
-        Shape.read(tmp_path / "config.json")
+        EncoderSizes.read(tmp_path / "config.json")
     shape, _ = read_encoder(encoder)
     with pytest.raises(InputError, match="leave none"):
         CrossModel(shape, 3)
@@ -310,11 +310,12 @@ def test_hard_negatives_of_a_trained_dual_encoder(encoder: Path, tmp_path: Path)
 
     items = [Item(str(n), "", f"river {n}") for n in range(4)]
     collection = Collection("small", items, [Query("a", "river"), Query("b", "bank")], {"a": {"0": 1}, "b": {"0": 1}})
-    job = Job(encoder, tmp_path, negatives="dual", miner=Planted(), hardest=True, settings=Settings(candidates=3))  # type: ignore[arg-type]
+    three = TrainingSettings(candidates=3)
+    job = Job(encoder, tmp_path, negatives="dual", miner=Planted(), hardest=True, settings=three)  # type: ignore[arg-type]
     examples = Examples()
     jobs._fill(examples, [collection], job, jobs.tokenizer_of(job), None)
     for example in (*examples.train, *examples.validation):
         assert sorted(example.items) == [0, 1, 2]
     with pytest.raises(InputError, match="needs negatives='dual'"):
         Job(encoder, tmp_path, miner="somebody").check()
-    assert Job(encoder, tmp_path, settings=Settings(candidates=64)).mined == 74
+    assert Job(encoder, tmp_path, settings=TrainingSettings(candidates=64)).mined == 74

@@ -56,7 +56,7 @@ class Truth(MatrixScorer):
 
 
 @dataclass(frozen=True)
-class Found:
+class LiveSearch:
     """One query searched live: what crosscut and retrieve-and-rerank found with the same number of calls."""
 
     query: str
@@ -78,7 +78,7 @@ class DemoResult:
     k: int
     budget: int
     recalls: dict[str, dict[int, list[float]]]
-    found: list[Found]
+    found: list[LiveSearch]
     seconds: dict[str, float] = field(default_factory=dict)
     pairs_per_second: float = 0.0
     report: Path | None = None
@@ -208,7 +208,7 @@ def _exhaustive(stage: Stage, asked: list[str], progress: Progress) -> npt.NDArr
     return np.array([stage.known[text] for text in asked])
 
 
-def _pace(found: list[Found]) -> float:
+def _pace(found: list[LiveSearch]) -> float:
     """Pairs a second of the live searches, where every other score was known."""
     return sum(one.crosscut.calls for one in found) / max(sum(one.crosscut.seconds.scorer for one in found), 1e-9)
 
@@ -237,12 +237,12 @@ def _live(
     gold: str | None,
     k: int,
     budget: int,
-) -> Found:
+) -> LiveSearch:
     hits = {
         method: stage.searcher(stage.scorer, method).search(text, k, budget, query_vector=vector)
         for method in ("crosscut", "rnr")
     }
-    return Found(text, gold, hits["crosscut"], hits["rnr"], truth, k)
+    return LiveSearch(text, gold, hits["crosscut"], hits["rnr"], truth, k)
 
 
 def _show(result: DemoResult, stage: Stage, console: Console) -> None:

@@ -12,7 +12,7 @@ from crosscut.datasets.records import Collection
 from crosscut.storage import write_file
 
 if TYPE_CHECKING:
-    from crosscut.demo import DemoResult, Found
+    from crosscut.demo import DemoResult, LiveSearch
 
 COLOURS = {"rnr": "#8a8f98", "anncur": "#c58b2a", "adacur": "#3f7fbf", "axn": "#8a5fb0", "crosscut": "#1f9d55"}
 
@@ -97,7 +97,7 @@ def recall_table(result: DemoResult) -> str:
     )
 
 
-def one_query(found: Found, result: DemoResult, world: Collection) -> str:
+def one_query(found: LiveSearch, result: DemoResult, world: Collection) -> str:
     """Side by side: the true top k with what was missed, and what crosscut returned."""
     text = escape(found.query).replace("[START] ", "<mark>").replace(" [END]", "</mark>")
     best = np.argsort(-found.truth, kind="stable")[: found.k]

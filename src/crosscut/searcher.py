@@ -14,7 +14,7 @@ from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
-from crosscut.retrievers.first import Dense, FirstStage, Known, Retriever
+from crosscut.retrievers.first import Dense, FirstStage, MostKnown, Retriever
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.hits import Hits
@@ -291,7 +291,7 @@ class Searcher:
 
 def _through(first: FirstStage, topk: TopK) -> FirstStage:
     """A first stage that asks this index, if it ranks by the query vector."""
-    if isinstance(first, Known):
+    if isinstance(first, MostKnown):
         return replace(first, otherwise=_through(first.otherwise, topk))
     return replace(first, topk=topk) if isinstance(first, Dense) else first
 

@@ -77,8 +77,4 @@ class VectorIndex(Space):
         trails: Sequence[Trail] | None = None,
         threads: int | None = None,
     ) -> NearestMany:
-        """What `search` finds, for every query (q × d).
-
-        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
-        those before it have stopped, see `crosscut.ann.trail`.
-        """
+        """What `search` finds, for every query (q × d): `exclude` and `trails` have one entry per query."""

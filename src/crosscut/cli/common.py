@@ -26,7 +26,7 @@ from rich.text import Text
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
-    from crosscut.datasets.columns import Named
+    from crosscut.datasets.columns import ColumnNames
     from crosscut.search.price import Price
     from crosscut.types import Progress
 
@@ -235,7 +235,7 @@ def columns_of(
     id: str | None,
     metadata: list[str] | None = None,
     numbers: list[str] | None = None,
-) -> Named:
+) -> ColumnNames:
     """The columns that were named, for a reader."""
     return {"text": text, "title": title, "id": id, "metadata": metadata, "numbers": numbers or ()}
 

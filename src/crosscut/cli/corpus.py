@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from crosscut.cli.common import counted, progress_bar, say
 
 if TYPE_CHECKING:
-    from crosscut.datasets.columns import Named
+    from crosscut.datasets.columns import ColumnNames
     from crosscut.datasets.records import Item
     from crosscut.index import Index
 
@@ -23,7 +23,7 @@ def is_streamed(corpus: Path, told: bool | None) -> bool:
     return corpus.is_file() and corpus.stat().st_size > LARGE if told is None else told
 
 
-def read_corpus(corpus: Path, columns: Named, *, whole: bool) -> list[Item]:
+def read_corpus(corpus: Path, columns: ColumnNames, *, whole: bool) -> list[Item]:
     """The items of a corpus, in memory; what is odd about them is said. `whole`: they are not cut into passages."""
     from crosscut.index.items import as_items
 
@@ -33,7 +33,7 @@ def read_corpus(corpus: Path, columns: Named, *, whole: bool) -> list[Item]:
     return items
 
 
-def look_at(corpus: Path, columns: Named, *, whole: bool) -> Path:
+def look_at(corpus: Path, columns: ColumnNames, *, whole: bool) -> Path:
     """The corpus itself, not read into memory; what is odd about its first items is said."""
     from crosscut.index.items import stream
 

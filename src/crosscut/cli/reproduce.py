@@ -15,7 +15,7 @@ from crosscut.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
     from crosscut.evaluation.papers.inventory import Entry
-    from crosscut.evaluation.papers.making import Texts
+    from crosscut.evaluation.papers.making import WorldTexts
     from crosscut.evaluation.papers.setting import Records, Setting
 
 
@@ -181,7 +181,7 @@ def _setting(
     return Setting(made, gold, seeds=seeds, views=views, rounds=rounds)
 
 
-def _rate(scorer: str, texts: Texts, count: int = 24) -> float | None:
+def _rate(scorer: str, texts: WorldTexts, count: int = 24) -> float | None:
     """Pairs a second, from a few of them; they are not kept. None for an address: nobody pays for an estimate."""
     if "://" in scorer:
         return None

@@ -26,7 +26,7 @@ from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.datasets import Item, Query
-    from crosscut.datasets.columns import Named
+    from crosscut.datasets.columns import ColumnNames
     from crosscut.scores import Coverage, Purchase
     from crosscut.scores.engines.pace import Estimate
 
@@ -160,7 +160,7 @@ def duration(seconds: float) -> str:
 
 
 def _texts(
-    corpus: Path, queries: Path | None, most: int | None, columns: Named, world: str | None = None
+    corpus: Path, queries: Path | None, most: int | None, columns: ColumnNames, world: str | None = None
 ) -> tuple[list[Item], list[Query]]:
     from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.datasets.files import find

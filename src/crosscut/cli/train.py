@@ -183,7 +183,7 @@ def _job(values: dict[str, Any]) -> Job:
     try:
         from crosscut.training.hardware import Hardware
         from crosscut.training.jobs import Job
-        from crosscut.training.loop import Settings
+        from crosscut.training.loop import TrainingSettings
     except ImportError as error:
         raise MissingDependency("training needs torch", "torch") from error
     return Job(
@@ -198,7 +198,7 @@ def _job(values: dict[str, Any]) -> Job:
         query_tokens=values["max_tokens"],
         item_tokens=values["max_tokens"],
         hardware=Hardware.of(values["device"], values["dtype"]),
-        settings=Settings(
+        settings=TrainingSettings(
             tokens_per_batch=values["tokens_per_batch"],
             learning_rate=values["learning_rate"],
             epochs=values["epochs"],

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from crosscut.datasets.columns import Columns, Named
+from crosscut.datasets.columns import ColumnNames, Columns
 from crosscut.datasets.plain import unique_items
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, MissingDependency
@@ -16,7 +16,9 @@ from crosscut.types import Progress
 ROWS = 4096  # a batch
 
 
-def read_parquet(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_parquet(
+    path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]
+) -> Iterator[Item]:
     """Items of a Parquet file, or of a folder of them in the order of their names."""
     chosen, target = Columns(**columns), Path(path)
     parts = sorted(target.glob("*.parquet")) if target.is_dir() else [target]
@@ -40,7 +42,7 @@ def read_parquet(path: str | Path, *, progress: Progress | None = None, **column
     return unique_items(path, rows(), chosen)
 
 
-def read_arrow(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_arrow(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """Items of an Arrow file (Feather is one), or of an Arrow stream."""
     chosen = Columns(**columns)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Unpack
 
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.files import Unique, find, lines, records, text_of
 from crosscut.datasets.plain import read_jsonl
 from crosscut.datasets.records import Collection, Item, Judgement, Query
@@ -15,7 +15,7 @@ from crosscut.errors import InputError
 from crosscut.types import Progress
 
 
-def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """Items of a corpus file, streamed; a missing title is empty."""
     return read_jsonl(path, progress=progress, **columns)
 

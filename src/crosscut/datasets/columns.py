@@ -24,7 +24,7 @@ from crosscut.errors import InputError
 TEXT, TITLE, ID = ("text", "contents"), ("title",), ("_id", "id")
 
 
-class Named(TypedDict, total=False):
+class ColumnNames(TypedDict, total=False):
     """The keywords of everything that reads items: names of columns, of keys, of a JSON record's entries."""
 
     text: str | None

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Unpack
 
-from crosscut.datasets.columns import Columns, Named
+from crosscut.datasets.columns import ColumnNames, Columns
 from crosscut.datasets.files import LONGEST, Opened, Unique, lines, records
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
@@ -18,7 +18,7 @@ from crosscut.types import Progress
 PIECE = 1 << 16
 
 
-def read_jsonl(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_jsonl(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """Items of a JSONL file, one object a line; see `Columns` for what is text, title, id and metadata.
 
     An item without an id is called by its line number.
@@ -26,7 +26,7 @@ def read_jsonl(path: str | Path, *, progress: Progress | None = None, **columns:
     return unique_items(path, records(path, progress), Columns(**columns))
 
 
-def read_json(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_json(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """Items of a JSON file that holds one array of objects; a file that does not begin with `[` is read as JSONL."""
     opened = Opened(path, progress)
     with opened.text() as file:
@@ -37,7 +37,7 @@ def read_json(path: str | Path, *, progress: Progress | None = None, **columns: 
     yield from unique_items(path, _elements(opened), Columns(**columns))
 
 
-def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """Items of a CSV file; its first row names the columns. Empty fields are no metadata. Where that row has no comma,
     semicolons or tabs stand between columns.
 
@@ -70,7 +70,7 @@ def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: U
     return unique_items(path, rows(), chosen)
 
 
-def read_tsv(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_tsv(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """Items of a TSV file, without quoting: `id<tab>text` or `id<tab>title<tab>text`, as MS MARCO's collections are.
 
     A first line that has the names `id` (or `_id`) and `text`, or every name that is given, names the columns. Without
@@ -99,7 +99,7 @@ def read_tsv(path: str | Path, *, progress: Progress | None = None, **columns: U
     return unique_items(path, rows(), chosen)
 
 
-def read_lines(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_lines(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """A text file: one item a line, called by the number of the line."""
     if Columns(**columns).given:
         raise InputError(f"{str(path)!r} is a file of texts, one a line: it has no columns to name")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Unpack
 
 from crosscut.datasets import arrow, beir, plain
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.files import find
 from crosscut.datasets.folder import read_folder, text_files
 from crosscut.datasets.records import Item, Query
@@ -38,7 +38,7 @@ def holds_texts(path: Path) -> bool:
     return path.is_dir() and not any(records) and bool(text_files(path))
 
 
-def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[Named]) -> Iterator[Item]:
+def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
     """Items of a file by its ending, of a BEIR folder, or of a folder of Parquet or of text files; streamed.
 
     A folder of .txt, .md and .html files is one item a file, and the path inside the folder is its id.
@@ -76,6 +76,6 @@ def read_items(path: str | Path, *, progress: Progress | None = None, **columns:
     return READERS[ending](path, progress=progress, **columns)
 
 
-def read_queries(path: str | Path, **columns: Unpack[Named]) -> list[Query]:
+def read_queries(path: str | Path, **columns: Unpack[ColumnNames]) -> list[Query]:
     """Queries of the same kinds of file; a title, if any, is put before the text."""
     return [Query(item.id, f"{item.title} {item.text}".strip()) for item in read_items(path, **columns)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from crosscut.encoders.recent import Recent
-from crosscut.encoders.session import Session
+from crosscut.encoders.session import OnnxSession
 from crosscut.encoders.states import States, encode_alone
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
@@ -79,10 +79,10 @@ class ModelFolder:
         )
         self._queries: Recent[tuple[States, Tokens]] = Recent(REMEMBERED_QUERIES)
         self.read: Recent[Read] = Recent(REMEMBERED_QUERIES)  # by the dual encoder
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
 
-    def session(self, name: str) -> Session:
+    def session(self, name: str) -> OnnxSession:
         """One file of the folder, ready to run; loaded once."""
         with self._lock:
             if name in self._sessions:
@@ -93,12 +93,12 @@ class ModelFolder:
                 f"the model at {str(self.path)!r} has no {name}; it holds "
                 f"{sorted(file.name for file in self.path.glob('*.onnx'))}"
             )
-        made = Session(path, self.threads)
+        made = OnnxSession(path, self.threads)
         with self._lock:
             return self._sessions.setdefault(name, made)
 
     @cached_property
-    def lower(self) -> Session:
+    def lower(self) -> OnnxSession:
         """The layers that read a text alone."""
         return self.session("lower.onnx")
 

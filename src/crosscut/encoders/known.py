@@ -105,7 +105,7 @@ def _vector(path: Path) -> npt.NDArray[np.float32]:
     return np.array(mapped, np.float32)
 
 
-class Asked(NamedTuple):
+class ReadQuery(NamedTuple):
     """A query, ready to be compared with any item."""
 
     words: QueryWords
@@ -174,7 +174,7 @@ class Known:
             raise InputError(
                 f"words of {len(words)} items, vectors of {len(vectors)} and tokens of {len(tokens)} do not go together"
             )
-        self._asked: Recent[Asked] = Recent(REMEMBERED)
+        self._asked: Recent[ReadQuery] = Recent(REMEMBERED)
 
     @classmethod
     def of(
@@ -204,7 +204,7 @@ class Known:
         """g of every item, (n,); past the best `deep` late interaction is estimated from the cosine."""
         return self._all(self.ask(query))
 
-    def _all(self, asked: Asked) -> Floats:
+    def _all(self, asked: ReadQuery) -> Floats:
         words = self.words.match(asked.words).relative  # (n,)
         cosine = product(self.vectors, asked.vector[None].astype(np.float64))[0]  # (n,)
         if len(self) <= self.deep:
@@ -230,15 +230,15 @@ class Known:
         cosine = np.einsum("nd,d->n", rows, asked.vector)
         return self._sum(asked, words, cosine, self._late(asked, positions))
 
-    def ask(self, query: str) -> Asked:
+    def ask(self, query: str) -> ReadQuery:
         """The query's side, remembered for the rounds of a search."""
         return self.ask_many([query])[0]
 
-    def ask_many(self, queries: Sequence[str]) -> list[Asked]:
+    def ask_many(self, queries: Sequence[str]) -> list[ReadQuery]:
         """The sides of several queries, which the encoder reads together."""
         return self._asked.of(queries, lambda new: map(self._ask, new, self.encoder.read_queries(new)))
 
-    def _ask(self, query: str, read: Read) -> Asked:
+    def _ask(self, query: str, read: Read) -> ReadQuery:
         inner = slice(1, -1)  # without [CLS] and [SEP]
         idf = self.constants.token_idf[read.text.ids[inner]]
         mention = (read.text.roles[inner] == MENTION).astype(np.float32)
@@ -246,7 +246,7 @@ class Known:
         # as it was learned: deviations from a usual query
         facts = [np.log1p(terms) - 2.0, float(mention.any()), np.log(mass / max(terms, 1) + 0.1) - 1.6]
         weights = self.constants.weights * np.exp(self.constants.bends @ np.asarray(facts))
-        return Asked(
+        return ReadQuery(
             words=self.words.ask(query),
             vector=read.vector,
             tokens=read.tokens[inner],
@@ -255,7 +255,7 @@ class Known:
             weights=weights,
         )
 
-    def _late(self, asked: Asked, positions: Positions | None) -> Any:
+    def _late(self, asked: ReadQuery, positions: Positions | None) -> Any:
         """(items × 2): mean of the best cosines, weighed by idf, and of the mention's tokens alone."""
         if not len(asked.tokens):
             return np.zeros((len(self) if positions is None else len(positions), 2), np.float32)
@@ -263,7 +263,7 @@ class Known:
         # row by row, not as a product: a row's sum then does not depend on how many rows there are
         return np.stack([(best * weight).sum(1) for weight in (asked.idf, asked.mention)], 1)
 
-    def _sum(self, asked: Asked, words: Any, cosine: Any, late: Any) -> Floats:
+    def _sum(self, asked: ReadQuery, words: Any, cosine: Any, late: Any) -> Floats:
         total = np.zeros(len(cosine), np.float64)
         for weight, values in zip(asked.weights, (words, cosine, *late.T), strict=True):
             if weight:

@@ -29,7 +29,7 @@ ELSEWHERE = b"\x0a\x08location"  # stands in a tensor whose numbers lie in anoth
 SATURATION = Path(__file__).parent.parent / "data" / "saturation.onnx"
 
 
-class Session:
+class OnnxSession:
     """One graph; `threads` calls of it run at a time."""
 
     def __init__(self, graph: Path | bytes, threads: int) -> None:

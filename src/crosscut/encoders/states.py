@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Items
-from crosscut.encoders.session import TOKENS_PER_CALL, Session
+from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
 from crosscut.encoders.tokens import Tokenizer, Tokens
 
 States = npt.NDArray[np.floating]
@@ -41,7 +41,7 @@ def of_one_length(texts: Sequence[HasIds], tokens: int = TOKENS_PER_CALL) -> lis
     return groups
 
 
-def encode_alone(lower: Session, texts: Sequence[Tokens]) -> list[States]:
+def encode_alone(lower: OnnxSession, texts: Sequence[Tokens]) -> list[States]:
     """States (length × D) of each text.
 
     Texts run together only with texts of their own length. Without padding a text's states are the same
@@ -83,7 +83,7 @@ class Kept(dict[int, Any]):
 class ItemStates:
     """Items by handle, read when they are first asked for; states are kept up to `cache_bytes`, tokens for longer."""
 
-    def __init__(self, lower: Session, tokenizer: Tokenizer, items: Items, cache_bytes: int) -> None:
+    def __init__(self, lower: OnnxSession, tokenizer: Tokenizer, items: Items, cache_bytes: int) -> None:
         self.lower, self.tokenizer, self.items = lower, tokenizer, items
         self.dtype = lower.dtype
         self.tokens, self.states = Kept(TOKEN_BYTES), Kept(cache_bytes)

@@ -18,7 +18,7 @@ from crosscut.encoders.exported import digest_of, kept, local_folder
 from crosscut.encoders.modules import FILE as MODULES
 from crosscut.encoders.named import Rows, in_parts
 from crosscut.encoders.pairs import Marked, Text, open_tokenizer
-from crosscut.encoders.session import TOKENS_PER_CALL, Session
+from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
 from crosscut.encoders.states import of_one_length
 from crosscut.encoders.whole import Head, Step, whole_graph
 from crosscut.errors import InputError
@@ -52,7 +52,7 @@ class TwoTowers:
         query, item = (int(record[side]) for side in ("query_tokens", "item_tokens"))
         self.form = Marked.of(open_tokenizer(home), query_tokens=query, item_tokens=item)
         count = cores() if threads is None else threads
-        self._towers = [Session(home / name, count) for name in ("queries.onnx", "items.onnx")]
+        self._towers = [OnnxSession(home / name, count) for name in ("queries.onnx", "items.onnx")]
 
     @classmethod
     def load(cls, model: str | Path, *, threads: int | None = None) -> TwoTowers:

@@ -32,7 +32,7 @@ TIMED = 500
 
 
 @dataclass(frozen=True)
-class Row:
+class RuleResult:
     """One rule on the test queries."""
 
     name: str
@@ -62,7 +62,7 @@ def table_2(
     repeats: int = 5,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> tuple[list[Row], dict[str, Any]]:
+) -> tuple[list[RuleResult], dict[str, Any]]:
     """A row per tuned rule, on test queries; and the oracle's limit with the line of fixed numbers of lists."""
     tell = progress or (lambda what, done, total: None)
     points = np.ascontiguousarray(queries, dtype=np.float32)
@@ -83,7 +83,7 @@ def table_2(
         name: observed.recall(out.lists) if (of := judged[name]) is None else of[0] for name, out in found.items()
     }
     rows = [
-        Row(
+        RuleResult(
             name=one.name,
             rule=parameters(one.rule.json()),
             **_recalls(observed, found[one.name], found["fixed"], k),
@@ -179,7 +179,7 @@ def _paired(values: Floats, against: Floats, tests: int) -> float:
     return float(min(1.0, ttest_rel(values, against).pvalue * max(tests, 1)))
 
 
-def as_table(rows: Sequence[Row], limit: dict[str, Any], k: int) -> tuple[list[str], list[list[str]]]:
+def as_table(rows: Sequence[RuleResult], limit: dict[str, Any], k: int) -> tuple[list[str], list[list[str]]]:
     """Names of columns, and rows of cells; * and ** mark p < 0.05 and p < 0.01."""
     judged = any(row.mrr_10 is not None for row in rows)
     names = ["rule", "R*@1", f"R*@{k}", *(["R@100", "mRR@10"] if judged else [])]
@@ -199,6 +199,6 @@ def as_table(rows: Sequence[Row], limit: dict[str, Any], k: int) -> tuple[list[s
     return names, cells
 
 
-def as_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def as_records(rows: Sequence[RuleResult]) -> list[dict[str, Any]]:
     """Rows as JSON."""
     return [asdict(row) for row in rows]

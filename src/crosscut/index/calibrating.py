@@ -10,7 +10,7 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.index.core import Core
-from crosscut.scorers.calibration import DEPTH, Calibration, Judged, against_random, box_calibration, calibrate
+from crosscut.scorers.calibration import DEPTH, Calibration, JudgedScores, against_random, box_calibration, calibrate
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, ordered, parse_rank
@@ -163,6 +163,6 @@ class Calibrating(Core):
         return np.concatenate([account.scores for account in accounts]), meter.calls
 
 
-def _judged(hits: Hits, right: Mapping[Any, float]) -> Judged:
+def _judged(hits: Hits, right: Mapping[Any, float]) -> JudgedScores:
     relevant = np.array([float(right.get(hit.id, 0) > 0) for hit in hits])
-    return Judged(hits.values, relevant)
+    return JudgedScores(hits.values, relevant)

@@ -49,7 +49,7 @@ from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import check_saved
 from crosscut.search.prior import Prior
 from crosscut.spaces.factorization.factors import Factors
-from crosscut.spaces.rows import Rows
+from crosscut.spaces.rows import FiledVectors
 from crosscut.storage import Files, Folder, Kind, Saved, divides
 
 KIND = Kind("index", "index.json", 3, older=(2,), making=": make one with `crosscut index build` or Index.build")
@@ -93,7 +93,7 @@ def _anew(state: State, files: Files) -> None:
     items = Packed.of([*state.items])
     items.write(files)
     write_columns(files, items)
-    if isinstance(state.vectors, Rows):
+    if isinstance(state.vectors, FiledVectors):
         n = len(state.items)
         parts = state.vectors.blocks(np.arange(n))
         files.rows("vectors", state.vectors.dtype, state.vectors.shape, parts, scattered=True)
@@ -118,7 +118,7 @@ def _stay(state: State, files: Files) -> None:
             files.keep(name, saved)
     if state.items.more:
         files.lines("more", (item._asdict() for item in state.items.more))
-        if isinstance(state.vectors, Rows):
+        if isinstance(state.vectors, FiledVectors):
             files.array("more-vectors", state.vectors.more)
         if state.later is not None:
             state.later.write(files)
@@ -129,7 +129,7 @@ def _stay(state: State, files: Files) -> None:
 def _purged(state: State, files: Files) -> None:
     """A large index without what was removed, streamed from file to file."""
     assert isinstance(state.items, FiledItems)
-    assert isinstance(state.vectors, Rows)
+    assert isinstance(state.vectors, FiledVectors)
     assert state.starts is not None
     n = len(state.items.first)
     there = np.flatnonzero(state.alive[:n])
@@ -224,7 +224,7 @@ def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
     if not divides(starts, n):
         raise saved.damaged("starts.npy", f"does not divide {n} vectors among {len(centroids)} lists")
     more = saved.array("more-vectors", FLOATS, (len(items) - n, d)) if "more-vectors.npy" in saved else None
-    arrays: dict[str, Any] = {"vectors": Rows(vectors, more), "centroids": centroids, "starts": starts}
+    arrays: dict[str, Any] = {"vectors": FiledVectors(vectors, more), "centroids": centroids, "starts": starts}
     if more is not None:
         arrays["later"] = Later.read(saved, more)
     if "arrival.npy" in saved:

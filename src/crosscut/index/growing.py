@@ -7,7 +7,7 @@ from typing import Unpack
 
 import numpy as np
 
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.index.building import Brought, Reading, distinct, read
@@ -51,7 +51,7 @@ class Growing(Learning, Keeping):
         *,
         vectors: Brought | None = None,
         progress: Progress | None = None,
-        **columns: Unpack[Named],
+        **columns: Unpack[ColumnNames],
     ) -> int:
         """More items, searchable at once; they are embedded, not scored. Returns how many.
 

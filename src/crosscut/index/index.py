@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import ItemList
 from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import load_encoder
@@ -85,7 +85,7 @@ class Index(Searching, Growing):
         price: Price | None = None,
         progress: Progress | None = None,
         path: str | Path | None = None,
-        **columns: Unpack[Named],
+        **columns: Unpack[ColumnNames],
     ) -> Index:
         """An index over items. One function, because it is the list of what an index is made of, in order.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
-from crosscut.datasets.columns import Columns, Named
+from crosscut.datasets.columns import ColumnNames, Columns
 from crosscut.datasets.reading import read_items
 from crosscut.datasets.records import Collection, Item
 from crosscut.datasets.storable import storable
@@ -32,20 +32,20 @@ BOUNDS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def as_items(
-    source: Source, *, taken: int = 0, progress: Progress | None = None, **columns: Unpack[Named]
+    source: Source, *, taken: int = 0, progress: Progress | None = None, **columns: Unpack[ColumnNames]
 ) -> list[Item]:
     """Items from what the user has, such as can be saved; those without an id are called by their number."""
     return list(stream(source, taken=taken, progress=progress, **columns))
 
 
 def stream(
-    source: Source, *, taken: int = 0, progress: Progress | None = None, **columns: Unpack[Named]
+    source: Source, *, taken: int = 0, progress: Progress | None = None, **columns: Unpack[ColumnNames]
 ) -> Iterator[Item]:
     """`as_items`, one after another: a file is never in memory as a whole."""
     return map(storable, _given(source, taken, progress, columns))
 
 
-def _given(source: Source, taken: int, progress: Progress | None, columns: Named) -> Iterator[Item]:
+def _given(source: Source, taken: int, progress: Progress | None, columns: ColumnNames) -> Iterator[Item]:
     if isinstance(source, str | Path):
         return read_items(source, progress=progress, **columns)
     entries = source.items if isinstance(source, Collection) else entries_of(source, id=columns.get("id"))

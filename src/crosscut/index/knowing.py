@@ -23,7 +23,7 @@ from crosscut.retrievers.late import Late
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
-from crosscut.spaces.rows import Rows
+from crosscut.spaces.rows import FiledVectors
 from crosscut.types import Array
 
 
@@ -81,7 +81,7 @@ def bound(
     scorer: Scorer | None,
     items: ItemList | FiledItems,
     known: KnownItems | None,
-    vectors: Array | Rows | None,
+    vectors: Array | FiledVectors | None,
     bm25: BM25 | FiledBM25 | None,
 ) -> BoundScorer | None:
     """A scorer over the items of an index, with what is known of them."""
@@ -95,7 +95,7 @@ def bound(
 def tell(
     scorer: BoundScorer | None,
     known: KnownItems | None,
-    vectors: Array | Rows | None,
+    vectors: Array | FiledVectors | None,
     bm25: BM25 | FiledBM25 | None,
 ) -> None:
     """Let a scorer know what an index keeps of its items; nothing: it knows of candidates only."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from crosscut.ann import clusters
 from crosscut.ann.ivf import IVF
-from crosscut.spaces.rows import Rows
+from crosscut.spaces.rows import FiledVectors
 from crosscut.storage import Files, Saved
 from crosscut.types import Array, Positions
 
@@ -53,7 +53,7 @@ class Later:
         return Later.of(more, self.index.centroids, lists) if len(lists) else None
 
 
-def joined(later: Later | None, rows: Rows, seed: int) -> Later | None:
+def joined(later: Later | None, rows: FiledVectors, seed: int) -> Later | None:
     """Lists of the items that came later, made anew if many of them are in none."""
     known = 0 if later is None else len(later.lists)
     if len(rows.more) - known < max(LATEST, known // 4):

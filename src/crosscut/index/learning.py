@@ -27,7 +27,7 @@ from crosscut.types import Floats
 
 LOGGER = logging.getLogger("crosscut.index")
 HALF_LIFE = 2000  # searches after which an old one counts half
-Scored: TypeAlias = Callable[[str, Hits], tuple[list[str], Floats, Floats]]
+ScoredBy: TypeAlias = Callable[[str, Hits], tuple[list[str], Floats, Floats]]
 """What a search has scored: ids, scores, and the chance with which each was picked."""
 
 
@@ -133,7 +133,7 @@ class Learning(Core):
         queries: Sequence[str],
         vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None,
         found: Sequence[Hits],
-        scored: Scored,
+        scored: ScoredBy,
         since: Since | None,
     ) -> None:
         """Log what searches have scored, if they are logged; `since` was the log's when they began."""

@@ -45,7 +45,7 @@ class Metadata:
     def __init__(self, items: Sequence[Item], saved: Saved | None = None) -> None:
         self._items = items
         self._saved = saved
-        self._made: dict[str, list[Column]] = {}
+        self._made: dict[str, list[MetadataColumn]] = {}
 
     def passing(self, condition: Filter) -> Mask:
         """Which items a filter lets through (n)."""
@@ -104,7 +104,7 @@ class Metadata:
         told = f"the keys are {', '.join(names[:20])}" if names else "no item has metadata"
         raise InputError(f"the filter asks for {key!r}, which no item has: {meant}{told}")
 
-    def _columns(self, key: str) -> list[Column]:
+    def _columns(self, key: str) -> list[MetadataColumn]:
         """A key, of the items in files and of those behind them."""
         columns = self._made.pop(key, None) or self._read(key)
         self._made[key] = columns  # the latest stands last
@@ -112,7 +112,7 @@ class Metadata:
             self._made.pop(old, None)
         return columns
 
-    def _read(self, key: str) -> list[Column]:
+    def _read(self, key: str) -> list[MetadataColumn]:
         if not isinstance(self._items, FiledItems):
             return [column_of((item.metadata for item in self._items), key)]
         first = self._items.first
@@ -123,7 +123,7 @@ class Metadata:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class MetadataColumn:
     """One key of n items: its distinct values, and which item has which. An item with a list of values has each."""
 
     n: int
@@ -193,16 +193,16 @@ class Coding:
         self._rows.append(row)
         self._codes.append(code)
 
-    def done(self, n: int) -> Column:
+    def done(self, n: int) -> MetadataColumn:
         rows, codes = np.array(self._rows, np.int64), np.array(self._codes, np.int32)
         if self._several:
-            return Column(n, self.values, codes, rows)
+            return MetadataColumn(n, self.values, codes, rows)
         dense = np.full(n, -1, np.int32)
         dense[rows] = codes
-        return Column(n, self.values, dense)
+        return MetadataColumn(n, self.values, dense)
 
 
-def column_of(each: Iterable[Mapping[str, Any] | None], key: str) -> Column:
+def column_of(each: Iterable[Mapping[str, Any] | None], key: str) -> MetadataColumn:
     """One key of items in memory."""
     coding, row = Coding(), -1
     for row, metadata in enumerate(each):
@@ -244,13 +244,13 @@ def _keys(saved: Saved) -> tuple[list[str], list[str]]:
     return told[0], told[1]
 
 
-def read_column(saved: Saved, key: str, n: int) -> Column | None:
+def read_column(saved: Saved, key: str, n: int) -> MetadataColumn | None:
     """A key that `write_columns` wrote; None if it has too many values to be kept."""
     if "metadata.json" not in saved:
         return None
     keys, others = _keys(saved)
     if key not in keys:
-        return None if key in others else Column(n, [], np.full(n, -1, np.int32))
+        return None if key in others else MetadataColumn(n, [], np.full(n, -1, np.int32))
     j = keys.index(key)
     values = saved.lines(f"metadata-{j}")
     rows = saved.array(f"metadata-{j}-rows", "<i8", (None,)) if f"metadata-{j}-rows.npy" in saved else None
@@ -259,7 +259,7 @@ def read_column(saved: Saved, key: str, n: int) -> Column | None:
         raise saved.damaged(f"metadata-{j}-codes.npy", f"names values outside the {len(values)} there are")
     if rows is not None and len(rows) and not (rows.min() >= 0 and rows.max() < n):
         raise saved.damaged(f"metadata-{j}-rows.npy", f"names items outside the {n} there are")
-    return Column(n, values, codes, rows)
+    return MetadataColumn(n, values, codes, rows)
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def _checked(key: str, wanted: Any) -> Any:
     return wanted
 
 
-def _comparable(key: str, wanted: Any, columns: Sequence[Column]) -> None:
+def _comparable(key: str, wanted: Any, columns: Sequence[MetadataColumn]) -> None:
     """Refuse a condition on numbers where all values are texts, and the reverse: nothing could ever meet it."""
     asked = wanted.known if isinstance(wanted, _AnyOf) else wanted.values() if isinstance(wanted, Mapping) else [wanted]
     here = {_kind(value) for column in columns for value in column.values}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy.typing as npt
 
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.index.items import Filter
 from crosscut.methods import Method
 from crosscut.search.ranking import Rank
@@ -64,7 +64,7 @@ class Loading(TypedDict, total=False):
     verify: bool
 
 
-class Building(Named, total=False):
+class Building(ColumnNames, total=False):
     """Of `Index.build`."""
 
     scorer: Any

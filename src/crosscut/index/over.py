@@ -21,7 +21,7 @@ import numpy.typing as npt
 from crosscut.ann.base import Indexed
 from crosscut.ann.stores.base import Session, Store
 from crosscut.ann.stores.filters import conditions
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError
@@ -33,7 +33,7 @@ from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.learning import fading, past_of
 from crosscut.index.over_answers import evidence, scored_in, told
 from crosscut.index.over_learning import NEWEST, InStore, Taught, rows_of
-from crosscut.index.searching import Opened, checked_queries
+from crosscut.index.searching import SearchView, checked_queries
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
@@ -115,12 +115,12 @@ class StoreIndex(Index):
 
     # -- searching -----------------------------------------------------------------------------------------------
 
-    def _opened(self, method: Method, filter: Filter | None) -> Opened:
+    def _opened(self, method: Method, filter: Filter | None) -> SearchView:
         """A session of the store, which applies a filter in every round; ids are the store's."""
         conditions(filter)  # a wrong one is an error before anything is paid for
         session, scorer = self.store.session(), self.scorer
         assert scorer is not None
-        return Opened(
+        return SearchView(
             Searcher(scorer.bind(session), method=method, parts=self._parts(session)),
             filter,
             None,
@@ -269,7 +269,7 @@ class StoreIndex(Index):
         engine: EngineChoice | None = None,
         resume: bool = False,
         progress: Progress | None = None,
-        **columns: Unpack[Named],
+        **columns: Unpack[ColumnNames],
     ) -> int:
         """More items, written to the store with their vectors, searchable as soon as the store shows them.
 

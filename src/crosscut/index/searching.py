@@ -18,7 +18,7 @@ from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
-from crosscut.index.learning import Learning, Scored, scored_of
+from crosscut.index.learning import Learning, ScoredBy, scored_of
 from crosscut.index.options import ManyQueries, OneQuery, Options
 from crosscut.index.passages import OF, OfDocuments
 from crosscut.index.state import State
@@ -33,14 +33,14 @@ from crosscut.types import Floats, Handles, Positions
 
 
 @dataclass(frozen=True)
-class Opened:
+class SearchView:
     """The items as one search sees them: those of a state, or of a session of a store."""
 
     searcher: Searcher
     allow: Allow | None  # what the filter comes to, as conditions of a store
     within: Handles | None  # and as sorted positions
     given: Callable[[Sequence[Any] | None], Sequence[int] | Positions | None]  # ids → items for round one
-    scored: Scored | None  # what the log is told; None: there is nothing to learn from
+    scored: ScoredBy | None  # what the log is told; None: there is nothing to learn from
     evidence: Callable[[Hits, npt.ArrayLike | None], Evidence]
     told: Callable[[Hits, int], Hits]  # with whole items and the cost, the best k
 
@@ -149,10 +149,10 @@ class Searching(Learning, Calibrating):
             self._remember(queries, vectors, found, opened.scored, began)
         return answering.answers(found, vectors, k, opened.evidence, lambda hits: opened.told(hits, k))
 
-    def _opened(self, method: Method, filter: Filter | None) -> Opened:
+    def _opened(self, method: Method, filter: Filter | None) -> SearchView:
         """What a search with this method, under this filter, works on."""
         state = self._state
-        return Opened(
+        return SearchView(
             state.searcher(method),
             None,
             state.within(filter),

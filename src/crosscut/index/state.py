@@ -43,7 +43,7 @@ from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores, extension_error
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.home import Home
-from crosscut.spaces.rows import Rows, part
+from crosscut.spaces.rows import FiledVectors, part
 from crosscut.storage import Saved, Touched, Unread
 from crosscut.types import Array, Handles, Positions
 
@@ -68,7 +68,7 @@ class State:
     items: ItemList | FiledItems
     alive: npt.NDArray[np.bool_]  # (n) False: removed
     scorer: BoundScorer | None  # bound to items.shared; None: nothing can be scored yet
-    vectors: Array | Rows | None = None  # (n × d)
+    vectors: Array | FiledVectors | None = None  # (n × d)
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later
     arrival: Touched | None = None  # (m) the order in which they came, where that is another
@@ -163,7 +163,7 @@ class State:
             return None
         if self.centroids is None or self.starts is None:
             return Vectors(np.asarray(self.vectors))
-        rows = self.vectors if isinstance(self.vectors, Rows) else Rows(Touched(self.vectors))
+        rows = self.vectors if isinstance(self.vectors, FiledVectors) else FiledVectors(Touched(self.vectors))
         first = self.__dict__.get("_lists") or IVF.laid_out(rows.first, self.centroids, self.starts)
         self.__dict__["_lists"] = first  # of the items that lie list by list: it outlives what is added behind them
         behind = None if self.later is None else self.later.index
@@ -213,7 +213,7 @@ class State:
     def settled(self) -> State:
         """With the items that were added since in the lists they belong to."""
         home = self._home()
-        if home is None or not isinstance(self.vectors, Rows) or not len(self.vectors.more):
+        if home is None or not isinstance(self.vectors, FiledVectors) or not len(self.vectors.more):
             return self
         assert self.centroids is not None
         home[len(self.vectors.first) :] = clusters.assign(self.vectors.more, self.centroids)
@@ -226,7 +226,7 @@ class State:
         order = np.argsort(home, kind="stable")
         starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
         state = self.with_parts(starts=None, arrival=None)._taken(order, scorer)
-        vectors = None if state.vectors is None else Rows(Touched(np.asarray(state.vectors)))
+        vectors = None if state.vectors is None else FiledVectors(Touched(np.asarray(state.vectors)))
         lying = {"centroids": centroids, "starts": starts, "arrival": Touched(came[order]), "later": None}
         return state.with_parts(vectors=vectors, **lying)
 
@@ -237,7 +237,7 @@ class State:
         self.unread.check()
         parts: dict[str, Any] = {}
         if self.vectors is not None and vectors is not None:
-            if isinstance(self.vectors, Rows):
+            if isinstance(self.vectors, FiledVectors):
                 finite(vectors, "new vectors")
                 parts["vectors"] = self.vectors.grown(vectors)
                 parts["later"] = joined(self.later, parts["vectors"], self.seed)
@@ -347,7 +347,7 @@ class State:
         starts = np.searchsorted(home[there], np.arange(len(self.starts))).astype(np.int64)
         first = there[: starts[-1]]
         came = None if self.arrival is None else Touched(ranks(self.arrival.take(first)))
-        vectors = Rows(Touched(taken[: len(first)]), taken[len(first) :])
+        vectors = FiledVectors(Touched(taken[: len(first)]), taken[len(first) :])
         later = None if self.later is None else self.later.taken(there - self.starts[-1], vectors.more)
         return {"vectors": vectors, "starts": starts, "arrival": came, "later": later}
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from crosscut.ann import clustered, clusters
 from crosscut.datasets.columnar import Filing, Packed
-from crosscut.datasets.columns import Named
+from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError, LockedError
@@ -69,7 +69,7 @@ class StreamedBuild:
         self,
         path: str | Path,
         source: Source,
-        columns: Named,
+        columns: ColumnNames,
         passages: Passages | None,
         encoder: DualEncoder | None,
         vectors: Brought | None,

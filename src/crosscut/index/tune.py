@@ -89,7 +89,7 @@ class Tuning:
         return plain
 
 
-class Known:
+class KnownScores:
     """A bound scorer of texts whose scores with every item are known; `scorer` tells what takes no call of them."""
 
     def __init__(self, queries: Sequence[str], scores: npt.NDArray[Any], scorer: BoundScorer | None = None) -> None:
@@ -147,7 +147,7 @@ def folds_of(
 
     def fold(rows: npt.NDArray[np.int64], rest: npt.NDArray[np.int64] | None) -> Fold:
         asked = [queries[row] for row in rows]
-        parts: dict[str, Any] = {"scorer": Known(asked, truth[rows], state.scorer), "cache": None}
+        parts: dict[str, Any] = {"scorer": KnownScores(asked, truth[rows], state.scorer), "cache": None}
         if rest is not None:
             parts["anchors"] = np.asarray(truth[rest])
         return Fold(state.with_parts(**parts), asked, None if vectors is None else vectors[rows], truth[rows])

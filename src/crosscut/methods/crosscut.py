@@ -45,7 +45,7 @@ from crosscut.errors import InputError
 from crosscut.methods.base import Parts, register
 from crosscut.methods.rounds import InRounds
 from crosscut.methods.weights import FREE, beside, learned, some_rows, spread_of
-from crosscut.retrievers.first import Dense, FirstStage, FixedOrder, Known
+from crosscut.retrievers.first import Dense, FirstStage, FixedOrder, MostKnown
 from crosscut.search.estimators import Estimator, Expecting, Stretched
 from crosscut.search.loop import Offset, Plan
 from crosscut.search.prior import CAUTION, LEVEL, Prior
@@ -201,7 +201,7 @@ class Crosscut(InRounds):
 
     def _stage(self, parts: Parts, own: FirstStage) -> FirstStage:
         """What the scorer knows without a call; else vectors and words in turn, or what there is."""
-        return parts.stage(self.first, Known(own if parts.words is None else parts.stage("union")))
+        return parts.stage(self.first, MostKnown(own if parts.words is None else parts.stage("union")))
 
 
 def _unsure(cur: CUR) -> Floats | None:

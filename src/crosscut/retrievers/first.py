@@ -137,7 +137,7 @@ class Lexical(FirstStage):
 
 
 @dataclass(frozen=True)
-class Known(FirstStage):
+class MostKnown(FirstStage):
     """The items of which most is known without a call; `otherwise` for scorers that know nothing."""
 
     otherwise: FirstStage

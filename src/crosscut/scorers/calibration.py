@@ -75,7 +75,7 @@ SCORE = ((0.495,), -4.771)
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedScores:
     """One query: the best scores that a search found, best first, and which of them are relevant."""
 
     scores: Floats  # (m ≤ DEPTH)
@@ -176,7 +176,7 @@ def against_random(scores: Floats, fingerprint: str, calls: int = 0) -> Calibrat
     )
 
 
-def calibrate(judged: Sequence[Judged], fingerprint: str, calls: int = 0, rank: str = "scorer") -> Calibration:
+def calibrate(judged: Sequence[JudgedScores], fingerprint: str, calls: int = 0, rank: str = "scorer") -> Calibration:
     """A calibration from judged queries; refused where nothing can be learned from them."""
     judged = [query for query in judged if len(query.scores)]
     right = int(sum(query.relevant.sum() for query in judged))
@@ -203,7 +203,7 @@ def calibrate(judged: Sequence[Judged], fingerprint: str, calls: int = 0, rank: 
     )
 
 
-def learned(judged: Sequence[Judged], kind: Kind, ridge: float) -> Curve:
+def learned(judged: Sequence[JudgedScores], kind: Kind, ridge: float) -> Curve:
     """The curve of some judged queries."""
     rows = np.concatenate([clues(kind, query.scores, query.scores) for query in judged])
     truth = np.concatenate([query.relevant for query in judged])
@@ -214,7 +214,7 @@ def learned(judged: Sequence[Judged], kind: Kind, ridge: float) -> Curve:
     return Curve(kind, parts[0], parts[1], parts[2], float(weights[-1]))
 
 
-def held_out(judged: Sequence[Judged], fold: Any, kind: Kind, ridge: float) -> list[Floats]:
+def held_out(judged: Sequence[JudgedScores], fold: Any, kind: Kind, ridge: float) -> list[Floats]:
     """The probabilities of every query's items, by a curve that has not seen the query."""
     chances: list[Floats] = [np.empty(0)] * len(judged)
     for number in range(FOLDS):
@@ -224,7 +224,7 @@ def held_out(judged: Sequence[Judged], fold: Any, kind: Kind, ridge: float) -> l
     return chances
 
 
-def loss(judged: Sequence[Judged], chances: Sequence[Floats]) -> float:
+def loss(judged: Sequence[JudgedScores], chances: Sequence[Floats]) -> float:
     """Mean logarithmic loss of a query."""
     each = []
     for query, chance in zip(judged, chances, strict=True):

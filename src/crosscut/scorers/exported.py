@@ -24,7 +24,7 @@ from crosscut.encoders.checkpoints import Body, read_arrays, read_body, read_con
 from crosscut.encoders.exported import digest_of, kept, local_folder
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.recent import Recent
-from crosscut.encoders.session import TOKENS_PER_CALL, Session
+from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
 from crosscut.encoders.states import TOKEN_BYTES, Kept
 from crosscut.encoders.whole import Head, Step, classifier, whole_graph
 from crosscut.errors import InputError, ScorerError
@@ -54,7 +54,7 @@ class ExportedCrossEncoder(Scorer):
         if self.threads < 1:
             raise InputError(f"{threads} threads cannot run a model; use 1 or more")
         self.form = _form(home, record)
-        self.session = Session(home / "model.onnx", self.threads)
+        self.session = OnnxSession(home / "model.onnx", self.threads)
         self.inputs = self.session.inputs
 
     @classmethod
@@ -85,7 +85,7 @@ class ExportedCrossEncoder(Scorer):
             raise InputError(f"an exported model is float32 or int8, not {precision!r}")
         name = str(model)
         folder = local_folder(name.removeprefix("emb+"))
-        source = Source(folder, emb=name.startswith("emb+") or "emb_crossenc" in name, max_length=max_length)
+        source = SavedModel(folder, emb=name.startswith("emb+") or "emb_crossenc" in name, max_length=max_length)
         settings: dict[str, Any] = {"precision": precision, "form": source.form_record()}
         if precision == "int8" and samples is not None:
             settings["samples"] = [list(samples[0]), [str(item) for item in samples[1]]]
@@ -181,7 +181,7 @@ class BoundPairs(BoundScorer):
         return found
 
 
-class Source:
+class SavedModel:
     """A model as its authors have saved it."""
 
     def __init__(self, folder: Path, *, emb: bool, max_length: int | None) -> None:
@@ -299,7 +299,7 @@ def _sample_rows(form: Form, samples: Samples | None, *, marked: bool) -> list[l
 def _agreement(exact: bytes, rounded: bytes, rows: Sequence[Sequence[Row]], k: int = 10) -> float:
     """The mean share of each query's top k that the rounded model keeps."""
     shares = []
-    sessions = [Session(graph, cores()) for graph in (exact, rounded)]
+    sessions = [OnnxSession(graph, cores()) for graph in (exact, rounded)]
     for some in rows:
         tops = []
         for session in sessions:

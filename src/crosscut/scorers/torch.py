@@ -155,10 +155,10 @@ class TorchPairs(Scorer):
 
         from crosscut.encoders.exported import local_folder
         from crosscut.encoders.pairs import open_tokenizer
-        from crosscut.scorers.exported import Source, form_of
+        from crosscut.scorers.exported import SavedModel, form_of
 
         name = str(model)
-        source = Source(local_folder(name.removeprefix("emb+")), emb="emb" in name, max_length=max_length)
+        source = SavedModel(local_folder(name.removeprefix("emb+")), emb="emb" in name, max_length=max_length)
         _, head, form = source.read()
         library: Any = transformers
         body = library.AutoModel.from_config(library.AutoConfig.for_model(**source.config))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from crosscut.errors import DamagedRecord, StoreError, WriteError
 from crosscut.scores.keys import Hashes, Keys
-from crosscut.scores.records import SUFFIX, Check, Damage, Record, anyway, sound, write_record
+from crosscut.scores.records import SUFFIX, Check, Damage, ScoreFile, anyway, sound, write_record
 from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
 from crosscut.storage import Forgotten, Lock, Since, make_folder, writing
 from crosscut.types import Mask, Positions
@@ -43,9 +43,9 @@ class Catalogue:
         self.lock = threading.RLock()
         self._refused: dict[str, Damage] = {}
         self._lists: dict[str, Hashes] = {}
-        self._loaded = Recent(KEPT_LOADED)
-        self._targets = Recent(KEPT_LOADED)
-        self._staying = Recent(4)
+        self._loaded = LastLoaded(KEPT_LOADED)
+        self._targets = LastLoaded(KEPT_LOADED)
+        self._staying = LastLoaded(4)
         self.forgotten = Forgotten(folder / "forgotten.json")
         self.since = self.forgotten.found  # what was forgotten after this is not written here
 
@@ -159,7 +159,7 @@ class Catalogue:
         if source.items_id not in self._lists:
             path = self.folder / "items" / f"{source.items_id}{SUFFIX}"
             try:
-                self._lists[source.items_id] = Record.open(path).read("items")
+                self._lists[source.items_id] = ScoreFile.open(path).read("items")
             except FileNotFoundError as error:
                 raise DamagedRecord(path, "the item list is gone") from error
         return self._lists[source.items_id]
@@ -259,7 +259,7 @@ class Catalogue:
             return
         path = self.folder / "items" / f"{items.digest}{SUFFIX}"
         try:
-            Record.open(path).read("items")
+            ScoreFile.open(path).read("items")
         except (FileNotFoundError, DamagedRecord):
             write_record(path, {"kind": "items"}, {"items": items.hashes}, check)
         self._lists[items.digest] = items.hashes
@@ -267,7 +267,7 @@ class Catalogue:
     def forget_lists(self) -> None:
         """Look at item lists anew: some were deleted."""
         self._lists.clear()
-        self._targets = Recent(KEPT_LOADED)
+        self._targets = LastLoaded(KEPT_LOADED)
 
     def commit_pairs(
         self,
@@ -316,7 +316,7 @@ def alone(folder: Path) -> Lock:
     return Lock(folder, "score store", name="consolidate.lock", wait=True)
 
 
-class Recent:
+class LastLoaded:
     """The latest values, made when asked for; the oldest go first."""
 
     def __init__(self, size: int) -> None:

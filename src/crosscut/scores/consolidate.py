@@ -20,7 +20,7 @@ import numpy as np
 from crosscut.errors import DamagedRecord, InputError
 from crosscut.scores.catalogue import Catalogue, alone
 from crosscut.scores.keys import Hashes, Keys, split_hashes
-from crosscut.scores.records import SUFFIX, Record, write_record
+from crosscut.scores.records import SUFFIX, ScoreFile, write_record
 from crosscut.scores.sources import DenseBlock, Matrix, PairBlock, Scores, Source
 from crosscut.storage import TEMPORARY, npy_header, write_file
 from crosscut.types import Mask, Positions
@@ -70,7 +70,7 @@ def forget(catalogue: Catalogue, items: Keys) -> None:
             _delete(source)
         for path in (catalogue.folder / "items").glob(f"*{SUFFIX}"):
             with suppress(DamagedRecord):
-                if gone.isdisjoint(split_hashes(Record.open(path).read("items"))):
+                if gone.isdisjoint(split_hashes(ScoreFile.open(path).read("items"))):
                     continue
             path.unlink()
         shutil.rmtree(catalogue.folder / "damaged", ignore_errors=True)

@@ -50,7 +50,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ScoreFile:
     """An opened file: its header has been checked, its arrays are checked when they are read."""
 
     path: Path
@@ -59,7 +59,7 @@ class Record:
     size: int
 
     @classmethod
-    def open(cls, path: Path) -> Record:
+    def open(cls, path: Path) -> ScoreFile:
         """Read and check the header and the length of the file; the arrays stay on disk."""
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from crosscut.errors import DamagedRecord
 from crosscut.scores.keys import Hashes, split_hashes
-from crosscut.scores.records import Record, opened, sound
+from crosscut.scores.records import ScoreFile, opened, sound
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 Places: TypeAlias = slice | npt.NDArray[Any]
@@ -30,7 +30,7 @@ Places: TypeAlias = slice | npt.NDArray[Any]
 class Source(ABC):
     """One file of scores. `items_id` names the item list that places refer to."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: ScoreFile) -> None:
         self.record = record
         self.name = record.path.stem
         self.queries = split_hashes(record.read("queries"))
@@ -63,7 +63,7 @@ class Source(ABC):
 class DenseBlock(Source):
     """Some queries with a range of a corpus."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: ScoreFile) -> None:
         super().__init__(record)
         self.span = slice(int(record.header["start"]), int(record.header["stop"]))
 
@@ -80,7 +80,7 @@ class DenseBlock(Source):
 class PairBlock(Source):
     """Scattered pairs, query by query; the items are its own list."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: ScoreFile) -> None:
         super().__init__(record)
         self.items_id = self.name
 
@@ -108,7 +108,7 @@ class Matrix(Source):
     and time of the file are those of the moment it was written, or when every row has been checked.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: ScoreFile) -> None:
         super().__init__(record)
         self.path = record.path.with_suffix(".npy")
         self.shape = (len(self.queries), int(record.header["columns"]))
@@ -169,6 +169,6 @@ KINDS: dict[str, type[Source]] = {"dense": DenseBlock, "pairs": PairBlock, "matr
 
 def open_source(path: Path) -> Source:
     """The source in a file, header checked."""
-    record = Record.open(path)
+    record = ScoreFile.open(path)
     with sound(path):
         return KINDS[record.header["kind"]](record)

@@ -181,16 +181,16 @@ class TargetRecall:
         if not 0 < self.target < 1:
             raise InputError(f"a target recall lies between 0 and 1; got {self.target}")
 
-    def watch(self, k: int) -> Expecting:
+    def watch(self, k: int) -> RecallWatch:
         if k != self.model.k:
             raise InputError(
                 f"target_recall was calibrated for k = {self.model.k}, and k = {k} was asked for: tune for it first"
             )
-        return Expecting(self.model, self.model.threshold(self.target))
+        return RecallWatch(self.model, self.model.threshold(self.target))
 
 
 @dataclass(frozen=True)
-class Expecting:
+class RecallWatch:
     """The rule for one query."""
 
     model: RecallModel

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.search.hits import Hit, Hits, Round
-from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, Scored, TraceModel
+from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, ScoredItem, TraceModel
 from crosscut.types import Positions
 
 BINS = 48
@@ -61,7 +61,7 @@ def trace(items: Sequence[Any], hits: Hits, reranked: Hits | None) -> TraceModel
             scores.setdefault(position, score)
     places = {position: place for place, position in enumerate(scores)}
     scored = [
-        Scored(
+        ScoredItem(
             id=str(items[position].id),
             title=items[position].title or items[position].text[:60],
             score=score,

@@ -37,7 +37,7 @@ HERE = Lane()
 
 
 @dataclass(eq=False)
-class Job:
+class QueuedRequest:
     """One request: what is wanted, by when, and whether its client is still there."""
 
     key: Hashable
@@ -59,12 +59,12 @@ class Job:
         return "cancelled" if self.gone.is_set() else "deadline" if self.left <= 0 else None
 
 
-Work = Callable[[Sequence[Job], float], list[Any]]
+Work = Callable[[Sequence[QueuedRequest], float], list[Any]]
 """What a batch does: jobs and the seconds of the one that has most in, one result (or exception) for each out."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Answered:
     """A result, and what it took to get there."""
 
     value: Any
@@ -79,7 +79,7 @@ class Batcher:
         self.limit = queue
         self.batch = batch
         self.linger = linger
-        self.waiting: list[Job] = []
+        self.waiting: list[QueuedRequest] = []
         self.running = 0
         self._busy: Counter[str] = Counter()  # batches that run, by lane
         self._batches: set[asyncio.Task[None]] = set()
@@ -109,13 +109,13 @@ class Batcher:
         deadline: float,
         gone: asyncio.Event,
         lane: Lane = HERE,
-    ) -> Outcome:
+    ) -> Answered:
         """The result of this payload, worked on together with others of the same key."""
         if self._closing:
             raise Closing("the server is shutting down")
         if len(self.waiting) >= self.limit:
             raise QueueFull(len(self.waiting), self._pace * (len(self.waiting) + self.running))
-        job = Job(key, payload, work, deadline, gone, lane)
+        job = QueuedRequest(key, payload, work, deadline, gone, lane)
         job.future.add_done_callback(_read)
         self.waiting.append(job)
         self._wake.set()
@@ -123,7 +123,7 @@ class Batcher:
         try:
             await asyncio.wait({job.future, leaving}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
             if job not in self.waiting:
-                outcome: Outcome = await job.future
+                outcome: Answered = await job.future
                 return outcome
         except asyncio.CancelledError:
             gone.set()  # the search, if it is under way, ends before its next calls
@@ -153,7 +153,7 @@ class Batcher:
             if self.linger and not self._closing and not self.running:
                 await asyncio.sleep(self.linger)
 
-    def _next(self) -> list[Job]:
+    def _next(self) -> list[QueuedRequest]:
         """The oldest request whose lane has room, and those that can go with it."""
         oldest = next((job for job in self.waiting if self._busy[job.lane.name] < job.lane.width), None)
         if oldest is None:
@@ -162,7 +162,7 @@ class Batcher:
         self.waiting = [job for job in self.waiting if job not in chosen]
         return chosen
 
-    async def _work(self, jobs: list[Job]) -> None:
+    async def _work(self, jobs: list[QueuedRequest]) -> None:
         started = time.perf_counter()
         try:
             values = await self._values(jobs)
@@ -179,9 +179,9 @@ class Batcher:
             if isinstance(value, Exception):
                 job.future.set_exception(value)
             else:
-                job.future.set_result(Outcome(value, started - job.arrived, len(jobs)))
+                job.future.set_result(Answered(value, started - job.arrived, len(jobs)))
 
-    async def _values(self, jobs: list[Job]) -> list[Any]:
+    async def _values(self, jobs: list[QueuedRequest]) -> list[Any]:
         """What each job gets; an argument that one of them should not have given is no fault of the others."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, _guarded, jobs)
@@ -193,7 +193,7 @@ class Batcher:
             return _shared(error, len(jobs))
 
 
-def _guarded(jobs: list[Job]) -> list[Any]:
+def _guarded(jobs: list[QueuedRequest]) -> list[Any]:
     try:
         values = jobs[0].work(jobs, max(0.001, *(job.left for job in jobs)))
     except Exception:

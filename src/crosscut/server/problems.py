@@ -33,7 +33,7 @@ SENTENCES: dict[type[ScorerError] | type[StoreUnavailable], tuple[int, str]] = {
     StoreUnavailable: (503, "the vector store does not answer; try again later"),
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.Problem, "description": text}
+    status: {"model": schemas.ProblemDetails, "description": text}
     for status, text in {
         400: "The body is no JSON.",
         401: "The bearer token is missing or wrong.",

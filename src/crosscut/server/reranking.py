@@ -28,7 +28,7 @@ FIELDS = 32  # of a document that are read, at most
 IGNORED = Field(None, description="Accepted for compatibility; the index's scorer is what runs.")
 
 
-class Asked(BaseModel):
+class AnyRequest(BaseModel):
     """What all shapes have in common."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -57,7 +57,7 @@ class Asked(BaseModel):
         return self
 
 
-class RerankRequest(Asked):
+class RerankRequest(AnyRequest):
     """Documents to be ordered by the scorer, in the shape of Cohere's v2/rerank."""
 
     documents: list[str]
@@ -74,7 +74,7 @@ class RerankRequest(Asked):
         return self.top_n
 
 
-class FirstRerankRequest(Asked):
+class FirstRerankRequest(AnyRequest):
     """Documents to be ordered by the scorer, in the shape of Cohere's v1/rerank and of Jina's."""
 
     documents: list[str | dict[str, Any]]
@@ -110,7 +110,7 @@ class FirstRerankRequest(Asked):
         return self.top_n
 
 
-class PlainRerankRequest(Asked):
+class PlainRerankRequest(AnyRequest):
     """Texts to be ordered by the scorer, in the shape of text-embeddings-inference."""
 
     texts: list[str]
@@ -166,7 +166,7 @@ class PlainRerankResult(BaseModel):
     text: str | None = None
 
 
-SHAPES: dict[str, tuple[type[Asked], Any]] = {
+SHAPES: dict[str, tuple[type[AnyRequest], Any]] = {
     "/v2/rerank": (RerankRequest, RerankResponse),
     "/v1/rerank": (FirstRerankRequest, FirstRerankResponse),
     "/rerank": (PlainRerankRequest, list[PlainRerankResult]),
@@ -174,7 +174,7 @@ SHAPES: dict[str, tuple[type[Asked], Any]] = {
 """What each address takes, and what it answers."""
 
 
-def limited(shape: type[Asked], settings: Settings) -> type[Asked]:
+def limited(shape: type[AnyRequest], settings: Settings) -> type[AnyRequest]:
     """A request under the limits of a server."""
     name = "texts" if shape is PlainRerankRequest else "documents"
     kind = shape.model_fields[name].annotation
@@ -182,11 +182,13 @@ def limited(shape: type[Asked], settings: Settings) -> type[Asked]:
         "query": (str, Field(min_length=1, max_length=settings.max_query)),
         name: (kind, Field(min_length=1, max_length=settings.max_documents)),
     }
-    made: type[Asked] = create_model(shape.__name__, __base__=shape, __doc__=shape.__doc__, **fields)
+    made: type[AnyRequest] = create_model(shape.__name__, __base__=shape, __doc__=shape.__doc__, **fields)
     return made
 
 
-def answered(request: Asked, texts: list[str], scores: Floats, calls: int, index: Index, cost: float | None) -> Any:
+def answered(
+    request: AnyRequest, texts: list[str], scores: Floats, calls: int, index: Index, cost: float | None
+) -> Any:
     """The answer in the shape of the request."""
     chances = relevance(index.scorer, scores, index.calibration)
     told = scores if request.raw_scores else chances

@@ -16,7 +16,7 @@ from crosscut.methods import parse
 from crosscut.server import reference, reranking, schemas
 from crosscut.server.files import POLICY
 from crosscut.server.problems import PROBLEMS
-from crosscut.server.service import RIVAL, Client, Service
+from crosscut.server.service import RIVAL, Caller, Service
 
 
 class AnyText(StringConvertor):
@@ -43,7 +43,7 @@ def searching(service: Service) -> APIRouter:
 
 
 def _rerank(service: Service, path: str) -> Callable[..., Any]:
-    async def rerank(request: reranking.Asked, http: Request) -> Any:
+    async def rerank(request: reranking.AnyRequest, http: Request) -> Any:
         return await service.rerank(path, request, _client(http))
 
     return rerank
@@ -130,5 +130,5 @@ def _post(router: APIRouter, path: str, handler: Callable[..., Any], model: type
     router.add_api_route(path, handler, methods=["POST"], **options)
 
 
-def _client(http: Request) -> Client:
-    return Client(http.state.gone, http.state.facts)
+def _client(http: Request) -> Caller:
+    return Caller(http.state.gone, http.state.facts)

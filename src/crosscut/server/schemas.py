@@ -144,7 +144,7 @@ class SecondsModel(BaseModel):
     waiting: float = Field(description="In the queue, before the search began.")
 
 
-class Scored(BaseModel):
+class ScoredItem(BaseModel):
     """An item with an exact score, in the picture of a traced search."""
 
     id: str
@@ -173,7 +173,7 @@ class RoundModel(BaseModel):
 
 
 class TraceModel(BaseModel):
-    scored: list[Scored]
+    scored: list[ScoredItem]
     rounds: list[RoundModel]
 
 
@@ -266,7 +266,7 @@ class Status(BaseModel):
     items: int
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     """What went wrong. When the scorer failed, what had been found until then."""
 
     error: str = Field(description="The kind of error.")

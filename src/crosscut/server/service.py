@@ -23,7 +23,7 @@ from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
 from crosscut.search.stopping import parse_stop
 from crosscut.server import answers, reranking, schemas
-from crosscut.server.batcher import Batcher, Job, Outcome
+from crosscut.server.batcher import Answered, Batcher, QueuedRequest
 from crosscut.server.hosting import Hosting, warm_up
 from crosscut.server.logs import LOGGER, outline
 from crosscut.server.metrics import Metrics
@@ -35,7 +35,7 @@ RIVAL = parse("hybrid")
 
 
 @dataclass
-class Client:
+class Caller:
     """The other side of one request."""
 
     gone: asyncio.Event  # set when it hangs up
@@ -96,7 +96,7 @@ class Service:
             raise Closing("the server is not ready")
         return self._batcher
 
-    async def search(self, request: schemas.SearchRequest, client: Client) -> schemas.SearchResponse:
+    async def search(self, request: schemas.SearchRequest, client: Caller) -> schemas.SearchResponse:
         index = self.hosting[request.index]
         kept = _shown(index) if request.trace else None
         method = index.method if request.method is None else _asked(index, request.method)
@@ -104,7 +104,7 @@ class Service:
         if request.compare:
             wanted.append(self._find(index, request, RIVAL, client))
         found = await asyncio.gather(*wanted, return_exceptions=True)  # neither is left alone when the other fails
-        outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]
+        outcomes = [outcome for outcome in found if isinstance(outcome, Answered)]
         errors = [outcome for outcome in found if isinstance(outcome, BaseException)]
         unsaid = sum(getattr(error, "calls", 0) for error in errors[1:])  # the first error tells of its own
         costs = [outcome.value.cost for outcome in outcomes if outcome.value.cost is not None]
@@ -132,7 +132,7 @@ class Service:
             comparison=None if reranked is None else answers.comparison(hits, reranked),
         )
 
-    async def _find(self, index: Index, request: schemas.SearchRequest, method: Method, client: Client) -> Outcome:
+    async def _find(self, index: Index, request: schemas.SearchRequest, method: Method, client: Caller) -> Answered:
         """One search, in company of others that want the same of it."""
         own, stored = method is not RIVAL, isinstance(index, StoreIndex)
         numbers = self.hosting.size(request.index) * min(getattr(method, "rounds", 1), request.budget)
@@ -154,7 +154,7 @@ class Service:
         return await self.batcher.submit(key, payload, work, deadline, client.gone, lane)
 
     def _count(
-        self, request: schemas.SearchRequest, method: Method, outcomes: Sequence[Outcome], client: Client
+        self, request: schemas.SearchRequest, method: Method, outcomes: Sequence[Answered], client: Caller
     ) -> None:
         hits: Hits = outcomes[0].value
         cached = sum(outcome.value.cached for outcome in outcomes)
@@ -173,14 +173,14 @@ class Service:
         self.metrics.searches.labels(method.name, hits.stop_reason).inc()
         self.metrics.waiting_seconds.observe(outcomes[0].waited)
 
-    def _pay(self, route: str, client: Client, calls: int, costs: Sequence[float]) -> None:
+    def _pay(self, route: str, client: Caller, calls: int, costs: Sequence[float]) -> None:
         self.metrics.calls.labels(route).inc(calls)
         client.facts["calls"] = client.facts.get("calls", 0) + calls
         if costs:
             self.metrics.cost.labels(route).inc(sum(costs))
             client.facts["cost"] = round(sum(costs), 9)
 
-    async def rerank(self, route: str, request: reranking.Asked, client: Client) -> Any:
+    async def rerank(self, route: str, request: reranking.AnyRequest, client: Caller) -> Any:
         """Documents of the request, ordered, in the shape that it came in."""
         index, texts = self.hosting[request.index], request.texts_of()
         work = functools.partial(_rerank, index, self.settings.max_documents)
@@ -224,7 +224,7 @@ def _shown(index: Index) -> Any:
     return None if isinstance(index, StoreIndex) else index._state.items.shared
 
 
-def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: float) -> list[Any]:
+def _search(index: Index, how: dict[str, Any], jobs: Sequence[QueuedRequest], seconds: float) -> list[Any]:
     """The hits of every job, in the worker thread."""
     return list(
         index.search_many(
@@ -237,7 +237,7 @@ def _search(index: Index, how: dict[str, Any], jobs: Sequence[Job], seconds: flo
     )
 
 
-def _rerank(index: Index, budget: int, jobs: Sequence[Job], seconds: float) -> list[Any]:
+def _rerank(index: Index, budget: int, jobs: Sequence[QueuedRequest], seconds: float) -> list[Any]:
     """The account of one request, whose documents are bought through the meter: what is sent again, within `budget`."""
     if index.scorer is None:
         raise InputError("this index has no scorer: load it with scorer=…")

@@ -11,7 +11,7 @@ from crosscut.storage import Touched
 from crosscut.types import Array, Positions
 
 
-class Rows:
+class FiledVectors:
     """(n × d) vectors: `first`, of a file or in memory, and `more` behind them. Never changed; `grown` makes a longer
     one, at the price of what was added so far."""
 
@@ -30,9 +30,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.first) + len(self.more)
 
-    def grown(self, vectors: Array) -> Rows:
+    def grown(self, vectors: Array) -> FiledVectors:
         """With more behind them."""
-        return Rows(self.first, np.concatenate([self.more, vectors.astype(self.dtype)]))
+        return FiledVectors(self.first, np.concatenate([self.more, vectors.astype(self.dtype)]))
 
     def __getitem__(self, positions: Positions) -> Array:
         """Some rows, of places in any order."""
@@ -57,7 +57,7 @@ class Rows:
         return joined if dtype is None else joined.astype(dtype)
 
 
-def part(vectors: Array | Rows, positions: Positions) -> Array:
+def part(vectors: Array | FiledVectors, positions: Positions) -> Array:
     """Some rows of vectors of either kind."""
     taken: Array = vectors[positions]
     return taken

@@ -28,7 +28,7 @@ from crosscut.errors import InputError
 
 
 @dataclass(frozen=True)
-class Shape:
+class EncoderSizes:
     """The sizes of an encoder, as in a Hugging Face `config.json`."""
 
     vocab_size: int
@@ -40,7 +40,7 @@ class Shape:
     layer_norm_eps: float = 1e-12
 
     @classmethod
-    def read(cls, path: Path) -> Shape:
+    def read(cls, path: Path) -> EncoderSizes:
         """From a `config.json`; other keys of the file are not needed."""
         try:
             config = json.loads(path.read_text("utf-8"))
@@ -87,7 +87,7 @@ def pack(lengths: Sequence[int] | npt.NDArray[np.int64]) -> Packing:
 class Layer(nn.Module):
     """One transformer layer, post-norm, as in BERT."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: EncoderSizes) -> None:
         super().__init__()
         d = shape.hidden_size
         self.heads = shape.num_attention_heads
@@ -129,7 +129,7 @@ class Layer(nn.Module):
 class Lower(nn.Module):
     """Embeddings and the first m layers: what is computed of each text alone."""
 
-    def __init__(self, shape: Shape, layers: int) -> None:
+    def __init__(self, shape: EncoderSizes, layers: int) -> None:
         super().__init__()
         self.words = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.positions = nn.Embedding(shape.max_position_embeddings, shape.hidden_size)
@@ -147,7 +147,7 @@ class Lower(nn.Module):
         return x  # type: ignore[no-any-return]
 
 
-def read_encoder(folder: str | Path) -> tuple[Shape, dict[str, Tensor]]:
+def read_encoder(folder: str | Path) -> tuple[EncoderSizes, dict[str, Tensor]]:
     """Shape and weights of a BERT, MiniLM, RoBERTa or DistilBERT, saved by transformers or sentence-transformers.
 
     They are one architecture; what differs is folded into the positions: the embedding of the only segment in use, and
@@ -169,7 +169,7 @@ def read_encoder(folder: str | Path) -> tuple[Shape, dict[str, Tensor]]:
     if "types" in saved:
         places = places + saved.pop("types")[0]
     weights = {"words.weight": saved.pop("words"), "positions.weight": places, **saved}
-    shape = Shape(
+    shape = EncoderSizes(
         vocab_size=len(weights["words.weight"]),
         hidden_size=body.width,
         num_attention_heads=body.heads,

@@ -31,7 +31,7 @@ from crosscut.errors import InputError
 from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms
 from crosscut.spaces.sparse import SparseScores, items_per_query
-from crosscut.training.examples import Batch, Example, Examples
+from crosscut.training.examples import Example, Examples, TrainingBatch
 from crosscut.training.jobs import Job, embed, export_model, start_model, tokenizer_of
 from crosscut.training.loop import Outcome, Report, scores_of, train
 from crosscut.training.models import DualModel, Split
@@ -106,7 +106,7 @@ def distill(
     return outcome
 
 
-def match_loss(model: Split, batch: Batch) -> tuple[Tensor, int]:
+def match_loss(model: Split, batch: TrainingBatch) -> tuple[Tensor, int]:
     """L_match of a batch, and how many queries have the scorer's best item first."""
     ours = scores_of(model, batch)  # (examples × k_d)
     theirs = torch.tensor(batch.scores, dtype=torch.float32, device=ours.device).view(ours.shape)
@@ -114,7 +114,7 @@ def match_loss(model: Split, batch: Batch) -> tuple[Tensor, int]:
     return loss, int((ours.argmax(1) == theirs.argmax(1)).sum())
 
 
-def pair_loss(model: Split, batch: Batch) -> tuple[Tensor, int]:
+def pair_loss(model: Split, batch: TrainingBatch) -> tuple[Tensor, int]:
     """L_pair of a batch whose examples hold top items, then as many negatives; and how many put a top item first."""
     ours = scores_of(model, batch)  # (examples × k_d)
     half = ours.shape[1] // 2

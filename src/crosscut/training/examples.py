@@ -44,7 +44,7 @@ class Examples:
         return lengths + len(example.query.ids) * len(example.items)
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Texts of a batch, each once, and the pairs to score: `candidates` rows of (query, items)."""
 
     texts: list[Tokens]
@@ -86,7 +86,7 @@ def batches(
     yield from made
 
 
-def collate(examples: Examples, group: Sequence[Example], candidates: int, rng: random.Random) -> Batch:
+def collate(examples: Examples, group: Sequence[Example], candidates: int, rng: random.Random) -> TrainingBatch:
     """Each example with exactly `candidates` items; what is missing comes from the others of the batch.
 
     Items of the batch are shared as random negatives, so that they need not be encoded again.
@@ -118,4 +118,4 @@ def collate(examples: Examples, group: Sequence[Example], candidates: int, rng: 
         items += [place[item] for item in own]
     taught = [example.scores[:candidates] for example in group]
     scores = tuple(score for own in taught for score in own) if all(len(own) == candidates for own in taught) else ()
-    return Batch(texts, queries, items, len(group), candidates, scores)
+    return TrainingBatch(texts, queries, items, len(group), candidates, scores)

@@ -25,7 +25,7 @@ from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.export import export
 from crosscut.training.hardware import Hardware
-from crosscut.training.loop import Outcome, Report, Settings, train
+from crosscut.training.loop import Outcome, Report, TrainingSettings, train
 from crosscut.training.models import CrossModel, DualModel, Head, Split, pack_texts
 from crosscut.training.negatives import draw, rank_dense
 
@@ -57,7 +57,7 @@ class Job:
     item_tokens: int = 128
     validation_share: float = 0.1
     hardware: Hardware = field(default_factory=Hardware)
-    settings: Settings = field(default_factory=Settings)
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
 
     def check(self) -> None:
         if self.negatives not in ("random", "tfidf", "dual"):

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from crosscut.errors import InputError
 from crosscut.storage import write_file, write_json
-from crosscut.training.examples import Batch, Example, Examples, batches, collate
+from crosscut.training.examples import Example, Examples, TrainingBatch, batches, collate
 from crosscut.training.hardware import Hardware
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Report = Callable[[dict[str, Any]], None]
-Objective = Callable[[Split, Batch], tuple[Tensor, int]]
+Objective = Callable[[Split, TrainingBatch], tuple[Tensor, int]]
 Judge = Callable[[Split, Examples], dict[str, float]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """How to train. The defaults are those of the model in the box."""
 
     learning_rate: float = 2e-4
@@ -85,7 +85,7 @@ def one_cycle(progress: float, warm_up: float) -> float:
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
 
 
-def scores_of(model: Split, batch: Batch) -> Tensor:
+def scores_of(model: Split, batch: TrainingBatch) -> Tensor:
     """Scores of the pairs of a batch: (examples × candidates)."""
     texts = pack_texts(batch.texts)
     if isinstance(model, CrossModel):
@@ -98,7 +98,7 @@ def scores_of(model: Split, batch: Batch) -> Tensor:
     raise InputError(f"cannot train a {type(model).__name__}; pass a CrossModel or a DualModel")
 
 
-def loss_of(model: Split, batch: Batch) -> tuple[Tensor, int]:
+def loss_of(model: Split, batch: TrainingBatch) -> tuple[Tensor, int]:
     """Mean cross-entropy of a batch and the number of queries whose right item came first.
 
     A dual encoder sees all items of the batch as negatives of every query: they cost it nothing.
@@ -122,7 +122,7 @@ def loss_of(model: Split, batch: Batch) -> tuple[Tensor, int]:
 
 
 @torch.no_grad()
-def validate(model: Split, examples: Examples, settings: Settings) -> dict[str, float]:
+def validate(model: Split, examples: Examples, settings: TrainingSettings) -> dict[str, float]:
     """Accuracy@1 among each validation example's own candidates, per source and their mean."""
     model.eval()
     rng = random.Random(0)
@@ -149,7 +149,7 @@ def validate(model: Split, examples: Examples, settings: Settings) -> dict[str, 
 def train(
     model: Split,
     examples: Examples,
-    settings: Settings,
+    settings: TrainingSettings,
     folder: str | Path,
     *,
     report: Report | None = None,
@@ -225,7 +225,7 @@ def train(
 
 
 def _steps(
-    examples: Examples, settings: Settings, before_epoch: Callable[[int, Examples], None] | None
+    examples: Examples, settings: TrainingSettings, before_epoch: Callable[[int, Examples], None] | None
 ) -> Iterator[tuple[int, int, list[Example]]]:
     """Number, number of all, and examples of every step; an epoch's are drawn when it begins."""
     seen = 0
@@ -250,7 +250,7 @@ def descend(loss: Tensor, trained: dict[str, nn.Parameter], optimizer: torch.opt
     return float(loss.detach())
 
 
-def make_optimizer(trained: dict[str, nn.Parameter], settings: Settings) -> torch.optim.AdamW:
+def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainingSettings) -> torch.optim.AdamW:
     """AdamW; no decay for vectors, five times the rate for the role embeddings, which start from nothing."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in trained.items():

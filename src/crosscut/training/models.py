@@ -20,13 +20,13 @@ from torch.nn import functional
 
 from crosscut.encoders.tokens import ITEM, MATCHED, MENTION, MENTIONED, PAIR_ROLES, ROLES, TITLE, Tokens
 from crosscut.errors import InputError
-from crosscut.training.bert import Layer, Lower, Packing, Shape, pack
+from crosscut.training.bert import EncoderSizes, Layer, Lower, Packing, pack
 
 Head = Literal["emb", "cls"]
 REMEMBERED = 3_000_000  # tokens whose states a frozen lower part keeps in half precision: 2.3 GB at 384 wide
 
 
-class Texts(NamedTuple):
+class PackedTexts(NamedTuple):
     """Packed texts: what `Lower` reads, and where each text lies."""
 
     ids: Tensor  # (T,)
@@ -37,10 +37,10 @@ class Texts(NamedTuple):
     lengths: np.ndarray  # (texts,)
 
 
-def pack_texts(texts: Sequence[Tokens]) -> Texts:
+def pack_texts(texts: Sequence[Tokens]) -> PackedTexts:
     """Tokenised texts, laid one after the other."""
     lengths = np.asarray([len(text.ids) for text in texts], np.int64)
-    return Texts(
+    return PackedTexts(
         ids=torch.from_numpy(np.concatenate([text.ids for text in texts])),
         roles=torch.from_numpy(np.concatenate([text.roles for text in texts])),
         keys=np.concatenate([text.keys for text in texts]),
@@ -62,7 +62,7 @@ class PairBatch(NamedTuple):
         return PairBatch(self.gather.to(device), self.roles.to(device), self.rows.to(device), self.packing.to(device))
 
 
-def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> PairBatch:
+def pair_up(texts: PackedTexts, queries: Sequence[int], items: Sequence[int]) -> PairBatch:
     """Pair text `queries[p]` with text `items[p]`, for every p."""
     q, i = np.asarray(queries, np.int64), np.asarray(items, np.int64)
     starts = np.stack([texts.starts[q], texts.starts[i]], 1).ravel()  # (2 pairs,)
@@ -90,7 +90,7 @@ def pair_up(texts: Texts, queries: Sequence[int], items: Sequence[int]) -> PairB
 class Split(nn.Module):
     """An encoder whose first `independent` layers read texts alone."""
 
-    def __init__(self, shape: Shape, independent: int, roles: int = ROLES) -> None:
+    def __init__(self, shape: EncoderSizes, independent: int, roles: int = ROLES) -> None:
         super().__init__()
         if not 0 <= independent < shape.num_hidden_layers:
             raise InputError(
@@ -126,14 +126,14 @@ class Split(nn.Module):
         self.lower.requires_grad_(False)
         self.remembered.clear()
 
-    def states(self, texts: Texts) -> Tensor:
+    def states(self, texts: PackedTexts) -> Tensor:
         """States at the meeting point (T × D), rounded to half precision as a scorer keeps them."""
         if any(parameter.requires_grad for parameter in self.lower.parameters()):
             return self.lower(texts.ids, texts.packing)  # type: ignore[no-any-return]
         with torch.no_grad():
             return self._remember(texts).float()
 
-    def _remember(self, texts: Texts) -> Tensor:
+    def _remember(self, texts: PackedTexts) -> Tensor:
         """States (T × D) in half precision; a text that was read before is not read again."""
         parts = np.split(texts.ids.numpy(), texts.starts[1:])
         keys = [part.tobytes() for part in parts]
@@ -151,7 +151,7 @@ class Split(nn.Module):
 class CrossModel(Split):
     """A cross-encoder; `head` is "emb" or "cls"."""
 
-    def __init__(self, shape: Shape, independent: int = 0, head: Head = "emb") -> None:
+    def __init__(self, shape: EncoderSizes, independent: int = 0, head: Head = "emb") -> None:
         super().__init__(shape, independent, PAIR_ROLES)
         if head not in ("emb", "cls"):
             raise InputError(f"the head is 'emb' or 'cls', not {head!r}")
@@ -163,7 +163,7 @@ class CrossModel(Split):
         else:
             self.linear = nn.Linear(shape.hidden_size, 1)
 
-    def forward(self, texts: Texts, queries: Sequence[int], items: Sequence[int]) -> Tensor:
+    def forward(self, texts: PackedTexts, queries: Sequence[int], items: Sequence[int]) -> Tensor:
         """The score of text `queries[p]` with text `items[p]`: (pairs,)."""
         return self.meet(self.states(texts), pair_up(texts, queries, items))
 
@@ -185,11 +185,11 @@ class CrossModel(Split):
 class DualModel(Split):
     """A dual encoder: mean-pooled, unit length; one set of weights, queries and items told apart by roles."""
 
-    def __init__(self, shape: Shape, independent: int = 0) -> None:
+    def __init__(self, shape: EncoderSizes, independent: int = 0) -> None:
         super().__init__(shape, independent)
         self.temperature = nn.Parameter(torch.tensor(20.0))
 
-    def forward(self, texts: Texts) -> Tensor:
+    def forward(self, texts: PackedTexts) -> Tensor:
         """One vector per text: (texts × D)."""
         states = self.states(texts)
         packing = texts.packing.to(states.device)

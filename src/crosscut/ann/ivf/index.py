@@ -202,6 +202,11 @@ class IVF(VectorIndex):
         trails: Sequence[Trail] | None = None,
         threads: int | None = None,
     ) -> NearestMany:
+        """What `search` finds, for every query (q × d).
+
+        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
+        those before it have stopped, see `crosscut.ann.trail`.
+        """
         layout = self.layout
         points = as_queries(queries, layout.d, k)
         stop = as_rule(self.rule if rule is None else rule).conditions(int(k), len(layout.centroids))

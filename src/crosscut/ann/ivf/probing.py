@@ -67,15 +67,15 @@ class Answers(NamedTuple):
     traces: Single  # (q × N × 4) or nothing
 
 
-class Order(NamedTuple):
+class ListOrder(NamedTuple):
     """The lists of one query: the closest of them, best first, with room for all that may be visited."""
 
     similarities: Single  # (lists)
-    closest: Top
+    closest: Heap
     numbers: Whole  # 0 … lists − 1
 
 
-class Limits(NamedTuple):
+class QueryLimits(NamedTuple):
     """What one query may find."""
 
     excluded: Whole
@@ -84,7 +84,7 @@ class Limits(NamedTuple):
     filtered: bool
 
 
-class Top(NamedTuple):
+class Heap(NamedTuple):
     """The best so far: a bounded heap whose root is the worst."""
 
     scores: Single  # (k)
@@ -100,7 +100,7 @@ def precedes(score: Any, place: int, other: Any, other_place: int, ids: Whole | 
 
 
 @compiled()
-def offer(top: Top, size: int, score: np.float32, place: int, ids: Whole | None) -> tuple[int, bool]:
+def offer(top: Heap, size: int, score: np.float32, place: int, ids: Whole | None) -> tuple[int, bool]:
     """Take one into the best so far, if it belongs there. Returns their number, and whether it was taken."""
     if size == len(top.scores):
         if not precedes(score, place, top.scores[0], top.places[0], ids):
@@ -119,7 +119,7 @@ def offer(top: Top, size: int, score: np.float32, place: int, ids: Whole | None)
 
 
 @compiled()
-def sink(top: Top, size: int, score: np.float32, place: int, ids: Whole | None) -> None:
+def sink(top: Heap, size: int, score: np.float32, place: int, ids: Whole | None) -> None:
     """Replace the root of a heap of `size`."""
     scores, places = top.scores, top.places
     parent = 0
@@ -137,7 +137,7 @@ def sink(top: Top, size: int, score: np.float32, place: int, ids: Whole | None) 
 
 
 @compiled()
-def sort(top: Top, size: int, ids: Whole | None) -> None:
+def sort(top: Heap, size: int, ids: Whole | None) -> None:
     """A heap, sorted in place: best first."""
     while size > 1:
         size -= 1
@@ -147,7 +147,7 @@ def sort(top: Top, size: int, ids: Whole | None) -> None:
 
 
 @compiled()
-def rank(similarities: Single, closest: Top, numbers: Whole) -> int:
+def rank(similarities: Single, closest: Heap, numbers: Whole) -> int:
     """The closest lists, best first, as many as there is room for, ties to the lower number; lists of −inf are left
     out. Returns how many. `numbers` are 0, 1, 2 …"""
     size, count = 0, len(closest.scores)
@@ -194,7 +194,7 @@ def similarity(stored: Stored, place: int, query: Single) -> np.float32:
 
 
 @compiled()
-def begin(stored: Stored, query: Single, known: Whole, top: Top) -> tuple[int, Any]:
+def begin(stored: Stored, query: Single, known: Whole, top: Heap) -> tuple[int, Any]:
     """RS_0, of what is known before the first list. Returns how many there are, and the best score."""
     size, best = 0, np.float32(-np.inf)
     for place in known:
@@ -206,7 +206,7 @@ def begin(stored: Stored, query: Single, known: Whole, top: Top) -> tuple[int, A
 
 @compiled(inline="always")
 def scan(
-    low: int, high: int, stored: Stored, query: Single, excluded: Whole, top: Top, size: int, buffer: Single
+    low: int, high: int, stored: Stored, query: Single, excluded: Whole, top: Heap, size: int, buffer: Single
 ) -> tuple[int, int, Any]:
     """Every vector of a list. Returns how many results there are, how many were taken, and the list's best score."""
     values = buffer[: high - low]
@@ -233,7 +233,7 @@ def scan(
 
 @compiled()
 def scan_allowed(
-    low: int, high: int, stored: Stored, query: Single, limits: Limits, top: Top, size: int
+    low: int, high: int, stored: Stored, query: Single, limits: QueryLimits, top: Heap, size: int
 ) -> tuple[int, int, Any, int]:
     """The allowed vectors of a list. Returns what `scan` does, and how many were looked at."""
     allowed, excluded = limits.allowed, limits.excluded
@@ -255,7 +255,9 @@ def scan_allowed(
 
 
 @compiled(inline="always")
-def members(top: Top, size: int, low: int, high: int, first_low: int, first_high: int, known: Whole) -> tuple[int, int]:
+def members(
+    top: Heap, size: int, low: int, high: int, first_low: int, first_high: int, known: Whole
+) -> tuple[int, int]:
     """How many of the result were there before the list at low … high, and how many lie in the first list."""
     stayed = of_first = 0
     for i in range(size):
@@ -268,12 +270,12 @@ def members(top: Top, size: int, low: int, high: int, first_low: int, first_high
 @compiled()
 def probe(
     outlook: Outlook,
-    order: Order,
+    order: ListOrder,
     ranked: int,
-    limits: Limits,
+    limits: QueryLimits,
     stored: Stored,
     stop: Conditions,
-    top: Top,
+    top: Heap,
     trace: Single,
     notes: Notes,
     buffer: Single,
@@ -320,7 +322,7 @@ def probe(
 @compiled()
 def probe_all(turns: Whole, asked: Asked, stored: Stored, stop: Conditions, width: int, answers: Answers) -> None:
     """Search some of the queries, `turns`, each ranking its `width` closest lists."""
-    closest = Top(np.empty(width, dtype=np.float32), np.empty(width, dtype=np.int64))
+    closest = Heap(np.empty(width, dtype=np.float32), np.empty(width, dtype=np.int64))
     longest = 0
     for j in range(len(stored.starts) - 1):
         longest = max(longest, stored.starts[j + 1] - stored.starts[j])
@@ -332,18 +334,18 @@ def probe_all(turns: Whole, asked: Asked, stored: Stored, stop: Conditions, widt
     # most searches end long before the last list: ranking all of them would cost more than they do
     some = width if learned or len(stop.chance) else min(width, FIRST)
     for turn in turns:
-        near = rank(asked.similarities[turn], Top(closest.scores[:some], closest.places[:some]), numbers)
+        near = rank(asked.similarities[turn], Heap(closest.scores[:some], closest.places[:some]), numbers)
         mean, spread = moments(asked.similarities[turn])
         excluded = asked.excluded[asked.excluded_starts[turn] : asked.excluded_starts[turn + 1]]
         known = asked.known[asked.known_starts[turn] : asked.known_starts[turn + 1]]
         answers.costs[turn, 0], answers.costs[turn, 1] = probe(
             Outlook(asked.queries[turn], closest.scores[:near], mean, spread),
-            Order(asked.similarities[turn], closest, numbers),
+            ListOrder(asked.similarities[turn], closest, numbers),
             near,
-            Limits(excluded, known, asked.allowed, asked.filtered),
+            QueryLimits(excluded, known, asked.allowed, asked.filtered),
             stored,
             stop,
-            Top(answers.scores[turn], answers.places[turn]),
+            Heap(answers.scores[turn], answers.places[turn]),
             answers.traces[turn] if len(answers.traces) else own,
             notes,
             buffer,

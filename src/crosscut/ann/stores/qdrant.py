@@ -21,7 +21,7 @@ import numpy as np
 
 from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed, numbered
 from crosscut.ann.stores.filters import LARGEST, Condition, number, whole, written
-from crosscut.ann.stores.qdrant_words import Client, Edge, Engine
+from crosscut.ann.stores.qdrant_words import Edge, QdrantClientWords, QdrantWords
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, StoreUnavailable
 from crosscut.types import Floats
@@ -84,12 +84,12 @@ class Qdrant(Store):
         self.address = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
         self.secrets = api_key or "", address.password or ""
         if shard is not None:
-            self._engine: Engine = Edge(shard, vector)
+            self._engine: QdrantWords = Edge(shard, vector)
         else:
             if client is None:
                 package = needed("qdrant_client", "qdrant", "crosscut.stores.Qdrant")
                 client = package.QdrantClient(url=url, api_key=api_key, timeout=timeout, check_compatibility=False)
-            self._engine = Client(client, collection, vector)
+            self._engine = QdrantClientWords(client, collection, vector)
         with self.reaching():
             sizes = self._engine.vectors()
         if vector not in sizes:

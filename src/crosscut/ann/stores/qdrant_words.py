@@ -13,7 +13,7 @@ from crosscut.ann.stores.base import needed
 from crosscut.errors import InputError
 
 
-class Engine(Protocol):
+class QdrantWords(Protocol):
     """The words of qdrant-client and of qdrant-edge, which mean the same."""
 
     partial: bool  # whether a point may lack the vector
@@ -38,7 +38,7 @@ class Engine(Protocol):
     def dated(self, key: str, bounds: dict[str, datetime]) -> Any: ...
 
 
-class Client:
+class QdrantClientWords:
     """qdrant-client: local, server, cluster, cloud."""
 
     def __init__(self, client: Any, collection: str, vector: str) -> None:
@@ -127,7 +127,7 @@ class Client:
         return self.m.FieldCondition(key=key, range=self.m.DatetimeRange(**bounds))
 
 
-class Edge(Client):
+class Edge(QdrantClientWords):
     """qdrant-edge: a shard in this process."""
 
     def __init__(self, shard: Any, vector: str) -> None:

@@ -38,7 +38,7 @@ FULL = {"items": 1 << 60, "train": 500, "test": 3000, "item_anchors": 500}
 
 
 @dataclass(frozen=True)
-class Texts:
+class WorldTexts:
     """What is to be scored: items, train and test queries, and for test queries the positions of right items."""
 
     name: str
@@ -50,7 +50,7 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorldPlan:
     """What a world costs."""
 
     items: int
@@ -72,7 +72,7 @@ class Plan:
         return words if rate is None else f"{words}, about {self.calls / rate / 3600:,.2f} h at {rate:,.0f} pairs/s"
 
 
-def read_texts(data: Path, world: str | None, size: Size, *, train: int | None = None, seed: int = 0) -> Texts:
+def read_texts(data: Path, world: str | None, size: Size, *, train: int | None = None, seed: int = 0) -> WorldTexts:
     """The texts of a ZESHEL world or a BEIR folder, cut to size; drawn, never the first ones."""
     limits = {**(SMALL if size == "small" else FULL), **({} if train is None else {"train": train})}
     rng = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def read_texts(data: Path, world: str | None, size: Size, *, train: int | None =
     return _cut(collection, learned, tested, limits, rng, "bm25")
 
 
-def _zeshel(data: Path, world: str | None, limits: dict[str, int], rng: np.random.Generator) -> Texts:
+def _zeshel(data: Path, world: str | None, limits: dict[str, int], rng: np.random.Generator) -> WorldTexts:
     from crosscut.datasets import read_world
 
     worlds = sorted(path.name.split(".json")[0] for path in (data / "documents").glob("*.json*"))
@@ -115,7 +115,7 @@ def _zeshel(data: Path, world: str | None, limits: dict[str, int], rng: np.rando
     return _cut(collection, learned, tested, limits, rng, "tfidf")
 
 
-def _msmarco(data: Path, limits: dict[str, int], rng: np.random.Generator, seed: int) -> Texts:
+def _msmarco(data: Path, limits: dict[str, int], rng: np.random.Generator, seed: int) -> WorldTexts:
     from crosscut.datasets.msmarco import read_msmarco
 
     found = read_msmarco(data, train=limits["train"], test=limits["test"], items=limits["items"], seed=seed)
@@ -129,7 +129,7 @@ def _cut(
     limits: dict[str, int],
     rng: np.random.Generator,
     words: Literal["tfidf", "bm25"],
-) -> Texts:
+) -> WorldTexts:
     """Items down to their limit, those that are right for a test query kept."""
     if not train or not test:
         raise InputError(
@@ -146,7 +146,7 @@ def _cut(
     else:
         chosen = np.arange(count)
     place = {int(old): new for new, old in enumerate(chosen.tolist())}
-    return Texts(
+    return WorldTexts(
         collection.name,
         [collection.items[old] for old in chosen.tolist()],
         train,
@@ -156,12 +156,12 @@ def _cut(
     )
 
 
-def plan(texts: Texts, *, item_anchors: int = 0) -> Plan:
-    return Plan(len(texts.items), len(texts.train), len(texts.test), min(item_anchors, len(texts.items) // 4))
+def plan(texts: WorldTexts, *, item_anchors: int = 0) -> WorldPlan:
+    return WorldPlan(len(texts.items), len(texts.train), len(texts.test), min(item_anchors, len(texts.items) // 4))
 
 
 def make_arrays(
-    texts: Texts,
+    texts: WorldTexts,
     scorer: str,
     encoder: str | None,
     folder: Path,
@@ -227,7 +227,7 @@ def _half(array: Array) -> Array:
     return array.astype(np.float16) if array.dtype == np.float32 else array
 
 
-def _encoded(texts: Texts, name: str, progress: Progress | None) -> dict[str, Array]:
+def _encoded(texts: WorldTexts, name: str, progress: Progress | None) -> dict[str, Array]:
     from crosscut.encoders.named import load_encoder
 
     encoder = load_encoder(name)
@@ -246,7 +246,7 @@ def _encoded(texts: Texts, name: str, progress: Progress | None) -> dict[str, Ar
     }
 
 
-def _views(texts: Texts, name: str) -> dict[str, Array]:
+def _views(texts: WorldTexts, name: str) -> dict[str, Array]:
     """Sentences of items, and their runs, each a vector of its own."""
     from crosscut.encoders.named import load_encoder
     from crosscut.retrievers.multiview import MultiView, runs
@@ -265,7 +265,7 @@ def views_of(arrays: dict[str, Array]) -> dict[str, Any]:
     return {title: MultiView(found[one], found[two]) for title, one, two in titles if one in found and two in found}
 
 
-def _words(texts: Texts) -> Array:
+def _words(texts: WorldTexts) -> Array:
     from crosscut.retrievers.bm25 import BM25
     from crosscut.retrievers.tfidf import TfIdf
 

@@ -9,7 +9,7 @@ from crosscut.errors import InputError
 from crosscut.scores.engines.local import LocalEngine
 from crosscut.scores.engines.ray import RayEngine
 from crosscut.scores.engines.tasks import Task
-from crosscut.scores.engines.worker import Loader, Order, Report
+from crosscut.scores.engines.worker import Loader, Order, TaskReport
 
 __all__ = ["Engine", "EngineChoice", "Loader", "LocalEngine", "RayEngine", "make_engine"]
 
@@ -26,7 +26,7 @@ class Engine(Protocol):
 
     def speedup(self, order: Order) -> int: ...
 
-    def run(self, order: Order, tasks: Iterator[Task], report: Report) -> None: ...
+    def run(self, order: Order, tasks: Iterator[Task], report: TaskReport) -> None: ...
 
 
 EngineChoice: TypeAlias = Engine | Literal["local", "ray"]

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from crosscut.encoders.running import WORKER
 from crosscut.errors import InputError, ScorerError
 from crosscut.scores.engines.tasks import Scored, Task
-from crosscut.scores.engines.worker import Order, Report, Worker, score_task
+from crosscut.scores.engines.worker import Order, TaskReport, Worker, score_task
 from crosscut.threads import cores
 
 Mode = Literal["auto", "threads", "processes"]
@@ -60,7 +60,7 @@ class LocalEngine:
             return self.mode
         return "threads" if order.waits or order.load is None or self.workers == 1 else "processes"
 
-    def run(self, order: Order, tasks: Iterator[Task], report: Report) -> None:
+    def run(self, order: Order, tasks: Iterator[Task], report: TaskReport) -> None:
         """Do every task and commit it; `report` is called here, in this thread, after each commit."""
         if self._mode(order) == "processes":
             _in_processes(order, tasks, report, self.workers)
@@ -68,7 +68,7 @@ class LocalEngine:
             _in_threads(order, tasks, report, self.workers)
 
 
-def _in_threads(order: Order, tasks: Iterator[Task], report: Report, workers: int) -> None:
+def _in_threads(order: Order, tasks: Iterator[Task], report: TaskReport, workers: int) -> None:
     bound = order.bound
 
     def work(task: Task) -> Scored:
@@ -85,7 +85,7 @@ def _in_threads(order: Order, tasks: Iterator[Task], report: Report, workers: in
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_processes(order: Order, tasks: Iterator[Task], report: Report, workers: int) -> None:
+def _in_processes(order: Order, tasks: Iterator[Task], report: TaskReport, workers: int) -> None:
     try:
         if order.load is None or order.items is None:
             raise TypeError("it is bound to its items")
@@ -128,7 +128,7 @@ def _hand_out(
     work: Callable[[Task], Scored],
     tasks: Iterator[Task],
     order: Order,
-    report: Report,
+    report: TaskReport,
     workers: int,
 ) -> list[Task]:
     """Keep every worker busy; returns the tasks that were lost with a worker that died."""

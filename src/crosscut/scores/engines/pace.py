@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from crosscut.scores.engines.tasks import Gap, Task
-from crosscut.scores.engines.worker import Order, Report, score_task
+from crosscut.scores.engines.worker import Order, TaskReport, score_task
 from crosscut.scores.records import Damage
 
 BLOCK_SECONDS = 5.0
@@ -50,7 +50,7 @@ class Pace:
         return int(np.clip(2 ** round(np.log2(self.rate(1) * BLOCK_SECONDS)), smallest, largest))
 
 
-def probe(order: Order, gaps: Sequence[Gap], room: int, report: Report) -> Pace:
+def probe(order: Order, gaps: Sequence[Gap], room: int, report: TaskReport) -> Pace:
     """Time at most `room` of the missing pairs, and keep them.
 
     A few to warm up, then one query with items that are new to the scorer, then another with the same items: models

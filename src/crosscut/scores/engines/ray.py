@@ -19,7 +19,7 @@ from typing import Any
 from crosscut.errors import InputError, MissingDependency, ScorerError
 from crosscut.scores.engines.local import DEATHS, NOT_PORTABLE
 from crosscut.scores.engines.tasks import Task
-from crosscut.scores.engines.worker import Order, Report, Worker
+from crosscut.scores.engines.worker import Order, TaskReport, Worker
 
 PATIENCE = 30.0
 """Seconds that blocks in the making have when a run ends early."""
@@ -48,7 +48,7 @@ class RayEngine:
         """How many calls go on at once."""
         return self.workers
 
-    def run(self, order: Order, tasks: Iterator[Task], report: Report) -> None:
+    def run(self, order: Order, tasks: Iterator[Task], report: TaskReport) -> None:
         """Do every task and commit it; `report` is called here after each commit."""
         ray = _ray()
         if order.load is None or order.items is None:
@@ -60,7 +60,7 @@ class RayEngine:
 class _Crew:
     """The actors of one run and what each of them is doing."""
 
-    def __init__(self, ray: Any, engine: RayEngine, order: Order, report: Report) -> None:
+    def __init__(self, ray: Any, engine: RayEngine, order: Order, report: TaskReport) -> None:
         self.ray, self.engine, self.order, self.report = ray, engine, order, report
         self.actor = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(Worker)
         try:  # once for the cluster, not once an actor

@@ -22,7 +22,7 @@ from crosscut.scores.store import ScoreStore
 Loader: TypeAlias = Callable[[], Scorer]
 """Makes the scorer where it is needed: in another process, on another machine."""
 
-Report: TypeAlias = Callable[[int, int], None]
+TaskReport: TypeAlias = Callable[[int, int], None]
 """Called after every commit: pairs that came, and calls that brought none and were made again."""
 
 
@@ -45,7 +45,7 @@ class Order:
     def bound(self) -> BoundScorer:
         return self.bind()
 
-    def settle(self, scored: Scored, report: Report) -> None:
+    def settle(self, scored: Scored, report: TaskReport) -> None:
         """Write down what a task brought, if its worker has not; then raise what went wrong in it."""
         if scored.scores and scored.pairs:
             self.ledger.record(scored)

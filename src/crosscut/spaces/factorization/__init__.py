@@ -17,7 +17,7 @@ __all__ = ["Factors", "Fitting", "factorize"]
 Solver = Literal["als", "transductive", "inductive"]
 
 
-class Settings(TypedDict, total=False):
+class SolverSettings(TypedDict, total=False):
     """Of the solvers; one that a solver does not have is a TypeError."""
 
     ridge: float | Sequence[float]
@@ -40,7 +40,7 @@ def factorize(
     query_vectors: npt.ArrayLike,
     *,
     solver: Solver = "als",
-    **settings: Unpack[Settings],
+    **settings: Unpack[SolverSettings],
 ) -> Factors:
     """Factorise a sparse score matrix (AXN §2.1).
 

@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from crosscut.errors import InputError
 from crosscut.spaces.base import Space
-from crosscut.spaces.factorization.factors import Factors, Matrix, Problem, Progress, problem
+from crosscut.spaces.factorization.factors import FactorProblem, Factors, Matrix, SolverProgress, problem
 from crosscut.spaces.sparse import Normalisation, SparseScores
 from crosscut.threads import cores
 
@@ -79,7 +79,7 @@ def als(
         scores, vectors, query_vectors, normalise=normalise, validation=validation, by_query=False, seed=seed
     )
     unit = float(np.mean(np.sum(made.queries**2, axis=1)) + np.mean(np.sum(made.items**2, axis=1))) / 2 or 1.0
-    chosen: tuple[float, Progress, tuple[Matrix, Matrix]] | None = None
+    chosen: tuple[float, SolverProgress, tuple[Matrix, Matrix]] | None = None
     for value in sorted(ridges, reverse=True):  # from the most cautious: worse twice, and the rest need no trial
         progress, factors = _fit(made, value * unit, epochs, patience, tolerance, started)
         if chosen is None or progress.held_out[progress.best] < chosen[1].held_out[chosen[1].best]:
@@ -97,12 +97,12 @@ def als(
 
 
 def _fit(
-    made: Problem, ridge: float, epochs: int, patience: int, tolerance: float, started: float
-) -> tuple[Progress, tuple[Matrix, Matrix]]:
+    made: FactorProblem, ridge: float, epochs: int, patience: int, tolerance: float, started: float
+) -> tuple[SolverProgress, tuple[Matrix, Matrix]]:
     """Alternate from the encoder's vectors; the best U and V."""
-    by_query, by_item = Rows.of(made.train), Rows.of(made.train, transposed=True)
+    by_query, by_item = SideScores.of(made.train), SideScores.of(made.train, transposed=True)
     queries, items = made.queries, made.items
-    progress = Progress("als", patience, "raise the ridge", started)
+    progress = SolverProgress("als", patience, "raise the ridge", started)
     progress.note(made.loss(made.train, queries, items), made.loss(made.held, queries, items))
     best = queries, items
     for _ in range(epochs):
@@ -116,7 +116,7 @@ def _fit(
     return progress, best
 
 
-class Rows:
+class SideScores:
     """The observations of one side, row by row: of each query its items, or of each item its queries."""
 
     def __init__(self, rows: Any, others: Any, values: Any, count: int) -> None:
@@ -128,7 +128,7 @@ class Rows:
         self.groups = [(int(m), np.flatnonzero(sizes == m)) for m in np.unique(sizes) if m]
 
     @classmethod
-    def of(cls, scores: SparseScores, *, transposed: bool = False) -> Rows:
+    def of(cls, scores: SparseScores, *, transposed: bool = False) -> SideScores:
         queries, items = scores.pairs.queries, scores.pairs.items
         if not transposed:
             return cls(queries, items, scores.scores, scores.shape[0])

@@ -135,7 +135,7 @@ class Factors(Vectors):
 
 
 @dataclass(frozen=True)
-class Problem:
+class FactorProblem:
     """What every solver starts from: normalised scores, split, and the encoder's vectors.
 
     Items are numbered among those that have a score: m of them.
@@ -181,7 +181,7 @@ def problem(
     validation: float,
     by_query: bool,
     seed: int,
-) -> Problem:
+) -> FactorProblem:
     """Normalise G, hold a share of it out, and take the encoder's vectors as a starting point.
 
     `by_query` holds whole queries out, to judge how a model does on queries it has never seen.
@@ -209,10 +209,10 @@ def problem(
     start = np.empty((len(seen), space.d), np.float32)
     for first in range(0, len(seen), ROWS):
         start[first : first + ROWS] = space.rows(seen[first : first + ROWS])
-    return Problem(scores.take(~held), scores.take(held), start, given.astype(np.float32), scores, seen, space)
+    return FactorProblem(scores.take(~held), scores.take(held), start, given.astype(np.float32), scores, seen, space)
 
 
-class Progress:
+class SolverProgress:
     """The losses of a fit, epoch by epoch; guards against NaN and says when to stop."""
 
     def __init__(self, solver: str, patience: int, hint: str, started: float | None = None) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.spaces.base import Space
-from crosscut.spaces.factorization.factors import Factors, Fitting, Matrix, Progress, problem
+from crosscut.spaces.factorization.factors import Factors, Fitting, Matrix, SolverProgress, problem
 from crosscut.spaces.factorization.transductive import check_training, device_of, import_torch
 from crosscut.spaces.sparse import Normalisation, SparseScores
 from crosscut.storage import Saved
@@ -156,7 +156,7 @@ def inductive(
     trained = [parameter for net in nets for parameter in net.parameters()] + ([] if gate is None else gates)
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
     queries, items = torch.from_numpy(made.queries).to(where), torch.from_numpy(made.items).to(where)
-    progress = Progress("inductive AdamW", patience, f"lower the learning rate ({rate})", started)
+    progress = SolverProgress("inductive AdamW", patience, f"lower the learning rate ({rate})", started)
 
     def mlps() -> tuple[Mlp, Mlp]:
         pair = [

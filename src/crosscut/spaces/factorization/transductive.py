@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError, MissingDependency
 from crosscut.spaces.base import Space
-from crosscut.spaces.factorization.factors import Factors, Progress, problem
+from crosscut.spaces.factorization.factors import Factors, SolverProgress, problem
 from crosscut.spaces.sparse import Normalisation, SparseScores
 
 
@@ -67,7 +67,7 @@ def transductive(
     pairs = made.train.pairs
     rows, columns = (torch.from_numpy(side).to(where) for side in (pairs.queries, pairs.items))
     targets = torch.from_numpy(made.train.scores.astype(np.float32)).to(where)
-    progress = Progress("transductive AdamW", patience, f"lower the learning rate ({rate})", started)
+    progress = SolverProgress("transductive AdamW", patience, f"lower the learning rate ({rate})", started)
 
     def note() -> tuple[Any, Any] | None:
         queries, items = u.detach().cpu().numpy(), v.detach().cpu().numpy()

@@ -28,7 +28,7 @@ from crosscut.training.loop import Outcome, Report
 from crosscut.training.negatives import rank_dense
 from crosscut.training.published.fitting import Case, Recipe, fit
 from crosscut.training.published.models import Towers
-from crosscut.training.published.recipes import HELD, World, negatives, tower_scores
+from crosscut.training.published.recipes import HELD, ReadWorld, negatives, tower_scores
 
 
 def distil(
@@ -51,7 +51,7 @@ def distil(
     if scores.shape != (len(queries), len(items)):
         raise InputError(f"scores of {scores.shape} (queries × items) for {len(queries)} queries, {len(items)} items")
     model = Towers.start(start, tokens=tokens)
-    world = World(model.form.items(items), model.form.queries(queries), [frozenset()] * len(queries))
+    world = ReadWorld(model.form.items(items), model.form.queries(queries), [frozenset()] * len(queries))
     best = by_score(scores)
     order = np.random.default_rng(recipe.seed).permutation(sorted(best)).tolist()
     if len(order) < 2 or min(len(found) for found, _ in best.values()) < 2:
@@ -98,7 +98,7 @@ def pair(scores: Sequence[Tensor], cases: Sequence[Case]) -> Tensor:
     return torch.stack([functional.softplus(wrong - right).mean() for right, wrong in halves]).mean()
 
 
-def agreement(towers: Towers, world: World, best: dict[int, tuple[list[int], list[float]]]) -> float:
+def agreement(towers: Towers, world: ReadWorld, best: dict[int, tuple[list[int], list[float]]]) -> float:
     """The share of the scorer's ten best that are among the dual encoder's ten best of what was scored."""
     shares = []
     wanted = sorted({item for found, _ in best.values() for item in found})

@@ -44,7 +44,7 @@ HELD = 0.1  # share of the queries that judge, where there is no dev set
 
 
 @dataclass(frozen=True)
-class World:
+class ReadWorld:
     """Items and queries as a model reads them; `gold` has the positions of every query's right items."""
 
     items: list[Text]
@@ -53,7 +53,7 @@ class World:
     texts: tuple[Sequence[Item], Sequence[str]] = ((), ())  # as they were given: items and queries
 
     @classmethod
-    def read(cls, collection: Collection, form: Form) -> World:
+    def read(cls, collection: Collection, form: Form) -> ReadWorld:
         place = collection.positions
         judged = [query for query in collection.queries if collection.gold(query.id)]
         gold = [frozenset(place[id] for id in collection.gold(query.id)) for query in judged]
@@ -61,10 +61,10 @@ class World:
         read = form.queries(texts) if judged else []
         return cls(form.items(collection.items), read, gold, (collection.items, texts))
 
-    def part(self, chosen: Sequence[int]) -> World:
+    def part(self, chosen: Sequence[int]) -> ReadWorld:
         """The same items with some of the queries."""
         items, texts = self.texts
-        return World(
+        return ReadWorld(
             self.items,
             [self.queries[query] for query in chosen],
             [self.gold[query] for query in chosen],
@@ -74,12 +74,12 @@ class World:
 
 def _worlds(collections: Sequence[Collection], dev: Sequence[Collection], form: Form, seed: int) -> Splits:
     """Worlds to learn from and to be judged by: those of a dev set, or a tenth of the queries."""
-    train = [World.read(collection, form) for collection in collections]
+    train = [ReadWorld.read(collection, form) for collection in collections]
     count = sum(len(world.queries) for world in train)
     if count < 2:
         raise InputError(f"{count} queries have a right item; training needs at least 2")
     if dev:
-        return train, [World.read(collection, form) for collection in dev]
+        return train, [ReadWorld.read(collection, form) for collection in dev]
     rng = np.random.default_rng(seed)
     learned, judging = [], []
     for world in train:
@@ -90,7 +90,7 @@ def _worlds(collections: Sequence[Collection], dev: Sequence[Collection], form: 
     return learned, judging
 
 
-Splits = tuple[list[World], list[World]]
+Splits = tuple[list[ReadWorld], list[ReadWorld]]
 
 
 def negatives(ranked: Positions, gold: frozenset[int], count: int) -> list[int]:
@@ -98,7 +98,7 @@ def negatives(ranked: Positions, gold: frozenset[int], count: int) -> list[int]:
     return [item for item in ranked.tolist() if item not in gold][:count]
 
 
-def _cases(worlds: Sequence[World], rank: Callable[[World], Positions], count: int) -> list[Case]:
+def _cases(worlds: Sequence[ReadWorld], rank: Callable[[ReadWorld], Positions], count: int) -> list[Case]:
     """The right item of every query first, its hardest negatives behind it."""
     made = []
     for number, world in enumerate(worlds):
@@ -143,13 +143,15 @@ def train_towers(
     )
 
 
-def ranked_by(towers: Towers, world: World, count: int) -> Positions:
+def ranked_by(towers: Towers, world: ReadWorld, count: int) -> Positions:
     """The best items of every query of a world, right ones among them."""
     items, queries = towers.embed(world.items, 1), towers.embed(world.queries, 0)
     return rank_dense(items, queries, count + _most(world))
 
 
-def ranker(miner: str | Path, count: int, tokens: int, how: Hardware, seed: int = 0) -> Callable[[World], Positions]:
+def ranker(
+    miner: str | Path, count: int, tokens: int, how: Hardware, seed: int = 0
+) -> Callable[[ReadWorld], Positions]:
     """Ranks a world's items by a trained dual encoder: two towers on the training's own device, others as they run.
 
     Or by `random` and `tfidf`, the other negatives of ANNCUR's table 3.
@@ -164,19 +166,19 @@ def ranker(miner: str | Path, count: int, tokens: int, how: Hardware, seed: int 
         return lambda world: ranked_by(towers, world, count)
     encoder = load_encoder(str(miner))
 
-    def rank(world: World) -> Positions:
+    def rank(world: ReadWorld) -> Positions:
         items, queries = world.texts
         return rank_dense(encoder.encode_items(items), encoder.encode_queries(queries), count + _most(world))
 
     return rank
 
 
-def _most(world: World) -> int:
+def _most(world: ReadWorld) -> int:
     """Right items of a query, at most."""
     return max(map(len, world.gold), default=0)
 
 
-def tower_scores(towers: Towers, worlds: Sequence[World], cases: Sequence[Case]) -> list[Tensor]:
+def tower_scores(towers: Towers, worlds: Sequence[ReadWorld], cases: Sequence[Case]) -> list[Tensor]:
     """Scores of each case's items; every text is read once."""
     queries = towers([worlds[case.world].queries[case.query] for case in cases], 0)
     wanted = list(dict.fromkeys((case.world, item) for case in cases for item in case.items))
@@ -193,7 +195,7 @@ def entropy(scores: Sequence[Tensor]) -> Tensor:
     return torch.stack([-functional.log_softmax(one.float(), 0)[0] for one in scores]).mean()
 
 
-def accuracy(towers: Towers, worlds: Sequence[World], seed: int) -> float:
+def accuracy(towers: Towers, worlds: Sequence[ReadWorld], seed: int) -> float:
     """How often the nearest item is a right one, among all items of a world or, of large ones, `POOL` drawn."""
     rng = np.random.default_rng(seed)
     hits = []
@@ -240,7 +242,7 @@ def train_cross(
     )
 
 
-def pair_scores(cross: PaperCross, worlds: Sequence[World], cases: Sequence[Case]) -> list[Tensor]:
+def pair_scores(cross: PaperCross, worlds: Sequence[ReadWorld], cases: Sequence[Case]) -> list[Tensor]:
     """Scores of each case's items."""
     rows = [
         cross.form.join(worlds[case.world].queries[case.query], worlds[case.world].items[item])
@@ -250,7 +252,7 @@ def pair_scores(cross: PaperCross, worlds: Sequence[World], cases: Sequence[Case
     return list(cross(rows).split([len(case.items) for case in cases]))
 
 
-def first_is_right(cross: PaperCross, worlds: Sequence[World], cases: Sequence[Case]) -> float:
+def first_is_right(cross: PaperCross, worlds: Sequence[ReadWorld], cases: Sequence[Case]) -> float:
     """How often the right item comes before all its negatives."""
     return float(np.mean([int(pair_scores(cross, worlds, [case])[0].argmax()) == 0 for case in cases]))
 
@@ -276,7 +278,7 @@ def teach(
     if not teachers:
         raise InputError("name at least one teacher: a scorer whose scores are to be learned")
     model = PaperCross.start(start, "emb", marked=False, tokens=tokens)
-    world = World.read(collection, model.form)
+    world = ReadWorld.read(collection, model.form)
     judged = [query for query in collection.queries if collection.gold(query.id)]
     cases = _cases([world], lambda _: ranked, recipe.candidates)
     wanted = sorted({(case.query, item) for case in cases for item in case.items})
@@ -309,7 +311,7 @@ def squared(scores: Sequence[Tensor], cases: Sequence[Case]) -> Tensor:
     return functional.mse_loss(ours, theirs)
 
 
-def explained(cross: PaperCross, world: World, cases: Sequence[Case]) -> float:
+def explained(cross: PaperCross, world: ReadWorld, cases: Sequence[Case]) -> float:
     """1 / (1 + mean squared error) on the queries that were held out: larger is better."""
     errors = [float(squared(pair_scores(cross, [world], [case]), [case])) for case in cases]
     return 1 / (1 + float(np.mean(errors)))
