@@ -23,12 +23,15 @@ so a token never depends on its batch-mates, sums are exact on any machine, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.encoders.quantize import quantize, rounded
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 Precision = Literal["float32", "float16", "int8", "integer"]
@@ -46,12 +49,15 @@ class Graph:
         self._count = 0
         self._rounded: dict[str, tuple[str, str, str, int]] = {}
 
-    def node(self, kind: str, inputs: Sequence[str], domain: str = "", **attributes: Any) -> str:
+    def node(
+        self, kind: str, inputs: Sequence[str], domain: str = "", **attributes: float | list[int] | TensorProto
+    ) -> str:
         from onnx import helper
 
         self._count += 1
         name = f"{kind.lower()}_{self._count}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attributes))
+        told: dict[str, Any] = {"name": name, "domain": domain, **attributes}
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], **told))
         return name
 
     def constant(self, array: npt.NDArray[Any] | np.generic) -> str:

@@ -8,7 +8,7 @@ the papers did, and says so.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,12 +135,13 @@ def replay(
     for note in notes:
         warnings.warn(note, stacklevel=2)
     records: list[Record] = []
+    given = {"rounds": rounds, "first": None if first == "auto" else first}
     for step, method in enumerate(chosen):
         if progress is not None:
             progress(str(method), step, len(chosen))
         label = str(method)
         if isinstance(method, InRounds):
-            method = method.with_settings(_unless_told(method, rounds=rounds, first=None if first == "auto" else first))
+            method = method.with_settings(_unless_told(method, given))
         if isinstance(method, WithSplit) and method.split is None:
             records += _with_split(world, label, method, ks, sizes, seeds, split)
         else:
@@ -175,7 +176,7 @@ def _for_each_k(
     return records
 
 
-def _unless_told(method: Method, **common: Any) -> dict[str, Any]:
+def _unless_told(method: Method, common: Mapping[str, Any]) -> dict[str, Any]:
     """Settings for all methods alike, where a method has none of its own."""
     return {name: value for name, value in common.items() if value is not None and name not in method.settings}
 
@@ -295,7 +296,7 @@ def tuned_axn(world: World, method: Method, k: int, budgets: Sequence[int]) -> M
     tuning = replace(world, test=world.anchors, query_vectors=world.anchor_query_vectors, anchors=None)
     budget = sorted(budgets)[len(budgets) // 2]
     free = {"alpha": alpha, "beta": beta, "mix": 0.0}
-    options = [method.with_settings(_unless_told(method, **{**free, "mix": mix})) for mix in MIXES]
+    options = [method.with_settings(_unless_told(method, {**free, "mix": mix})) for mix in MIXES]
     values = [per_query_recall(tuning, Seeds(tuning, each, 1).run(k, budget), k).mean() for each in options]
     return options[int(np.argmax(values))]
 

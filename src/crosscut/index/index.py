@@ -20,7 +20,7 @@ from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
 from crosscut.index.knowing import bound, knowing, lexicon_of, under
-from crosscut.index.options import SpaceName
+from crosscut.index.options import Loading, SpaceName
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
 from crosscut.index.searching import Searching
@@ -161,7 +161,7 @@ class Index(Searching, Growing):
         cut = Passages.of(passages, source)
         if path is not None:
             made = StreamedBuild(path, source, columns, cut, dual, vectors, dtype, bm25, seed, progress)
-            index = cls._streamed(made, named, asked, cache=cache, store=store)
+            index = cls._streamed(made, named, asked, {"cache": cache, "store": store})
             index.price = price
             index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress, device))
             if asked:
@@ -229,12 +229,12 @@ class Index(Searching, Growing):
         self.taught = spent.taught
 
     @classmethod
-    def _streamed(cls, build: StreamedBuild, named: dict[str, Any], asked: list[str], **known: Any) -> Index:
+    def _streamed(cls, build: StreamedBuild, named: dict[str, Any], asked: list[str], known: Loading) -> Index:
         """Built in its folder, and loaded from there; `known` scores are those of `load`."""
         empty = cls(State(ItemList(), np.ones(0, np.bool_), None, seed=build.seed), **named)
         empty.passages = build.passages
         build.run(empty._facts())
-        made = cls.load(build.path, scorer=named["scorer"], encoder=named["encoder"], **known)
+        made = cls.load(build.path, **(known | Loading(scorer=named["scorer"], encoder=named["encoder"])))
         made._names = {"scorer": named["scorer_name"], "encoder": named["encoder_name"]}
         made.anchor_queries = asked
         return made

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from crosscut.index.items import Filter
 from crosscut.index.knowing import bound, late_of, tell
 from crosscut.index.later import Later, joined
 from crosscut.index.metadata import Metadata
+from crosscut.index.options import StateParts
 from crosscut.index.passages import OF
 from crosscut.index.places import Places
 from crosscut.linalg.arrays import finite
@@ -186,7 +187,7 @@ class State:
     def factor_space(self) -> Factors | None:
         return None if self.factors is None else self.factors.lying(self._lists_of_items)
 
-    def with_parts(self, **parts: Any) -> State:
+    def with_parts(self, **parts: Unpack[StateParts]) -> State:
         """Another state with these parts replaced; of what was derived, what does not depend on them is kept."""
         new = replace(self, **parts, _searchers={}, _within={}, _lock=threading.Lock())
         kept = {
@@ -227,8 +228,8 @@ class State:
         starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
         state = self.with_parts(starts=None, arrival=None)._taken(order, scorer)
         vectors = None if state.vectors is None else FiledVectors(Touched(np.asarray(state.vectors)))
-        lying = {"centroids": centroids, "starts": starts, "arrival": Touched(came[order]), "later": None}
-        return state.with_parts(vectors=vectors, **lying)
+        arrival = Touched(came[order])
+        return state.with_parts(vectors=vectors, centroids=centroids, starts=starts, arrival=arrival, later=None)
 
     def extended(
         self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None

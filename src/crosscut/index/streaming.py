@@ -149,7 +149,7 @@ class StreamedBuild:
                 return None
         return done
 
-    def _commit(self, sizes: dict[str, int], **done: Any) -> None:
+    def _commit(self, sizes: dict[str, int], **done: int) -> None:
         files = self._done["files"]
         for name, size in sizes.items():
             sync(self.work / name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from functools import cache
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import Any, Literal, TypeVar
 
 import llvmlite.binding
 import numba
@@ -18,14 +18,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 REBIAS = np.float32(2.0**112)  # between the exponents of float16 and float32
 
 
-def compiled(**how: Any) -> Callable[[F], F]:
+def compiled(*, inline: Literal["never", "always"] = "never", fastmath: bool = False) -> Callable[[F], F]:
     """Compile without the interpreter lock, and keep the result on disk where there is a place for it."""
 
     def compile(function: F) -> Any:
+        make = partial(numba.njit, nogil=True, inline=inline, fastmath=fastmath)
         try:
-            return numba.njit(cache=True, nogil=True, **how)(function)
+            return make(cache=True)(function)
         except RuntimeError:  # no writable place for a cache
-            return numba.njit(nogil=True, **how)(function)
+            return make()(function)
 
     return compile
 

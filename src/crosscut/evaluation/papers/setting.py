@@ -84,6 +84,6 @@ def shortened(method: str, shortlist: int | None) -> Method:
     return made.with_settings({"shortlist": shortlist})
 
 
-def record_of(method: str, k: int, x: float, values: Floats, **more: Any) -> dict[str, Any]:
+def record_of(method: str, k: int, x: float, values: Floats, **more: float | str) -> dict[str, Any]:
     low, high = interval(values)
     return {"method": method, "k": k, "x": x, "recall": float(values.mean()), "low": low, "high": high, **more}
