@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -72,29 +73,43 @@ class Projected:
         return self.space.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        fixed = self.fixed if self.inner.precise else None
-        base = self.base if isinstance(self.base, np.ndarray | int | float) else None  # None: residuals
-        few = fixed is not None and self.inner.exact
-        wider = [
-            Ask(
-                self._asked(ask.vector),
-                (WIDER if base is None else 1) * ask.count + (ROUNDED if few else slack_for(ask.count)),
-                ask.exclude,
-                ask.within,
-                ask.trail,
-            )
-            for ask in asks
-        ]
+        level, fixed, few, times = self._ordered, self.fixed, self._few, self._times
+        wider = []
+        for ask in asks:
+            count = times * ask.count + (ROUNDED if few else slack_for(ask.count))
+            wider.append(Ask(self._asked(ask.vector), count, ask.exclude, ask.within, ask.trail))
         answers = []
         for ask, found in zip(asks, self.inner.top(wider), strict=True):
-            if fixed is not None and base is not None and ask.known is None:
-                same = base + fixed @ ask.vector
+            if level is not None and fixed is not None and ask.known is None:
+                same = level + fixed @ ask.vector
                 answers.append(Found(found.handles[: ask.count], found.scores[: ask.count] + same))
                 continue
             answer = self._again(ask, found.handles)
             ask.trail.ids = np.sort(without(found.handles, answer.handles))
             answers.append(answer)
         return answers
+
+    # what holds for every ask is found out once: a search asks when a store has emptied the processor's caches
+
+    @cached_property
+    def _few(self) -> bool:
+        """Whether what is found is in order but for the rounding of a store."""
+        return self.fixed is not None and self.inner.exact and self.inner.precise
+
+    @cached_property
+    def _times(self) -> int:
+        """How many times as many items are asked for as are wanted."""
+        return 1 if isinstance(self.base, np.ndarray | int | float) else WIDER
+
+    @cached_property
+    def _ordered(self) -> float | None:
+        """The base of all items, where what is found needs no second look; None: it does."""
+        precise = self.fixed is not None and self.inner.precise
+        return float(self.base) if precise and isinstance(self.base, int | float) else None
+
+    @cached_property
+    def _start(self) -> int:
+        return int(self.columns[0]) if len(self.columns) else 0
 
     def _again(self, ask: Ask, pool: Handles) -> Found:
         """The best of a pool in float64. What is known of single items, or for one query alone, is not linear in the
@@ -108,8 +123,7 @@ class Projected:
 
     def _asked(self, u: Floats) -> Floats:
         if self.fixed is not None:  # one block, as it stands in u
-            start = int(self.columns[0]) if len(self.columns) else 0
-            return np.asarray(u[start : start + len(self.columns)] * self.weights)
+            return np.asarray(u[self._start : self._start + len(self.weights)] * self.weights)
         query = np.full(self.inner.d, self.level)
         query[: len(self.columns)] = u[self.columns] * self.weights
         return query

@@ -46,6 +46,14 @@ SAFE = 1e-6  # rows whose new part is smaller than this, relative to the largest
 ROOM = 1024  # rows that a fit has room for from the start
 CLOSE = 0.1  # after losing this much of its length, a row is orthogonalised again
 SOUND = 1e-6  # from this reciprocal condition number on, rows may wait to be rotated
+GEMM = 1 << 18  # multiplications of a product that OpenBLAS does not share out between threads
+GEMV = 9 << 10  # and of one with a vector
+LEAST = 8  # rows that are worth a product of their own
+
+
+def keeps_to_itself(k: int, d: int) -> bool:
+    """Whether BLAS takes all products of a ridge on one thread by itself, when it grows by k rows of d dimensions."""
+    return k * (d + 1) < GEMV and k * (d + 1) * max(LEAST, k) <= GEMM
 
 
 class LeastSquares:
@@ -126,19 +134,22 @@ class _Innovations:
             return False
         k, d = rows.shape
         both = self._both[len(self._both) - self.m :]
-        inside = rows @ both[:, :-1].T  # W (k × m)
         rest = np.empty((k, d + 1))  # [X Σ ‖ x] − W [B ‖ z]
         rest[:, :-1] = rows if images is None else images
         rest[:, -1] = targets
         if self.ridge:
             # a ridge that is tiny beside the rows would be lost in rounding
-            ridge = max(self.ridge, 4 * EPS * k * float(np.vdot(rows, rest[:, :-1])))
-            if self.m:
-                rest -= inside @ both
+            square = rows.reshape(-1).dot((rows if images is None else images).reshape(-1))
+            ridge = max(self.ridge, 4 * EPS * k * float(square))
+            step = max(GEMM // (k * (d + 1)), LEAST)
+            for start in range(0, self.m, step):
+                some = both[start : start + step]
+                rest -= (rows @ some[:, :-1].T) @ some
             own = rows @ rest[:, :-1].T  # X (X Σ − W B)ᵀ = X Σ Xᵀ − W Wᵀ
             own.reshape(-1)[:: k + 1] += ridge
             new = _inverse_root(own) @ rest
         else:
+            inside = rows @ both[:, :-1].T  # W (k × m)
             split = self._orthonormal(rows, inside, rest[:, :-1] - inside @ both[:, :-1])
             if split is None:
                 return False
@@ -162,7 +173,7 @@ class _Innovations:
         return sys.maxsize if self.ridge else self.d - self.m
 
     def solve(self) -> Floats:
-        return self._u.copy()
+        return self._u
 
     def triangle(self, rcond: float | None) -> _Triangle:
         """The same fit, ready for rows of any rank."""

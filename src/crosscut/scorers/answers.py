@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 import numpy as np
 
 from crosscut.errors import ScoreCountError, ScorerError, ScoreValueError
 from crosscut.scorers.base import Answer
-from crosscut.types import Floats, Handles
+from crosscut.types import Array, Floats, Handles
 
 NO_NUMBERS = "cmMV"
 """Kinds of arrays that numpy would make numbers of, by leaving something out: complex, times, records."""
@@ -26,9 +27,8 @@ def checked(given: Any, query: Any, handles: Handles) -> Answer:
         scores, paid = np.array(given.scores, np.float64), np.array(given.paid, np.bool_)
         if scores.shape != (size,) or paid.shape != (size,):
             return Answer.nothing(size, _miscounted(scores, query, size), paid=True)
-        finite = np.isfinite(scores)
-        answer = Answer(scores, paid | finite, given.error)
-        if finite.all():
+        answer = Answer(scores, paid | np.isfinite(scores), given.error)
+        if all_finite(scores):
             return answer
     elif isinstance(given, BaseException):
         return _failed(given, query, size)
@@ -40,7 +40,7 @@ def checked(given: Any, query: Any, handles: Handles) -> Answer:
         if given is None or scores.size != size or scores.size != max(scores.shape, default=1):
             return Answer.nothing(size, _miscounted(given if given is None else scores, query, size), paid=True)
         answer = Answer.of(scores.reshape(-1))
-        if np.isfinite(answer.scores).all():
+        if all_finite(answer.scores):
             return answer
     bad = answer.paid & ~np.isfinite(answer.scores)
     if answer.error is not None or not bad.any():
@@ -51,6 +51,11 @@ def checked(given: Any, query: Any, handles: Handles) -> Answer:
         f"({int(bad.sum())} of {size} scores are not finite); scores must be real numbers"
     )
     return Answer(answer.scores, answer.paid, fault)
+
+
+def all_finite(scores: Floats) -> bool:
+    """Whether none of some scores (m) is infinite or NaN, by a product: a round looks, and its caches are empty."""
+    return math.isfinite(scores.dot(scores)) or bool(np.isfinite(scores).all())
 
 
 def _failed(error: BaseException, query: Any, size: int) -> Answer:
@@ -69,9 +74,11 @@ def _failed(error: BaseException, query: Any, size: int) -> Answer:
 
 def _as_floats(given: Any) -> Floats:
     """A copy: a scorer may fill the same array for every request. What is masked is no number."""
-    if hasattr(given, "detach"):
-        given = given.detach().cpu().numpy()
-    array = np.asarray(np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else given)
+    if type(given) is not np.ndarray:
+        if hasattr(given, "detach"):
+            given = given.detach().cpu().numpy()
+        given = np.asarray(np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else given)
+    array: Array = given
     if array.dtype.kind in NO_NUMBERS:
         raise TypeError(f"scores are real numbers, and these are {array.dtype}")
     return np.array(array, dtype=np.float64)

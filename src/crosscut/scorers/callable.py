@@ -63,7 +63,10 @@ class CallableScorer(BoundScorer):
                 break
         if any(inspect.isawaitable(one) for one in given):
             given = run_async(_gather(given, requests))
-        answers = [checked(one, *request) for one, request in zip(given, requests, strict=False)]
+        answers = [
+            one if isinstance(one, Answer) else checked(one, *request)
+            for one, request in zip(given, requests, strict=False)
+        ]
         return answers + [Answer.nothing(len(handles)) for _, handles in requests[len(given) :]]
 
 

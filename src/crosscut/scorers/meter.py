@@ -22,7 +22,7 @@ from crosscut.errors import (
     ScorerTimeout,
     StoreUnavailable,
 )
-from crosscut.scorers.answers import checked
+from crosscut.scorers.answers import all_finite, checked
 from crosscut.scorers.base import Answer, Request, Spare
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.threads import in_thread
@@ -90,7 +90,7 @@ class Account:
         return self.budget - self.calls
 
     def record(self, positions: Positions, scores: Floats) -> None:
-        self.positions = np.concatenate([self.positions, positions])
+        self.positions = np.concatenate([self.positions, positions])  # a copy, also the first time
         self.scores = np.concatenate([self.scores, scores])
         self.held.update(positions.tolist())
 
@@ -194,12 +194,14 @@ class Meter:
         missing = 0
         for (account, positions), given in zip(orders, answers, strict=True):
             answer = checked(given, account.query, positions)
-            self._count(account, -int((~answer.paid).sum()))
-            good = np.isfinite(answer.scores)
-            account.record(positions[good], answer.scores[good])
-            bought.append((account.query, positions[good], answer.scores[good]))
+            scores = answer.scores
+            if not all_finite(scores):  # whatever has a score was paid for
+                self._count(account, -int((~answer.paid).sum()))
+                positions, scores = positions[good := np.isfinite(scores)], scores[good]
+            account.record(positions, scores)
+            bought.append((account.query, positions, scores))
             if answer.error is None:
-                missing += int((~good).sum())
+                missing += len(answer.scores) - len(scores)
             elif not (answer.error.spent and account.rounds):  # then what could not be sent again is given up
                 faults.append(answer.error)
         for entry in bought:

@@ -132,8 +132,9 @@ class _StretchedFit:
         rows = self._space.rows(positions)  # (k × d);  Σ = I + (g² − 1) q̂ q̂ᵀ
         if self._trust is not None:
             rows, targets = rows * self._trust[positions, None], targets * self._trust[positions]
-        along = self._more * (rows @ self._direction)
-        self._squares.add(rows, targets, rows + along[:, None] * self._direction)
+        images = (self._more * (rows @ self._direction))[:, None] * self._direction
+        images += rows
+        self._squares.add(rows, targets, images)
 
     def solve(self) -> Floats:
         return self._squares.solve()

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from crosscut.ann.flat import Base, Flat, base_of, masked, rerank
 from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError, ScorerError
 from crosscut.linalg.blas import one_thread
+from crosscut.linalg.least_squares import keeps_to_itself
 from crosscut.linalg.products import LARGE, share
 from crosscut.retrievers.first import Drawn, FirstStage, Retriever
 from crosscut.scorers.meter import Meter
@@ -40,7 +42,6 @@ from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Beside, Space
 from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
 
-GEMV, GEMM = 9 << 10, 1 << 18  # multiplications of a product that OpenBLAS does not share out
 NO_TIME = Seconds()
 POOL = 2000  # items drawn for a rule that wants to see all predictions, where not all can be had
 
@@ -57,8 +58,10 @@ class Offset:
     scale: float = 1.0
 
     def targets(self, positions: Positions, scores: Floats, known: Floats | None = None) -> Floats:
-        base = base_of(self.base, positions)
-        return self.scale * (scores - base - (0.0 if known is None else known[positions]))
+        left = scores - base_of(self.base, positions)
+        if known is not None:
+            left -= known[positions]
+        return left if self.scale == 1.0 else self.scale * left
 
 
 @dataclass(frozen=True)
@@ -194,11 +197,12 @@ def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
     assert plan.space is not None
     assert plan.topk is not None
     size = len(queries[0].account.positions)
-    large = (size - queries[0].fitted) * size * plan.space.d > LARGE // 8  # below, threads get in each other's way
-    with _limit(plan.estimator, size - queries[0].fitted, size, plan.space.d):
-        vectors = list((share if large else map)(lambda query: _fit(plan, query) / plan.offset.scale, queries))
+    new, d = size - queries[0].fitted, plan.space.d
+    each = share if new * size * d > LARGE // 8 else map  # below, threads get in each other's way
+    with _limit(plan.estimator, new, d):
+        vectors = list(each(partial(_fit, plan), queries))
     fitted = time.perf_counter()
-    drawn = [_drawn_of(plan.explore, len(query.account.positions), n) for query, n in zip(queries, counts, strict=True)]
+    drawn = _drawn_of(plan.explore, queries, counts)
     asks = [query.ask(u, n - m) for query, u, n, m in zip(queries, vectors, counts, drawn, strict=True)]
     if plan.selection.whole or plan.shortlist is not None or trace:
         choices = _looked_over(plan, plan.space, queries, asks, trace)
@@ -213,17 +217,21 @@ def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
     return choices
 
 
-def _limit(estimator: Estimator | None, new: int, size: int, d: int) -> AbstractContextManager[None]:
+def _limit(estimator: Estimator | None, new: int, d: int) -> AbstractContextManager[None]:
     """One thread for BLAS, which takes products as small as those of a usual round on one thread by itself.
 
     To tell it so costs 50 µs where a store has just read all its vectors, and nothing is in the cache."""
-    small = new * d < GEMV and new * size * d < GEMM
-    return nullcontext() if small and isinstance(estimator, Stretched) else one_thread()
+    return nullcontext() if isinstance(estimator, Stretched) and keeps_to_itself(new, d) else one_thread()
 
 
-def _drawn_of(explore: float, before: int, count: int) -> int:
+def _drawn_of(explore: float, queries: Sequence[QueryState], counts: Sequence[int]) -> list[int]:
     """How many of a round's calls explore, so that the share holds for the whole search, small rounds or large."""
-    return min(count, math.floor(explore * (before + count)) - math.floor(explore * before)) if explore else 0
+    if not explore:
+        return [0] * len(counts)
+    before = [len(query.account.positions) for query in queries]
+    return [
+        min(n, math.floor(explore * (m + n)) - math.floor(explore * m)) for m, n in zip(before, counts, strict=True)
+    ]
 
 
 def _explore(pool: Pool, query: QueryState, choice: _Choice, count: int) -> None:
@@ -306,9 +314,11 @@ def _fit(plan: Plan, query: QueryState) -> Floats:
         u = query.fit.solve()
     except np.linalg.LinAlgError as error:  # what was scored is kept
         raise ScorerError(f"the scores so far, or the vectors, are too large to go on with ({error})") from error
+    if plan.offset.scale != 1.0:
+        u = u / plan.offset.scale
     if query.words is None:
         return u
-    query.told = u[-1] / plan.offset.scale * query.words
+    query.told = u[-1] * query.words
     return u[:-1]
 
 
@@ -324,9 +334,7 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
             account = query.account
             bought = account.positions[size:]
             place: Positions | slice = slice(None)
-            if (
-                len(bought) != len(choice.handles) or (bought != choice.handles).any()
-            ):  # some were known, or are not paid for yet
+            if bought.tolist() != choice.handles.tolist():  # some were known, or are not paid for yet
                 order = np.argsort(choice.handles)
                 place = order[np.searchsorted(choice.handles, bought, sorter=order)]
             query.rounds.append(

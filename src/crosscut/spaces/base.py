@@ -155,6 +155,7 @@ class Stacked(Space):
         if len(weights) != len(blocks):
             raise InputError(f"{len(weights)} weights for {len(blocks)} blocks: give one weight per block")
         self._blocks = tuple(zip(blocks, weights, strict=True))
+        self._d = sum(block.d for block in blocks)
 
     @property
     def blocks(self) -> Sequence[tuple[Space, float]]:
@@ -166,15 +167,16 @@ class Stacked(Space):
 
     @property
     def d(self) -> int:
-        return sum(block.d for block, _ in self._blocks)
+        return self._d
 
     def rows(self, positions: Positions) -> Floats:
-        taken = np.empty((len(positions), self.d))
+        taken = np.empty((len(positions), self._d))
         start = 0
         for block, weight in self._blocks:
-            rows = block.rows(positions)
-            np.multiply(rows, weight, out=taken[:, start : start + rows.shape[1]])
-            start += rows.shape[1]
+            some = positions[:1] if block.constant else positions
+            end = start + block.d
+            np.multiply(block.rows(some), weight, out=taken[:, start:end])
+            start = end
         return taken
 
     def at(self, positions: Positions, vector: Floats) -> Array:

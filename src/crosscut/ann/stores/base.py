@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ SPREAD = 1000  # items whose vectors tell how far apart a store's vectors are
 ROOM = 1024  # items that a search has room for from the start; memory that is not used yet costs nothing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Want:
     """One question to a store: its best `count` by v · u, without these keys, within these conditions."""
 
@@ -44,7 +45,7 @@ class Want:
     where: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rows:
     """What a store shows of some items, translated when it is looked at: earlier rounds have seen much of an answer."""
 
@@ -81,11 +82,14 @@ class Fields:
     name: str | None = None  # where an item's name is not its key
 
     def item(self, name: Any, payload: Mapping[str, Any]) -> Item:
+        title = "" if self.title is None else payload.get(self.title)
         if self.metadata is not None:
             metadata = payload.get(self.metadata) or {}
         else:
-            metadata = {key: value for key, value in payload.items() if key not in (self.text, self.title, self.name)}
-        title = "" if self.title is None else payload.get(self.title)
+            metadata = dict(payload)
+            for key in (self.text, self.title, self.name):
+                if key is not None:
+                    metadata.pop(key, None)
         return Item(str(name), _text(title), _text(payload.get(self.text)), metadata)
 
     def record(self, item: Item) -> dict[str, Any]:
@@ -229,16 +233,16 @@ class Session:
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         there = [j for j, ask in enumerate(asks) if not isinstance(ask.within, np.ndarray) and ask.count > 0]
-        wants = [self._want(asks[j]) for j in there]
-        pools: dict[int, Handles] = {}
-        if wants:
+        pools = [ask.within.tolist() if isinstance(ask.within, np.ndarray) else [] for ask in asks]
+        if there:
             try:
-                pools = dict(zip(there, map(self._seen, self._asked(wants)), strict=True))
+                for j, rows in zip(there, self._asked([self._want(asks[j]) for j in there]), strict=True):
+                    pools[j] = self._numbers(rows)
             except CrosscutError:
                 raise
             except Exception as error:
                 raise self.store.failed(error)  # noqa: B904
-        return [self._best(ask, pools.get(j)) for j, ask in enumerate(asks)]
+        return [self._best(ask, pool) for ask, pool in zip(asks, pools, strict=True)]
 
     def sample(
         self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
@@ -260,8 +264,12 @@ class Session:
 
     def get(self, handles: Handles) -> list[Item]:
         """The items of these handles, as they came with the answers."""
-        item, name = self.store.fields.item, self.name
-        return [item(name(handle), self._payload(handle)) for handle in np.asarray(handles).tolist()]
+        fields, name, found = self.store.fields, self.store.name, []
+        for handle in np.asarray(handles).tolist():
+            rows, place = self._shown[handle]
+            key, payload = self._keys[handle], rows.payload_at(place)
+            found.append(fields.item(key if fields.name is None else name(key, payload), payload))
+        return found
 
     def keys(self, handles: Handles) -> list[Any]:
         """What the store calls these items."""
@@ -320,7 +328,11 @@ class Session:
         return rows.payload_at(place)
 
     def _seen(self, rows: Rows) -> Handles:
-        """Handles of what a store shows; the new ones get the next numbers."""
+        """Handles of what a store shows."""
+        return np.array(self._numbers(rows), dtype=np.int64)
+
+    def _numbers(self, rows: Rows) -> list[int]:
+        """The same in Python's numbers; new items get the next ones."""
         known, keys = self._handle, rows.keys
         start = len(known)
         new: list[int] = []
@@ -334,23 +346,24 @@ class Session:
             while end > len(self._table):
                 self._table = np.concatenate([self._table, np.empty_like(self._table)])
             self._table[start:end] = rows.vectors_at(new)
-        return np.array([known[key] for key in keys], dtype=np.int64)
+        return [known[key] for key in keys]
 
-    def _best(self, ask: Ask, pool: Handles | None) -> Found:
+    def _best(self, ask: Ask, pool: list[int]) -> Found:
         """The best of what was shown, or of handles that the search stays within."""
-        if pool is None:
-            pool = ask.within if isinstance(ask.within, np.ndarray) else NO_HANDLES
         gone = set(ask.exclude.tolist())
-        kept = [handle for handle in pool.tolist() if handle not in gone]
-        scores = np.einsum("md,d->m", self.rows(np.array(kept, dtype=np.int64)), ask.vector).tolist()
-        # few: Python sorts them as fast as numpy, and faster when a store has just emptied the processor's caches
-        order = sorted(range(len(kept)), key=scores.__getitem__, reverse=True)
-        if len(set(scores)) < len(kept):
-            ties = [_order(self._keys[handle]) for handle in kept]
-            order.sort(key=lambda j: (-scores[j], ties[j]))
-        order = order[: max(ask.count, 0)]
-        handles = np.array([kept[j] for j in order], dtype=np.int64)
-        return Found(handles, np.array([scores[j] for j in order], dtype=np.float64))
+        kept = [handle for handle in pool if handle not in gone]
+        # few, one by one: whatever numpy does at once it begins slowly when a store has just emptied the caches
+        table, along = self._table, ask.vector.dot
+        best = [(float(along(table[handle])), handle) for handle in kept]
+        best.sort(key=_first, reverse=True)
+        if len({score for score, _ in best}) < len(best):
+            best.sort(key=lambda one: (-one[0], _order(self._keys[one[1]])))
+        best = best[: max(ask.count, 0)]
+        handles = np.array([handle for _, handle in best], dtype=np.int64)
+        return Found(handles, np.array([score for score, _ in best], dtype=np.float64))
+
+
+_first = itemgetter(0)
 
 
 def _order(key: Any) -> tuple[str, Any]:
