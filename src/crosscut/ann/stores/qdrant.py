@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from crosscut.ann.stores.base import Fields, Rows, Store, Want, needed, numbered
+from crosscut.ann.stores.base import Store, needed, numbered
 from crosscut.ann.stores.filters import LARGEST, Condition, number, whole, written
 from crosscut.ann.stores.qdrant_words import Edge, QdrantClientWords, QdrantWords
+from crosscut.ann.stores.records import Fields, Rows, Want
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, StoreUnavailable
 from crosscut.types import Floats
