@@ -273,7 +273,7 @@ def _with_split(
 
 def _held_out(world: World, label: str, method: WithSplit) -> list[World]:
     """Worlds of anchor queries to tune a split on."""
-    if getattr(method, "first", None) in ("lexical", "union", "late"):
+    if method.settings.get("first") in ("lexical", "union", "late"):
         raise InputError(
             f"the split of {label} cannot be tuned: words are known of test queries, not of anchor queries. "
             "Give split='oracle' (--split oracle), or a number"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from crosscut.search.stopping import Stop
 from crosscut.storage import Folder, Lock
 from crosscut.types import Progress
 
+if TYPE_CHECKING:
+    from crosscut.ann.stores.base import Store
+
 
 class Core:
     """The parts of an index that its roles share."""
@@ -43,6 +46,7 @@ class Core:
         method: str | Method = "crosscut",
     ) -> None:
         self._state = state
+        self.store: Store | None = None  # the vector database that its items stay in
         self.scorer = scorer
         self.encoder = encoder
         self._names = {"scorer": scorer_name, "encoder": encoder_name}

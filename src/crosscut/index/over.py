@@ -79,6 +79,8 @@ class _Elsewhere:
 class StoreIndex(Index):
     """An index over a vector store. See `Index.over`."""
 
+    store: Store
+
     def __init__(
         self,
         store: Store,

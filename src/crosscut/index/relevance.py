@@ -96,7 +96,7 @@ def remembering(index: Index) -> Index:
     """The same index with a memory: a pair that several searches score is paid once, and no search is logged."""
     view = copy.copy(index)
     view.log = None
-    state = None if hasattr(index, "store") else index._state
+    state = None if index.store is not None else index._state
     if state is not None and state.scorer is not None:
         view._state = state.with_parts(scorer=Remembering(state.scorer, state.cache), cache=None)
     return view
@@ -154,7 +154,7 @@ def _checked(
     tried = [parse(method) for method in methods] if methods is not None else list(_able(index))
     budgets = [*(size for size in BUDGETS if size < budget), budget]
     most = len(asked) * len(tried) * sum(budgets)
-    if hasattr(index, "store"):  # over a store nothing is remembered from one trial to the next
+    if index.store is not None:  # over a store nothing is remembered from one trial to the next
         most = 2 * most + len(asked) * (len(WEIGHTS) + len(RULES)) * budget
     if max_calls is not None and most > max_calls:
         raise InputError(

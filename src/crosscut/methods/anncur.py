@@ -36,6 +36,9 @@ class WithSplit(Method):
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
         return {"split": (0.3, 0.7)}
 
+    def rounds_of(self, budget: int) -> int:
+        return 2
+
 
 def shuffled(parts: Parts) -> Positions:
     """Every item, in an order that the seed decides."""

@@ -148,6 +148,10 @@ class Method(Named, ABC):
         """The calls of a query that may score `size` items (None: not known) and named this many, or none."""
         return 100 if asked is None else asked
 
+    def rounds_of(self, budget: int) -> int:
+        """How many rounds a search with so many calls makes, at most."""
+        return 1
+
     def made(self, parts: Parts) -> Plan:
         """The plan, or an error that says what is missing."""
         if (told := self.missing(parts)) is not None:

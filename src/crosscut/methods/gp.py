@@ -62,6 +62,9 @@ class GP(Method):
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
         return {"width": (0.5, 2.0), "kappa": (0.0, 0.3), "noise": (0.03, 0.3), "acquisition": ("ei",)}
 
+    def rounds_of(self, budget: int) -> int:
+        return min(self.rounds, budget)
+
     def plan(self, parts: Parts) -> Plan:
         assert parts.encoder is not None
         guide = Acquiring(self, parts.encoder, self.width * spread_of(parts.encoder, parts.seed))

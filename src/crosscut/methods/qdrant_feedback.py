@@ -48,6 +48,9 @@ class QdrantFeedback(Method):
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
         return {"feedback": (10.0, 0.2, 0.5), "c": (0.0003, 0.001, 0.003, 0.01, 0.1), "b": (0.0, 1.0)}
 
+    def rounds_of(self, budget: int) -> int:
+        return min(self.rounds, budget)
+
     def plan(self, parts: Parts) -> Plan:
         assert parts.encoder is not None
         return Plan(

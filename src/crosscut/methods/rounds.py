@@ -37,6 +37,9 @@ class InRounds(Method):
         stages = ["dense"] * (parts.encoder is not None) + ["lexical"] * (parts.words is not None)
         return {"rounds": (10, 20), "first": tuple(stages)}
 
+    def rounds_of(self, budget: int) -> int:
+        return min(self.rounds, budget)
+
     def schedule(self) -> Schedule:
         return Schedule(self.rounds, self.first_share)
 

@@ -215,7 +215,7 @@ class _Deal:
 
     @property
     def n_items(self) -> int | None:
-        return len(self.items) if self.items is not None else getattr(self.bound, "n_items", None)
+        return len(self.items) if self.items is not None else None if self.bound is None else self.bound.n_items
 
     def all_items(self) -> Positions:
         if self.n_items is None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from crosscut.errors import CrosscutError, InputError, StoreError
 from crosscut.index import Index
-from crosscut.index.over import StoreIndex
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.scores.cache import StoreCache
 from crosscut.server.batcher import HERE, Lane
@@ -61,12 +60,12 @@ class Hosting:
     def size(self, name: str | None) -> int:
         """How many items there are; of a vector store, which may be slow or gone, how many there were."""
         index = self[name]
-        return self._counts.get(self.called(name), 0) if isinstance(index, StoreIndex) else len(index)
+        return self._counts.get(self.called(name), 0) if index.store is not None else len(index)
 
     async def count(self) -> None:
         """Ask the vector stores how many items they hold."""
         for name, index in self._indexes.items():
-            if isinstance(index, StoreIndex):
+            if index.store is not None:
                 with contextlib.suppress(CrosscutError):
                     self._counts[name] = await asyncio.to_thread(len, index)
 

@@ -68,7 +68,7 @@ def looking(service: Service) -> APIRouter:
             version=crosscut.__version__,
             indexes=list(hosting),
             items=hosting.size(index),
-            passages=getattr(chosen, "passages", None) is not None,
+            passages=chosen.passages is not None,
             method=str(chosen.method),
             methods=[name for name in chosen.methods if not parse(name).prepares or name == chosen.method.name],
             rival=str(RIVAL),

@@ -17,7 +17,6 @@ from crosscut.datasets.records import ItemList
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import Index
 from crosscut.index.knowing import of_the_box
-from crosscut.index.over import StoreIndex
 from crosscut.methods import Method, parse
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
@@ -134,8 +133,8 @@ class Service:
 
     async def _find(self, index: Index, request: schemas.SearchRequest, method: Method, client: Caller) -> Answered:
         """One search, in company of others that want the same of it."""
-        own, stored = method is not RIVAL, isinstance(index, StoreIndex)
-        numbers = self.hosting.size(request.index) * min(getattr(method, "rounds", 1), request.budget)
+        own, stored = method is not RIVAL, index.store is not None
+        numbers = self.hosting.size(request.index) * method.rounds_of(request.budget)
         how: dict[str, Any] = {
             "k": request.k,
             "budget": request.budget,
@@ -221,7 +220,7 @@ def _asked(index: Index, name: str) -> Method:
 
 def _shown(index: Index) -> Any:
     """The items of a picture; those of a vector store are not at hand."""
-    return None if isinstance(index, StoreIndex) else index._state.items.shared
+    return None if index.store is not None else index._state.items.shared
 
 
 def _search(index: Index, how: dict[str, Any], jobs: Sequence[QueuedRequest], seconds: float) -> list[Any]:

@@ -238,7 +238,6 @@ def mixing(setting: Setting) -> Records:
 def indexing(setting: Setting) -> Records:
     """Recall against indexing calls: CUR, factors of a sparse matrix, no index (AXN fig. 1, 2, 9, 10; table 3)."""
     from crosscut.spaces.factorization import factorize
-    from crosscut.spaces.factorization.inductive import InductiveFactors
     from crosscut.spaces.sparse import SparseScores, items_per_query, queries_per_item
 
     world, anchors = setting.world, np.asarray(setting.anchors(), np.float64)
@@ -265,9 +264,7 @@ def indexing(setting: Setting) -> Records:
         started = time.process_time()
         factors = factorize(sparse, vectors, queries, solver=setting.solver, **how)
         seconds = time.process_time() - started
-        asked = (
-            factors.embed_queries(world.query_vectors) if isinstance(factors, InductiveFactors) else world.query_vectors
-        )
+        asked = factors.embed_queries(world.query_vectors)
         part = replace(world, vectors=factors, query_vectors=asked, anchors=None, anchor_query_vectors=None)
         for one in replayed(replace(setting, world=part), ["rnr", "axn"], seeds=1):
             more = {"x": len(sparse), "index": f"factors, {name}", "training_seconds": seconds}

@@ -77,6 +77,10 @@ class Factors(Vectors):
     def normal(self) -> tuple[float, float]:
         return self.normalisation.alpha, self.normalisation.beta
 
+    def embed_queries(self, vectors: npt.ArrayLike) -> Array:
+        """The encoder's vectors of any queries (m × d), in this space: as they are, for factors that start there."""
+        return np.asarray(vectors)
+
     def extended(self, vectors: Array) -> Factors:
         """With more items at the end, by their encoder vectors (m × d): that is where transductive factors start."""
         return self._of(self._with(vectors))
