@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.known import FEATURES, Constants, Known
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import CrosscutError, InputError
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.types import Handles
 from tests.test_storage import damaged
@@ -164,6 +166,37 @@ def test_a_score_depends_on_its_pair_alone(folder: Path) -> None:
             assert alone == together[position]
         np.testing.assert_array_equal(wider.known(query, some + 30), together[some])  # other items change nothing
         np.testing.assert_allclose(unread[query], together[some], atol=1e-6)  # nor whether the others were read
+
+
+def test_many_queries_know_what_each_knows_alone(folder: Path) -> None:
+    model = OnnxCrossEncoder.load(folder)
+    alone, together = model.bind(ITEMS), model.bind(ITEMS)
+    found = together.known_of_all([*QUERIES, QUERIES[0]])
+    assert len(found) == len(QUERIES) + 1
+    for query, known in zip([*QUERIES, QUERIES[0]], found, strict=True):
+        np.testing.assert_array_equal(known, alone.known(query))
+    assert together.known_of_all([]) == []
+    bare = OnnxCrossEncoder.load(folder, alone=True).bind(ITEMS)  # that corrects nothing knows nothing
+    np.testing.assert_array_equal(bare.known_of_all(QUERIES[:2]), np.zeros((2, len(ITEMS))))
+
+
+def test_a_scorer_of_ones_own_knows_query_by_query() -> None:
+    class Knowing:
+        """Knows a number for every item."""
+
+        n_items, knows = 3, True
+
+        def known(self, query: str, handles: Handles | None = None) -> np.ndarray:
+            every = np.arange(3) * float(len(query))
+            return every if handles is None else every[handles]
+
+        def score_many(self, requests: Any) -> list[np.ndarray]:
+            return [self.known(query, handles) for query, handles in requests]
+
+    found = as_bound(Knowing()).known_of_all(["a", "bb"])
+    np.testing.assert_array_equal(found, [[0, 1, 2], [0, 2, 4]])
+    with pytest.raises(InputError, match="knows nothing of a score without a call"):
+        as_bound(lambda query, handles: np.zeros(len(handles))).known_of_all(["a"])
 
 
 def test_what_is_known_grows_with_the_items(folder: Path) -> None:

@@ -68,6 +68,31 @@ def test_eight_bits_find_what_float_finds(world: Planted) -> None:
         assert len({*mine.ids} & {*theirs.ids}) >= 8
 
 
+def test_a_back_end_in_the_place_of_vectors(world: Planted) -> None:
+    """A `TopK` is handed to a searcher and to a replay as vectors are, and every method of vectors runs over it."""
+    small_vectors: Any = sys.modules["own_backend"].EightBits(world.vectors)
+
+    def replayed(vectors: Any) -> crosscut.Report:
+        asked: Any = {"methods": ["rnr", "axn"], "budgets": [60], "k": [5], "seeds": 1}
+        return crosscut.replay(world.test, vectors=vectors, query_vectors=world.query_vectors, **asked)
+
+    plain, small = replayed(world.vectors), replayed(small_vectors)
+    for method in ("rnr", "axn"):
+        assert small.get(method, 5, 60).recall == pytest.approx(plain.get(method, 5, 60).recall, abs=0.1)
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=small_vectors)
+    assert searcher.search(0, 5, 40, query_vector=world.query_vectors[0], stop="above@level=1e9").calls == 40
+
+
+def test_a_rule_stops_a_replay(world: Planted) -> None:
+    asked: Any = {"vectors": world.vectors, "query_vectors": world.query_vectors, "methods": ["crosscut"]}
+    asked |= {"budgets": [100], "k": [5], "seeds": 1}
+    level = float(np.median(np.sort(world.test, axis=1)[:, -12]))
+    whole, part = (crosscut.replay(world.test, **asked, stop=stop) for stop in (None, f"above@level={level}"))
+    assert whole.records[0].calls == 100
+    assert part.records[0].calls < 100
+    assert part.records[0].recall < whole.records[0].recall + 1e-9
+
+
 def test_a_rule_by_name_stops_a_search(world: Planted) -> None:
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors)
     level = float(np.sort(world.test[0])[-12])
@@ -89,33 +114,49 @@ def test_in_an_index(name: str) -> None:
     assert report.trials[0].method.name == name
 
 
-def test_on_the_command_line(world: Planted, tmp_path: Path) -> None:
-    np.savez(tmp_path / "w.npz", test=world.test, vectors=world.vectors, query_vectors=world.query_vectors)
-    options = [
-        "--data",
-        "w.npz",
-        "--methods",
-        "rnr,kernel-ridge@rounds=3",
-        "--budgets",
-        "40",
-        "-k",
-        "5",
-        "--seeds",
-        "1",
-    ]
+def crosscut_command(*words: str, folder: Path) -> str:
+    """What `crosscut …` prints, with the examples as its plugins."""
+    plugins = {"CROSSCUT_PLUGINS": "own_method,own_stop,own_backend"}
     run = subprocess.run(
-        [sys.executable, "-m", "crosscut", "replay", *options, "--json", "out.json"],
-        cwd=tmp_path,
-        env={**os.environ, "CROSSCUT_PLUGINS": "own_method", "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])},
+        [sys.executable, "-m", "crosscut", *words],
+        cwd=folder,
+        env={**os.environ, **plugins, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])},
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert {record["method"] for record in json.loads((tmp_path / "out.json").read_text())} == {
-        "rnr",
-        "kernel-ridge@rounds=3",
-    }
+    return run.stdout
+
+
+def test_replays_on_the_command_line(world: Planted, tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", test=world.test, vectors=world.vectors, query_vectors=world.query_vectors)
+    methods = "rnr,kernel-ridge@rounds=3,crosscut-8bit"
+    asked = ["--data", "w.npz", "--methods", methods, "--budgets", "40", "-k", "5", "--seeds", "1"]
+    crosscut_command("replay", *asked, "--json", "out.json", folder=tmp_path)
+    records = json.loads((tmp_path / "out.json").read_text())
+    assert {record["method"] for record in records} == {"rnr", "kernel-ridge@rounds=3", "crosscut-8bit"}
+    assert {record["calls"] for record in records} == {40.0}
+    crosscut_command("replay", *asked, "--stop", "above@level=-1e9", "--json", "out.json", folder=tmp_path)
+    stopped = {record["method"]: record["calls"] for record in json.loads((tmp_path / "out.json").read_text())}
+    assert stopped == {
+        "rnr": 40.0,
+        "kernel-ridge@rounds=3": 13.0,
+        "crosscut-8bit": 8.0,
+    }  # five are known after the second round
+
+
+def test_searches_on_the_command_line(tmp_path: Path) -> None:
+    """A saved index, with the models in the box: what the command finds is what the index finds."""
+    index = crosscut.Index.build([f"{word} of {other}" for word in WORDS[:6] for other in WORDS[:6]])
+    index.save(tmp_path / "my.index")
+    for method, stop in [(name, None) for name in NAMES] + [("crosscut", "above@level=-1e9")]:
+        asked = ["--method", method, *(() if stop is None else ("--stop", stop)), "--budget", "20", "-k", "3", "--json"]
+        told = json.loads(crosscut_command("search", "my.index", f"{WORDS[0]} {WORDS[1]}", *asked, folder=tmp_path))
+        hits = index.search(f"{WORDS[0]} {WORDS[1]}", 3, 20, method=method, stop=stop)
+        assert [hit["id"] for hit in told["hits"]] == hits.ids
+        assert (told["calls"], told["stop_reason"]) == (hits.calls, hits.stop_reason)
+    assert told["stop_reason"] == "above the level"
 
 
 class Letters:

@@ -27,6 +27,18 @@ def test_a_lexicon_of_the_corpus_gives_the_bm25_of_the_corpus() -> None:
         np.testing.assert_allclose(words.match(query).bm25, reference.scores(query), rtol=1e-5, atol=1e-6)
 
 
+def test_some_items_match_as_they_do_among_all() -> None:
+    """Any order, twice the same, words of some, of all, and of none of the items."""
+    words = Words.of(TEXTS, Lexicon.of(TEXTS))
+    for query in (*QUERIES, "zebra", ""):
+        every, asked = words.match(query), words.ask(query)
+        for some in ([2, 0, 1], [1, 1], [len(TEXTS) - 1], []):
+            positions = np.array(some, np.int64)
+            for found in (words.match(query, positions), words.match(asked, positions)):
+                np.testing.assert_array_equal(found.bm25, every.bm25[positions])
+                np.testing.assert_array_equal(found.relative, every.relative[positions])
+
+
 def test_added_items_void_no_score() -> None:
     lexicon = Lexicon.of(TEXTS[:3])
     few, many = Words.of(TEXTS[:3], lexicon), Words.of(TEXTS, lexicon)

@@ -41,6 +41,7 @@ def replay(
         str | None, typer.Option(help="Rounds of the adaptive methods (default: their own); several make a comparison.")
     ] = None,
     first: Annotated[str, typer.Option(help="Round one: auto, dense, lexical, union, late or random.")] = "auto",
+    stop: Annotated[str | None, typer.Option(help="A stopping rule, of the largest k: patience@rounds=2.")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of random draws.")] = 3,
     split: Annotated[
         str,
@@ -104,6 +105,7 @@ def replay(
                 seeds=seeds,
                 split=split if split in ("tuned", "oracle") else _fraction("--split", split),
                 tune_axn=tune_axn,
+                stop=stop,
                 progress=bar,
             )
         if each is not None:

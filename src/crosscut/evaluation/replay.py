@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.base import TopK
 from crosscut.errors import InputError
 from crosscut.evaluation.world import World, make_world
 from crosscut.measures import interval, recall, undecided
@@ -22,6 +23,7 @@ from crosscut.methods import AXN, Method, parse
 from crosscut.methods.anncur import HALF, WithSplit
 from crosscut.methods.rounds import InRounds
 from crosscut.search.hits import Hits
+from crosscut.search.stopping import Stop, parse_stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
 from crosscut.types import Array, Floats, Progress
@@ -75,7 +77,7 @@ class Report:
 def replay(
     test: npt.ArrayLike,
     anchors: npt.ArrayLike | None = None,
-    vectors: npt.ArrayLike | Space | None = None,
+    vectors: npt.ArrayLike | Space | TopK | None = None,
     query_vectors: npt.ArrayLike | None = None,
     *,
     methods: Sequence[str | Method] = ("rnr", "anncur", "adacur", "axn", "crosscut"),
@@ -91,6 +93,7 @@ def replay(
     item_anchors: npt.ArrayLike | None = None,
     words: npt.ArrayLike | None = None,
     late: npt.ArrayLike | None = None,
+    stop: str | Stop | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Replay methods on a known score matrix.
@@ -100,7 +103,7 @@ def replay(
     test, anchors
         (q × n) and (k_q × n) scores of test and anchor queries.
     vectors, query_vectors, anchor_query_vectors
-        (n × d), (q × d), (k_q × d) from a dual encoder.
+        (n × d), (q × d), (k_q × d) from a dual encoder; those of the items may be an index or a back end of your own.
     methods
         Names with settings (`adacur@select=softmax`) or values; a report calls them so.
     rounds
@@ -121,10 +124,13 @@ def replay(
         (q × n) scores of BM25 or TF-IDF with the test queries, for `first=lexical` and `first=union`.
     late
         (q × n) late interactions of the test queries with the items, for `first=late`.
+    stop
+        A stopping rule, `"patience@rounds=2"`: it watches the largest k, and records tell the calls that were made.
     """
     world = make_world(
         test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late
     )
+    world = world if stop is None else replace(world, stop=parse_stop(stop))
     ks, sizes = list(dict.fromkeys(k)), list(dict.fromkeys(budgets))
     if not ks or not sizes or not methods:
         raise InputError("a replay needs at least one method, one budget and one k")

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.base import TopK, as_vectors
 from crosscut.errors import InputError
 from crosscut.methods import Method, Parts
 from crosscut.retrievers.first import Retriever
@@ -17,7 +18,7 @@ from crosscut.search.hits import Hits
 from crosscut.search.prior import Prior
 from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
-from crosscut.spaces.base import Space, as_space
+from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
 from crosscut.types import Array, Floats, Positions
@@ -68,6 +69,7 @@ class World:
     words: Array | None = None  # (q × n) scores of a retriever of texts
     late: Array | None = None  # (q × n) late interaction
     prior: Prior | None = None  # of query vectors, learned from past searches
+    stop: Stop | None = None  # of searches that are told no other
 
     @cached_property
     def parts(self) -> Parts:
@@ -93,12 +95,14 @@ class World:
         budget: int | None,
         *,
         first_ids: Sequence[Positions] | None = None,
-        stop: Stop | None = None,
+        stop: str | Stop | None = None,
     ) -> list[Hits]:
         """Search every test query."""
         queries = range(len(self.test))
         vectors = self.query_vectors if self.vectors is not None else None
-        return searcher.search_many(queries, k, budget, query_vectors=vectors, first_ids=first_ids, stop=stop)
+        return searcher.search_many(
+            queries, k, budget, query_vectors=vectors, first_ids=first_ids, stop=stop or self.stop
+        )
 
     def held_out(self, folds: int = 4, share: float = 0.1, seed: int = 0) -> list[World]:
         """Worlds whose test queries are a tenth of the anchor queries, held out of the anchors: for tuning."""
@@ -129,7 +133,7 @@ class World:
 def make_world(
     test: npt.ArrayLike,
     anchors: npt.ArrayLike | None = None,
-    vectors: npt.ArrayLike | Space | None = None,
+    vectors: npt.ArrayLike | Space | TopK | None = None,
     query_vectors: npt.ArrayLike | None = None,
     anchor_query_vectors: npt.ArrayLike | None = None,
     item_scores: npt.ArrayLike | None = None,
@@ -148,7 +152,7 @@ def make_world(
     world = World(
         matrix,
         array(anchors),
-        None if vectors is None else as_space(vectors),
+        None if vectors is None else as_vectors(vectors),
         array(query_vectors),
         array(anchor_query_vectors),
         array(item_scores),
