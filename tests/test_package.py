@@ -25,6 +25,12 @@ def test_importing_loads_nothing_heavy() -> None:
     assert not {"torch", "numba", "matplotlib", "ray", "fastapi", "sklearn", "pandas", "rich", "typer"} & set(loaded)
 
 
+def test_the_help_of_the_command_loads_no_numbers() -> None:
+    code = "import sys, crosscut.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "torch", "numba", "scipy", "httpx", "fastapi"} & set(loaded)
+
+
 def test_figures_and_the_picture_are_those_of_the_results() -> None:
     """`python benchmarks/figures.py` writes them."""
     made = figures.made()

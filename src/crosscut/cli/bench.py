@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 
@@ -58,6 +57,8 @@ def ivf(
         crosscut bench ivf --vectors items.npy --queries train.npy --test-queries test.npy --judgements gold.json
     """
     import json
+
+    import numpy as np
 
     from crosscut.ann.ivf import IVF
     from crosscut.ann.ivf.tuning import tune
@@ -118,6 +119,8 @@ def ivf(
 
 
 def _vectors(path: Path) -> Any:
+    import numpy as np
+
     array = loaded_array(path, mapped=True)
     if not isinstance(array, np.ndarray) or array.ndim != 2 or not np.issubdtype(array.dtype, np.floating):
         raise InputError(f"{path} must hold one two-dimensional array of floats")

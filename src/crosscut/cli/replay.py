@@ -7,7 +7,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 
@@ -203,7 +202,7 @@ def _archive(path: Path | None) -> dict[str, Any]:
         "late",
     )
     archive = loaded_array(path)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
+    if not hasattr(archive, "files"):  # numpy's NpzFile
         raise InputError(
             f"{path} holds one array: --data takes an .npz of several, one array goes with --test or --anchors"
         )
@@ -213,7 +212,7 @@ def _archive(path: Path | None) -> dict[str, Any]:
 
 def _array(path: Path) -> Any:
     array = loaded_array(path, mapped=True)
-    if isinstance(array, np.lib.npyio.NpzFile):
+    if hasattr(array, "files"):
         raise InputError(f"{path} holds several arrays: pass it with --data")
     return array
 

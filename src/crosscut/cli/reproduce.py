@@ -177,7 +177,8 @@ def _setting(
         gold, rounds = texts.gold, 10 if texts.words == "bm25" else None  # of BEIR; ZESHEL's are the methods' own, 5
     views = views_of(arrays)
     names = {"train": "anchors"}
-    made = make_world(**{names.get(name, name): array for name, array in arrays.items()})
+    given: dict[str, Any] = {names.get(name, name): array for name, array in arrays.items()}
+    made = make_world(**given)
     return Setting(made, gold, seeds=seeds, views=views, rounds=rounds)
 
 

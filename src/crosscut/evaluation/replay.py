@@ -23,7 +23,7 @@ from crosscut.methods import AXN, Method, parse
 from crosscut.methods.anncur import HALF, WithSplit
 from crosscut.methods.rounds import InRounds
 from crosscut.search.hits import Hits
-from crosscut.search.stopping import Stop, parse_stop
+from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
 from crosscut.types import Array, Floats, Progress
@@ -128,9 +128,8 @@ def replay(
         A stopping rule, `"patience@rounds=2"`: it watches the largest k, and records tell the calls that were made.
     """
     world = make_world(
-        test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late
+        test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late, stop
     )
-    world = world if stop is None else replace(world, stop=parse_stop(stop))
     ks, sizes = list(dict.fromkeys(k)), list(dict.fromkeys(budgets))
     if not ks or not sizes or not methods:
         raise InputError("a replay needs at least one method, one budget and one k")

@@ -16,7 +16,7 @@ from crosscut.retrievers.first import Retriever
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Prior
-from crosscut.search.stopping import Stop
+from crosscut.search.stopping import Stop, parse_stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
@@ -140,6 +140,7 @@ def make_world(
     item_anchors: npt.ArrayLike | None = None,
     words: npt.ArrayLike | None = None,
     late: npt.ArrayLike | None = None,
+    stop: str | Stop | None = None,
 ) -> World:
     """A world whose parts fit together, or an error that says which do not."""
 
@@ -159,6 +160,7 @@ def make_world(
         array(item_anchors),
         array(words),
         array(late),
+        stop=None if stop is None else parse_stop(stop),
     )
     queries, items = matrix.shape
     for name, part, axis, size in (
