@@ -16,7 +16,7 @@ from crosscut.retrievers.first import Retriever
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Prior
-from crosscut.search.stopping import Stop, parse_stop
+from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
@@ -69,7 +69,7 @@ class World:
     words: Array | None = None  # (q × n) scores of a retriever of texts
     late: Array | None = None  # (q × n) late interaction
     prior: Prior | None = None  # of query vectors, learned from past searches
-    stop: Stop | None = None  # of searches that are told no other
+    stop: str | Stop | None = None  # of searches that are told no other
 
     @cached_property
     def parts(self) -> Parts:
@@ -160,7 +160,7 @@ def make_world(
         array(item_anchors),
         array(words),
         array(late),
-        stop=None if stop is None else parse_stop(stop),
+        stop=stop,
     )
     queries, items = matrix.shape
     for name, part, axis, size in (
