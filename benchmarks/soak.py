@@ -14,6 +14,7 @@ killed together. Afterwards:
     unreadable    a file does not match its checksum
     locked        the lock is not free
     stuck         the same command, run again, fails or leaves more than one generation
+    not forgotten what one of several writers had forgotten was brought back by another
 
 **Damage.** A random file of every kind of folder gets flipped bits, is cut, extended, zeroed or shuffled, and is read
 by a process of its own:
@@ -23,6 +24,8 @@ by a process of its own:
     silent        other answers, and no word
     traceback     an exception that is not ours
     crashed       the process died
+
+Corpora are files of somebody else's making, in which nothing tells a wrong letter: they are harmless if they are read.
 """
 
 from __future__ import annotations
@@ -50,16 +53,18 @@ import numpy as np
 
 from crosscut.errors import CrosscutError
 from crosscut.evaluation.report import machine
-from crosscut.index.log import SearchLog
+from crosscut.index.log import Logged, SearchLog
 from crosscut.index.streaming import BUILDING
 from crosscut.scores import ScoreStore
+from crosscut.scores.keys import text_hash
 from crosscut.storage import Folder, write_json
 from soak_kinds import COMMANDS, KINDS, QUERIES, TEXTS, TRUTH, Command, logged, warm_up
 
 CALLS = ("open", "mkdir", "fsync", "replace", "unlink", "rmdir")
 HOW = ("kill", "interrupt", "kill in time", "kills of three writers")
+NOTHING = np.zeros(1, np.float32)
 OUTCOMES = ("told", "harmless", "silent", "traceback", "crashed")
-BAD = ("lost", "unreadable", "locked", "stuck", "tracebacks", "wrong", "silent", "traceback", "crashed")
+BAD = ("lost", "unreadable", "locked", "stuck", "tracebacks", "wrong", "not forgotten", *OUTCOMES[2:])
 
 
 def armed(at: int, sign: int, after: bool) -> list[int]:
@@ -222,63 +227,74 @@ class Kills:
         self.counts["stuck"] += not again.startswith("answer") or len(homes) != 1 or bool(folder.verify())
 
 
-def fill_store(path: Path, log: Path, seed: int) -> None:
-    """Writes blocks and pairs for ever and notes what the store has acknowledged; now and then it consolidates."""
+def fill_store(store: ScoreStore, log: Path, seed: int, private: list[str]) -> None:
+    """Writes blocks and pairs for ever and notes what the store has acknowledged; now and then it consolidates, or has
+    a private text forgotten, which the others go on scoring."""
     rng = random.Random(seed)
-    store = ScoreStore(path, scorer_fingerprint="soak")
     with log.open("a") as notes:
         while True:
+            texts = [*TEXTS, *private]
             row, start = rng.randrange(len(QUERIES)), rng.randrange(0, len(TEXTS), 8)
             block = TRUTH[row : row + 1, start : start + 8]
             if rng.random() < 0.7:
-                store.put_block([QUERIES[row]], TEXTS, block, start=start)
+                store.put_block([QUERIES[row]], texts, block, start=start)
             else:
-                columns = np.arange(start, start + 8)
-                store.put_pairs([QUERIES[row]], TEXTS, np.zeros(8, np.int64), columns, block[0])
+                columns = np.append(np.arange(start, start + 8), len(TEXTS) + rng.randrange(len(private)))
+                store.put_pairs([QUERIES[row]], texts, np.zeros(9, np.int64), columns, np.append(block[0], 0.0))
             notes.write(f"{row} {start}\n")
-            notes.flush()
             if rng.random() < 0.05:
                 store.consolidate()
+            elif rng.random() < 0.05 and len(private) > 1:
+                gone = private.pop(rng.randrange(len(private)))  # scored by the others still
+                store.forget([gone])
+                notes.write(f"forgot {gone}\n")
+            notes.flush()
 
 
-def fill_log(path: Path, notes: Path, number: int) -> None:
-    """Appends searches for ever, notes what the log has taken, and now and then has one forgotten."""
-    log = SearchLog(path, limit=1 << 24)
+def fill_log(log: SearchLog, notes: Path, number: int) -> None:
+    """Appends searches for ever, notes what the log has taken, and now and then has an item forgotten, which the others
+    go on scoring."""
     with notes.open("a") as told:
-        for start in range(number, 1 << 30, 30):
-            log.append(logged(start, 1))
+        for turn, start in enumerate(range(number, 1 << 30, 30)):
+            private = f"private {turn // 20}"
+            log.append([*logged(start, 1), Logged(private, "m", 0.0, [private], NOTHING, NOTHING)])
             told.write(f"{start}\n")
+            if turn % 20 == 19:
+                log.forget(queries=["a query that was never asked"], ids=[private])
+                told.write(f"forgot {private}\n")
             told.flush()
-            if start % 600 == number:
-                log.forget(queries=["a query that was never asked"], ids=[f"forgotten {start}"])
 
 
 def kill_log(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
-    counts: Counter[str] = Counter(dict.fromkeys(("lost", "wrong", "locked"), 0))
+    counts: Counter[str] = Counter(dict.fromkeys(("lost", "wrong", "locked", "not forgotten"), 0))
     path = folder / "searches.log"
     notes = [folder / f"notes{j}" for j in range(3)]
     for _ in range(kills):
         for file in (path, *notes):
             file.unlink(missing_ok=True)
-        running = [
-            forked(lambda file=file, number=number: fill_log(path, file, number))  # type: ignore[misc]
-            for number, file in enumerate(notes)
-        ]
+        log = SearchLog(path, limit=1 << 24)  # opened by all before anything is forgotten
+        log.begin()
+        running = [forked(partial(fill_log, log, file, number)) for number, file in enumerate(notes)]
         time.sleep(rng.uniform(0.02, 0.3))
         all_stopped(running, rng)
         counts["kills of three writers"] += 1
-        read = {search.query: repr(search) for search in SearchLog(path).read()}
+        found = SearchLog(path).read()
+        read = {search.query: repr(search) for search in found if not search.query.startswith("private")}
+        there = {search.query for search in found}
         counts["wrong"] += sum(repr(logged(int(query[1:]), 1)[0]) != told for query, told in read.items())
         for file in notes:
-            for line in file.read_text().split() if file.exists() else ():
+            for line in file.read_text().splitlines() if file.exists() else ():
                 counts["acknowledged"] += 1
-                counts["lost"] += f"q{line}" not in read and int(line) % 7 > 0  # one that scored nothing is dropped
+                if line.startswith("forgot"):
+                    counts["not forgotten"] += line.removeprefix("forgot ") in there
+                else:
+                    counts["lost"] += f"q{line}" not in read and int(line) % 7 > 0  # one that scored nothing is dropped
         SearchLog(path).append(logged(1, 1))  # waits for the lock
     return dict(counts)
 
 
 def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
-    counts: Counter[str] = Counter(dict.fromkeys(("lost", "wrong", "unreadable", "locked"), 0))
+    counts: Counter[str] = Counter(dict.fromkeys(("lost", "wrong", "unreadable", "locked", "not forgotten"), 0))
     path = folder / "store"
     logs = [folder / f"log{j}" for j in range(3)]
     for number in range(kills):
@@ -287,9 +303,10 @@ def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
             for log in logs:
                 log.unlink(missing_ok=True)
         seeds = [rng.randrange(1 << 30) for _ in logs]
+        private = [f"private text {number} {j}" for j in range(10)]
+        store = ScoreStore.create(path, "soak")  # opened by all before anything is forgotten
         running = [
-            forked(lambda log=log, seed=seed: fill_store(path, log, seed))  # type: ignore[misc]
-            for log, seed in zip(logs, seeds, strict=True)
+            forked(partial(fill_store, store, log, seed, private)) for log, seed in zip(logs, seeds, strict=True)
         ]
         time.sleep(rng.uniform(0.02, 0.3))
         all_stopped(running, rng)
@@ -299,8 +316,12 @@ def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
         found = store.matrix(QUERIES, TEXTS, partial=True)
         known = ~np.isnan(found)
         counts["wrong"] += int((found[known] != TRUTH[known]).sum())
+        held = b"".join(file.read_bytes() for file in path.rglob("*") if file.is_file())
         for log in logs:
             for line in log.read_text().splitlines() if log.exists() else ():
+                if line.startswith("forgot"):
+                    counts["not forgotten"] += text_hash(line.removeprefix("forgot ")) in held
+                    continue
                 row, start = map(int, line.split())
                 counts["acknowledged"] += 1
                 counts["lost"] += int((~known[row, start : start + 8]).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import logging
@@ -24,6 +25,7 @@ from tests import test_index_learning as learning
 from crosscut.ann import clustered
 from crosscut.ann.files import KIND as CLUSTERED
 from crosscut.ann.ivf import IVF
+from crosscut.datasets.reading import read_items
 from crosscut.encoders import late
 from crosscut.index import Index, streaming
 from crosscut.index.folder import KIND as INDEX
@@ -244,8 +246,9 @@ def knowing_look(path: Path) -> Any:
 
 
 def log_look(path: Path) -> Any:
-    """A damaged record is passed over: whatever is read was written."""
+    """A damaged record is passed over: whatever is read was written. And the log is written to again, or it is told."""
     written = {repr(search) for search in logged(0, 30)}
+    SearchLog(path / "searches.log").append(logged(29, 1))
     return [repr(search) for search in SearchLog(path / "searches.log").read() if repr(search) not in written]
 
 
@@ -257,7 +260,9 @@ def logged(start: int, count: int) -> list[Logged]:
 
 
 def make_log(path: Path) -> None:
-    SearchLog(path / "searches.log").append(logged(0, 30))
+    log = SearchLog(path / "searches.log")
+    log.append([*logged(0, 30), logged(1, 1)[0]._replace(ids=["gone"])])
+    log.forget(ids=["gone"])
 
 
 def store_look(path: Path) -> Any:
@@ -266,6 +271,7 @@ def store_look(path: Path) -> Any:
     store = ScoreStore.open(path)
     found = np.asarray(store.matrix(QUERIES, TEXTS, partial=True))
     extra = store.pairs(["another query"], TEXTS).scores.tolist()
+    store.put_pairs(["another query"], TEXTS, [0], [3], [0.5])
     if store.damaged:
         found, extra = np.where(np.isnan(found), TRUTH, found), extra or [0.5, 0.25]
     return found.tolist(), extra
@@ -277,6 +283,44 @@ def make_store(path: Path) -> None:
     store.consolidate(QUERIES[:6], TEXTS)
     store.put_block(QUERIES[6:], TEXTS, TRUTH[6:])
     store.put_pairs(["another query"], TEXTS, [0, 0], [3, 4], [0.5, 0.25])
+    store.forget(["a text that was scored"])
+
+
+def make_corpora(path: Path) -> None:
+    """Files of items as others make them."""
+    import pyarrow
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    path.mkdir()
+    table = pyarrow.table(
+        {
+            **{name: [item[name] for item in ITEMS] for name in ("id", "text", "year", "tags")},
+            "kind": pyarrow.array(["one", "other"] * (len(ITEMS) // 2)).dictionary_encode(),
+            "when": pyarrow.array([item["year"] for item in ITEMS], pyarrow.timestamp("s")),
+            "more": [{"place": "here", "number": j} for j in range(len(ITEMS))],
+        }
+    )
+    for name, writer in (("a.arrow", pyarrow.ipc.new_file), ("b.arrow", pyarrow.ipc.new_stream)):
+        with pyarrow.OSFile(str(path / name), "wb") as file, writer(file, table.schema) as rows:
+            rows.write_table(table, 16)
+    pyarrow.feather.write_feather(table, path / "c.feather")
+    pyarrow.parquet.write_table(table, path / "d.parquet", row_group_size=16)
+    pyarrow.parquet.write_table(table, path / "e.parquet", compression="zstd", write_page_checksum=True)
+    lines = [json.dumps(item) for item in ITEMS]
+    (path / "f.jsonl").write_text("\n".join(lines))
+    (path / "g.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    (path / "h.json").write_text(f"[{','.join(lines)}]")
+    (path / "i.csv").write_text("id,text\n" + "\n".join(f"{item['id']},{item['text']}" for item in ITEMS))
+
+
+def corpora_look(path: Path) -> Any:
+    """Nothing in a corpus tells a wrong letter: it is read, or it is told."""
+    for file in sorted(path.iterdir()):
+        for item in read_items(file):
+            assert isinstance(item.id, str)
+            assert isinstance(item.text, str)
+    return "read"
 
 
 def ivf_look(path: Path) -> Any:
@@ -293,6 +337,8 @@ def factors_look(path: Path) -> Any:
 def warm_up() -> None:
     """Load and compile, once, what all the processes that are forked need."""
     import onnxruntime  # noqa: F401
+    import pyarrow.feather
+    import pyarrow.parquet  # noqa: F401
     import starlette.testclient  # noqa: F401
 
     import crosscut.server  # noqa: F401
@@ -487,4 +533,5 @@ KINDS: dict[str, tuple[Callable[[Path], object], Callable[[Path], Any]]] = {
     "IVF": (lambda path: ivf(300).save(path), ivf_look),
     "factors": (lambda path: factors(50).save(path), factors_look),
     "score store": (make_store, store_look),
+    "corpora": (make_corpora, corpora_look),
 }

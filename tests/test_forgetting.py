@@ -63,6 +63,21 @@ def test_who_began_before_can_tell_and_nobody_else(tmp_path: Path) -> None:
         key = module._next(key)
 
 
+def test_who_forgets_is_told_of_the_others_all_the_same(tmp_path: Path) -> None:
+    marks = Forgotten(tmp_path / "forgotten.json")
+    marks.begin()
+    mine = marks.now
+    assert mine is not None
+    names = [b"a", b"b", b"c", b"d"]
+    assert mine.after(marks.add([b"a"])) == marks.now, "nobody else did"
+    mine = mine.after(0)
+    marks.add([b"b"])  # somebody else
+    mine = mine.after(marks.add([b"c"]))
+    assert marks.among(names, mine) == {b"b"}
+    mine = mine.after(marks.add([b"b"]))  # both of them
+    assert marks.among(names, mine) == {b"b"}
+
+
 def test_marks_are_bounded_and_who_is_older_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMES", 3)
     monkeypatch.setattr(module, "MARKS", 5)
@@ -121,6 +136,14 @@ def test_what_waits_in_another_process_does_not_come_back(tmp_path: Path) -> Non
     np.testing.assert_array_equal(again.get("s", TEXTS), [j if j != 3 else np.nan for j in range(20)])
     assert again.pairs(["t"], TEXTS).scores.tolist() == [2.0, 4.0]
     assert not len(again.pairs(["u"], TEXTS).scores)
+    other = opened(tmp_path)
+    other.forget(TEXTS[7:8])
+    there.forget(TEXTS[8:9])  # does not make it forget what others forgot
+    there.put_pairs(["p"], TEXTS, [0, 0, 0], [3, 7, 8], [0.5, 0.5, 0.5])
+    assert again.pairs(["p"], TEXTS).columns.tolist() == [4, 5]
+    assert opened(tmp_path).pairs(["p"], TEXTS).columns.tolist() == [4, 5, 8]
+    again = opened(tmp_path)
+    again.forget(TEXTS[8:9])
     again.put_pairs(["p"], TEXTS, [0], [3], [0.5])  # opened afterwards: the item is there anew
     assert again.pairs(["p"], TEXTS).columns.tolist() == [3, 4, 5]
 

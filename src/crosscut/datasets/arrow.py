@@ -29,11 +29,11 @@ def read_parquet(
             with _reading(part) as pyarrow:
                 from pyarrow import parquet
 
-                file = parquet.ParquetFile(pyarrow.OSFile(str(part)))
+                file = parquet.ParquetFile(pyarrow.OSFile(str(part)), page_checksum_verification=True)
                 wanted = _wanted(chosen, file.schema_arrow.names, part)
                 total = file.metadata.num_rows
                 for done, batch in _counted(file.iter_batches(batch_size=ROWS, columns=wanted)):
-                    for record in batch.to_pylist():
+                    for record in _records(batch):
                         number += 1
                         yield number, _present(record, chosen)
                     if progress is not None:
@@ -58,7 +58,7 @@ def read_arrow(path: str | Path, *, progress: Progress | None = None, **columns:
             batches = file if streamed else (file.get_batch(place) for place in range(file.num_record_batches))
             for place, batch in enumerate(batches, 1):
                 for start in range(0, batch.num_rows, ROWS):
-                    for record in batch.slice(start, ROWS).select(wanted).to_pylist():
+                    for record in _records(batch.select(wanted), start):
                         number += 1
                         yield number, _present(record, chosen)
                 if progress is not None and total is not None:
@@ -72,6 +72,15 @@ def _counted(batches: Any) -> Iterator[tuple[int, Any]]:
     for batch in batches:
         done += batch.num_rows
         yield done, batch
+
+
+def _records(batch: Any, start: int = 0) -> list[dict[str, Any]]:
+    """Some rows of a batch. Whatever leads out of it (offsets, lengths, keys of a dictionary) is refused before it is
+    followed: pyarrow does not look by itself."""
+    if not start:
+        batch.validate(full=True)
+    records: list[dict[str, Any]] = batch.slice(start, ROWS).to_pylist()
+    return records
 
 
 def _wanted(chosen: Columns, names: list[str], path: str | Path) -> list[str]:
@@ -101,5 +110,5 @@ def _reading(path: Path) -> Iterator[Any]:
         yield pyarrow
     except FileNotFoundError as error:
         raise InputError(f"there is no file {str(path)!r}") from error
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise InputError(f"{str(path)!r} cannot be read ({error})") from error

@@ -105,7 +105,9 @@ class SearchLog:
         asked, items = {query_hash(query) for query in queries}, set(ids)
         changed = 0
         with self._alone():
-            self._forgotten.add([*map(_of_query, asked), *map(_of_item, items)])
+            if self.since is None:
+                self._begin()
+            time = self._forgotten.add([*map(_of_query, asked), *map(_of_item, items)])
             kept = []
             for search in self.read():
                 left = _without(search, asked, items)
@@ -114,7 +116,7 @@ class SearchLog:
                     kept.append(_packed(left))
             if changed:
                 self._write(kept)
-            self.since = self._forgotten.now
+            self.since = None if self.since is None else self.since.after(time)
         return changed
 
     def _lasting(self, searches: Sequence[Logged], since: Since | None) -> list[Logged]:

@@ -54,8 +54,9 @@ def forget(catalogue: Catalogue, items: Keys) -> None:
     is deleted: they begin again, and look again. What they have written before is found here, with all the rest.
     """
     gone = set(items.names)
+    catalogue.begin()
     with alone(catalogue.folder), catalogue.lock:
-        catalogue.forgotten.add(gone)
+        time = catalogue.forgotten.add(gone)
         _sweep(catalogue.folder, 0.0)
         catalogue.refresh()
         for source in list(catalogue.sources.values()):
@@ -76,7 +77,7 @@ def forget(catalogue: Catalogue, items: Keys) -> None:
         shutil.rmtree(catalogue.folder / "damaged", ignore_errors=True)
         catalogue.forget_lists()
         catalogue.refresh()
-        catalogue.since = catalogue.forgotten.now
+        catalogue.since = None if catalogue.since is None else catalogue.since.after(time)
 
 
 def _write_rest(catalogue: Catalogue, source: Source, hashes: Hashes, stay: Mask) -> None:

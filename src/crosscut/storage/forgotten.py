@@ -28,15 +28,25 @@ from crosscut.storage.files import regular, write_json
 from crosscut.storage.folders import checksum_of
 
 LOGGER = logging.getLogger("crosscut.storage")
-TIMES, MARKS = 1000, 1 << 20
+TIMES, MARKS = 10_000, 1 << 20
 """Times of forgetting, and names, that are known at most: who began before the oldest of them writes no more."""
 
 
 class Since(NamedTuple):
-    """How often something had been forgotten, and the key, when a process began."""
+    """How often something had been forgotten, and the key, when a process began; and the times at which it did so
+    itself, which do not concern it: what it has of those names since then is new."""
 
     times: int
     key: bytes
+    own: frozenset[int] = frozenset()
+
+    def after(self, time: int) -> Since:
+        """Having forgotten something itself, that time."""
+        (times, key, own) = self
+        own |= {time}
+        while times in own:
+            times, key, own = times + 1, _next(key), own - {times}
+        return Since(times, key, own)
 
 
 class Told(NamedTuple):
@@ -71,16 +81,18 @@ class Forgotten:
         if not self.path.exists():
             self._write(Told(Since(0, secrets.token_bytes(32)), ()))
 
-    def add(self, names: Iterable[bytes]) -> None:
-        """These names are forgotten. The caller holds a lock, and deletes what is there of them afterwards."""
+    def add(self, names: Iterable[bytes]) -> int:
+        """These names are forgotten; returns which time this is. The caller holds a lock, and deletes what is there of
+        them afterwards."""
         self.begin()
         told = self._told()
         assert told is not None
-        (times, key), marks = told
+        (times, key, _), marks = told
         kept = [*marks, frozenset(_mark(key, name) for name in names)][-TIMES:]
         while len(kept) > 1 and sum(map(len, kept)) > MARKS:
             del kept[0]
         self._write(Told(Since(times + 1, _next(key)), tuple(kept)))
+        return times
 
     def among(self, names: Collection[bytes], since: Since | None) -> set[bytes]:
         """Those of these names that were forgotten since; all of them where that cannot be told."""
@@ -91,8 +103,9 @@ class Forgotten:
         if since is None or not first <= since.times <= told.since.times:
             return self._unknown(names)
         key, gone = since.key, set[bytes]()
-        for marks in told.marks[since.times - first :]:
-            gone.update(name for name in names if marks and _mark(key, name) in marks)
+        for time, marks in enumerate(told.marks[since.times - first :], since.times):
+            if marks and time not in since.own:
+                gone.update(name for name in names if _mark(key, name) in marks)
             key = _next(key)
         return gone if key == told.since.key else self._unknown(names)
 
