@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -32,7 +33,7 @@ from crosscut.server import Settings, hosting, make_app, service
 from tests.fake_endpoint import served
 from tests.fake_store import MemoryStore
 from tests.served import running, score_words, small_index
-from tests.test_index import Planted
+from tests.test_index import Planted, planted_items
 
 SCORER = crosscut.TextScorer(score_words, fingerprint="words")
 WRITE = {"authorization": "Bearer may-write"}
@@ -149,6 +150,37 @@ def test_a_server_that_ends_while_a_save_fails_saves_once_more(
         assert httpx.post(f"{url}/items", json=new, headers=WRITE).status_code == 200
         assert begun.wait(20)
     assert saved(tmp_path / "my.index") == {"c", "d", "s"}
+
+
+@pytest.mark.parametrize("name", ["items.npy", "vectors.npy", "bm25-items.npy", "starts.npy"])
+def test_no_answer_names_a_folder_of_the_server(
+    tmp_path: Path, writable: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An index that is damaged while it is served is no fault of the one who asks, and where it lies is not told."""
+    monkeypatch.setattr(service, "warm_up", lambda index: None)
+    monkeypatch.setattr("crosscut.ann.clustered.SMALL", 50)
+    monkeypatch.setattr("crosscut.storage.generations.LATER", 0)
+    monkeypatch.setattr("crosscut.storage.generations.BLOCK", 256)
+    world, path = Planted(), tmp_path / "secret-place" / "my.index"
+    scorer = crosscut.TextScorer(world.score, fingerprint="planted")
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(item) + "\n" for item in planted_items(0, 120)))
+    crosscut.Index.build(corpus, scorer=scorer, encoder=world, dtype=np.float32, path=path)
+    index = crosscut.Index.load(path, scorer=scorer, encoder=world)
+    for file in path.glob(f"0*/{name}"):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:256] + bytes(byte ^ 1 for byte in whole[256:]))
+    asks: list[dict[str, Any]] = [{}, {"method": "hybrid"}, {"filter": {"year": {"gte": 1950}}}]
+    found = []
+    with TestClient(make_app(index), base_url="http://127.0.0.1") as client:
+        for ask in asks:
+            found.append(client.post("/search", json={"query": "query 50", "budget": 20, **ask}))
+        found.append(client.post("/items", json={"items": [{"id": "new", "text": "item 130 river"}]}, headers=WRITE))
+        found += [client.delete("/items/i7", headers=WRITE), client.get("/items/i7"), client.get("/info")]
+    assert not [answer.text for answer in found if "secret-place" in answer.text or str(tmp_path) in answer.text]
+    refused = [answer for answer in found if answer.status_code not in (200, 404, 405)]
+    assert {answer.status_code for answer in refused} <= {502, 503}  # 502: what scorers were to read
+    assert refused or name == "starts.npy"  # which is read as a whole, before
 
 
 def saved(path: Path) -> set[str]:

@@ -30,9 +30,11 @@ from starlette.testclient import TestClient
 
 import crosscut
 from crosscut.errors import InputError
+from crosscut.methods import weights
 from crosscut.server import Settings, make_app
 from crosscut.server import logs as server_logs
 from crosscut.server.bodies import STRINGS, Bodies, Refusal
+from crosscut.spaces.cur import reduced
 from tests.served import running, score_words, small_app, small_index
 
 SOON = 10.0  # seconds; a tenth of it when nothing else runs on the machine
@@ -241,7 +243,7 @@ def test_fields_of_documents_are_few(body: dict[str, Any], shared: httpx.Client)
     assert time.monotonic() - started < SOON
 
 
-@pytest.mark.parametrize("method", ["gar", "gar@neighbours=1000000000", "rgs@degree=1000"])
+@pytest.mark.parametrize("method", ["gar", "gar@neighbours=1000000000", "rgs@degree=1000", "gp@kappa=3"])
 def test_no_request_has_a_graph_of_every_item_made(method: str) -> None:
     """It would take as long as it takes, whatever the deadline, and its memory."""
     vectors = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
@@ -255,10 +257,37 @@ def test_no_request_has_a_graph_of_every_item_made(method: str) -> None:
         index.method = crosscut.methods.parse(own)
         with TestClient(make_app(index), base_url="http://127.0.0.1") as client:
             answer = client.post("/search", json={"query": "a", "budget": 5, "method": method})
-            assert (answer.status_code, "graph of every item" in answer.text) == (422, True)
-            named = {"gar", "rgs"} & {*client.get("/info").json()["methods"]}
+            assert (answer.status_code, "goes through every item" in answer.text) == (422, True)
+            named = {"gar", "rgs", "gp"} & {*client.get("/info").json()["methods"]}
             assert named == (set() if own == "crosscut" else {"gar"})
             assert client.post("/search", json={"query": "a", "budget": 5}).json()["calls"] == 5
+
+
+def test_requests_that_vary_settings_prepare_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of anchor scores per rank would be made outside any deadline, and kept."""
+    index = small_index()
+    made: list[int] = []
+
+    def counted(scores: Any, rank: int, base: Any) -> Any:
+        made.append(rank)
+        return reduced(scores, rank, base)
+
+    monkeypatch.setattr(weights, "reduced", counted)
+    with TestClient(make_app(index), base_url="http://127.0.0.1") as client:
+        for number in range(1, 30):
+            answer = client.post("/search", json={"query": "red", "budget": 5, "method": f"crosscut@rank={number}"})
+            assert (answer.status_code, "is prepared for 256" in answer.text) == (422, True)
+            for method in (f"crosscut@rounds={number}", f"axn@rounds={number}", f"crosscut@ridge={number}"):
+                answer = client.post("/search", json={"query": "red", "budget": 5, "method": method})
+                assert answer.status_code == 200, answer.text
+        assert len(made) <= 1
+        index.method = crosscut.methods.parse("crosscut@rank=8")
+        body = {"query": "red", "budget": 5, "method": "crosscut@rank=8,rounds=3"}
+        assert client.post("/search", json=body).status_code == 200
+    for rank in range(20, 40):
+        index.search("red", 3, 5, method=f"crosscut@rank={rank}")  # whoever has the index may; not all are kept
+    kept = weights._LEARNED[index._state.anchor_space]  # type: ignore[index]
+    assert len(kept) == weights.KEPT
 
 
 def test_keys_of_a_filter_are_short(shared: httpx.Client) -> None:

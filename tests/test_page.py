@@ -153,11 +153,33 @@ def test_methods_examples_and_shared_addresses(page: Any, address: str) -> None:
     page.press("#method", "Tab")
     page.wait_for_selector("#status.error")
     assert "unknown method" in page.locator("#status").inner_text()
+
+
+def test_a_link_fills_in_and_spends_nothing(page: Any, address: str) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if request.method == "POST" else None)
     page.goto("about:blank")
     page.goto(f"{address}/#q=red+cat&b=50&k=3")
+    page.wait_for_function("document.getElementById('status').textContent.includes('Enter')")
+    page.wait_for_timeout(500)
+    assert page.input_value("#query") == "red cat"
+    assert asked == []
+    assert page.locator("#hits .hit").count() == 0
+    with page.expect_response("**/search"):
+        page.press("#query", "Enter")
     page.wait_for_selector("#hits .hit")
     assert page.locator("#hits .hit").count() == 3
-    assert page.input_value("#query") == "red cat"
+    with page.expect_response("**/search"):  # what was searched for here is searched for again
+        page.reload()
+    page.goto("about:blank")
+    with page.expect_response("**/search"):
+        page.go_back()
+    before = len(asked)
+    page.goto("about:blank")
+    page.goto(f"{address}/#q=another")
+    page.wait_for_function("document.getElementById('status').textContent.includes('Enter')")
+    page.wait_for_timeout(500)
+    assert len(asked) == before
 
 
 def test_texts_are_shown_and_never_run(browser: Any) -> None:

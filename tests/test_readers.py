@@ -200,3 +200,56 @@ def test_hostile_files_are_refused_in_a_sentence(name: str, tmp_path: Path, monk
     path.write_bytes(data)
     with pytest.raises(InputError, match=name.partition(".")[0]):
         list(read_items(path))
+
+
+DAMAGED = """
+import os, random, sys
+from pathlib import Path
+from crosscut.datasets.reading import read_items
+from crosscut.errors import InputError
+path, rng = Path(sys.argv[1]), random.Random(0)
+good = path.read_bytes()
+for number in range(int(sys.argv[2])):
+    data = bytearray(good)
+    for _ in range(rng.choice([1, 4, 40])):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    path.write_bytes(data[: rng.randrange(len(data))] if rng.random() < 0.2 else data)
+    try:
+        for item in read_items(path):
+            assert isinstance(item.text, str)
+    except InputError as error:
+        assert path.name in str(error), error
+"""
+
+
+@pytest.mark.parametrize("name", ["file.arrow", "stream.arrow", "packed.feather", "rows.parquet"])
+def test_damaged_columns_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    """Offsets that lead out of a column end a process that follows them: in one of its own, nothing of that happens."""
+    import pyarrow
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    count = 300
+    table = pyarrow.table(
+        {
+            "id": [f"i{j}" for j in range(count)],
+            "text": [f"text {j} of the corpus" for j in range(count)],
+            "tags": [[f"t{j % 3}", "all"] for j in range(count)],
+            "kind": pyarrow.array(["one", "other"] * (count // 2)).dictionary_encode(),
+            "when": pyarrow.array(range(count), pyarrow.timestamp("us")),
+            "more": [{"place": "here", "number": j} for j in range(count)],
+        }
+    )
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        pyarrow.parquet.write_table(table, path, row_group_size=100)
+    elif name.endswith(".feather"):
+        pyarrow.feather.write_feather(table, path, compression="zstd")
+    else:
+        made = pyarrow.ipc.new_stream if name.startswith("stream") else pyarrow.ipc.new_file
+        with pyarrow.OSFile(str(path), "wb") as file, made(file, table.schema) as rows:
+            rows.write_table(table, 100)
+    done = subprocess.run(
+        [sys.executable, "-c", DAMAGED, str(path), "150"], capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")

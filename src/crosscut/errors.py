@@ -2,6 +2,7 @@
 
     CrosscutError
     ├── InputError              an argument or a file that cannot be used (also a ValueError)
+    │   └── FolderError         a folder of ours that is damaged, was changed or is none; the message names it
     ├── LockedError             another process is changing the same folder
     ├── BudgetError             more calls asked for than the budget allows
     ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
@@ -42,6 +43,10 @@ class CrosscutError(Exception):
 
 class InputError(CrosscutError, ValueError):
     """An argument, an array or a file that cannot be used."""
+
+
+class FolderError(InputError):
+    """A folder of ours that is damaged, was changed by somebody else, or is none; the message names it."""
 
 
 class LockedError(CrosscutError):

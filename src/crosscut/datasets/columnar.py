@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item, ItemSequence, SharedItems
-from crosscut.errors import InputError
+from crosscut.errors import FolderError, InputError
 from crosscut.storage import Files, Saved, Touched, divides, put_down
 from crosscut.types import Array, Handles, Positions
 
@@ -77,7 +77,7 @@ class Packed:
         wrong = np.flatnonzero((starts < 0) | (ends > self._size) | (starts + parts[:, 2] > ends))
         if len(wrong):
             place, start, end, size = (int(each[wrong[0]]) for each in (places, starts, ends, parts[:, 2]))
-            raise InputError(
+            raise FolderError(
                 f"item {place} is said to begin at byte {start} and to end at {end}, of {self._size}, and its id, "
                 f"title and text to be {size} bytes"
             )
@@ -88,7 +88,7 @@ class Packed:
         try:
             return self.data.rows(start, start + size).tobytes().decode()
         except ValueError as error:
-            raise InputError(f"the id of item {place} cannot be read ({error})") from error
+            raise FolderError(f"the id of item {place} cannot be read ({error})") from error
 
     def item(self, place: int) -> Item:
         return self.items(np.array([place]))[0]
@@ -104,7 +104,7 @@ class Packed:
                 metadata = _mapping(json.loads(whole[text:])) if text < len(whole) else {}
                 made.append(Item(whole[:id].decode(), whole[id:title].decode(), whole[title:text].decode(), metadata))
             except (ValueError, RecursionError) as error:
-                raise InputError(f"the item at bytes {start} to {end} cannot be read ({error})") from error
+                raise FolderError(f"the item at bytes {start} to {end} cannot be read ({error})") from error
         return made
 
     def metadata(self, places: Positions) -> list[Any]:
@@ -119,7 +119,7 @@ class Packed:
                 for start, end in told
             ]
         except (ValueError, RecursionError) as error:
-            raise InputError(f"the metadata of items cannot be read ({error})") from error
+            raise FolderError(f"the metadata of items cannot be read ({error})") from error
 
     def each_metadata(self, places: Positions | None = None) -> Iterator[tuple[int, Any]]:
         """Place and metadata, of all items or of these."""
@@ -137,7 +137,7 @@ class Packed:
         while place < len(self) and self._hashes.rows(place, place + 1)[0] == wanted:
             item = int(self._places.rows(place, place + 1)[0])
             if not item < len(self):
-                raise InputError(f"the ids name item {item}, and there are {len(self)}")
+                raise FolderError(f"the ids name item {item}, and there are {len(self)}")
             if self.id(item) == id:
                 return item
             place += 1

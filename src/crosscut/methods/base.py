@@ -127,6 +127,7 @@ class Method(Named, ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     tried: ClassVar[bool] = True  # by `tune`, when it is not told what to try
     prepares: ClassVar[bool] = False  # whether it makes something of every item before it searches: no request may
+    prepared: ClassVar[tuple[str, ...]] = ()  # settings with each of which it would make something else of every item
 
     @abstractmethod
     def plan(self, parts: Parts) -> Plan:

@@ -72,6 +72,7 @@ class Crosscut(InRounds):
     """
 
     name: ClassVar[str] = "crosscut"
+    prepared: ClassVar[tuple[str, ...]] = ("rank",)
 
     rounds: int = 10
     rank: int = 256

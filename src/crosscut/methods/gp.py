@@ -42,6 +42,7 @@ class GP(Method):
     name: ClassVar[str] = "gp"
     needs: ClassVar[tuple[str, ...]] = ("encoder", "n")
     tried: ClassVar[bool] = False
+    prepares: ClassVar[bool] = True
 
     rounds: int = 10
     acquisition: Literal["ucb", "ei"] = "ucb"

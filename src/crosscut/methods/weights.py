@@ -21,6 +21,7 @@ SHARE, NOISE = 0.4, 0.03  # where anchor queries are too few to choose on
 FREE = 10.0  # constant coordinate: standard deviation against that of the residual scores
 
 
+KEPT = 4  # of one space: a block is as large as so many of its columns
 _LEARNED: WeakKeyDictionary[CUR, dict[Any, tuple[Floats, Vectors, Weights]]] = WeakKeyDictionary()
 
 
@@ -34,7 +35,10 @@ def learned(cur: CUR, encoder: Space | None, rank: int, seed: int) -> tuple[Floa
         measured = None if cur.errors is None else np.flatnonzero(cur.errors == 0)
         weights = choose_weights(scores, encoder, rank, seed, measured)
         known[key] = base, Vectors(reduced(scores, rank, base)), weights
-    return known[key]
+    made = known[key]
+    while len(known) > KEPT:
+        known.pop(next(iter(known)), None)
+    return made
 
 
 _ROWS: WeakKeyDictionary[CUR, Vectors] = WeakKeyDictionary()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from crosscut.errors import CrosscutError, InputError, StoreError
@@ -68,6 +69,11 @@ class Hosting:
             if index.store is not None:
                 with contextlib.suppress(CrosscutError):
                     self._counts[name] = await asyncio.to_thread(len, index)
+
+    @property
+    def places(self) -> set[str]:
+        """Where on the disk indexes, models, scores and logs lie: for whoever runs this server, not for its clients."""
+        return {str(place) for index in self._indexes.values() for place in _places(index)}
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
@@ -147,6 +153,17 @@ class Hosting:
                 LOGGER.error("not reloaded", extra={"fields": {"index": name, "causes": outline(error)}})
 
 
+def _places(index: Index) -> Iterator[Path]:
+    folders = (getattr(model, "folder", None) for model in (index.scorer, index.encoder))
+    owners = [index, index.log, *folders]
+    if not isinstance(index, StoreIndex) and isinstance(index._state.cache, StoreCache):
+        owners.append(index._state.cache.store)
+    for owner in owners:
+        path = getattr(owner, "path", None)
+        if isinstance(path, Path) and len(path.parts) > 1:
+            yield path
+
+
 def changed(index: Index) -> bool:
     """Whether the folder of an index holds another generation than this."""
     folder = index._folder
@@ -165,7 +182,9 @@ def again(index: Index) -> Index:
         made = Index.load(index.path, scorer=index.scorer, encoder=index.encoder, store=store)
     except InputError:  # it was built with others
         made = Index.load(index.path, store=store)
-    made.price, made.log, made.learn_every = index.price, index.log, index.learn_every
+    made.price = index.price
+    if index.log is not None:
+        made.keep_log(index.log.path, limit=index.log.limit, learn_every=index.learn_every)
     warm_up(made)
     return made
 

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from crosscut import errors
-from crosscut.errors import BudgetError, CrosscutError, InputError, ScorerError, StoreUnavailable
+from crosscut.errors import BudgetError, CrosscutError, FolderError, InputError, ScorerError, StoreUnavailable
 from crosscut.search.hits import Hits
 from crosscut.server import answers, schemas
 from crosscut.server.logs import LOGGER, outline
@@ -151,7 +151,7 @@ def _count(request: Request, name: str, calls: int) -> None:
 
 async def wrong(request: Request, error: CrosscutError) -> Response:
     name = type(error).__name__
-    if isinstance(error, InputError | BudgetError):
+    if isinstance(error, InputError | BudgetError) and not _about_the_server(request, error):
         return problem(422, name, str(error))
     if isinstance(error, Closing | ClientLeft):
         return problem(503, name, str(error))
@@ -159,6 +159,12 @@ async def wrong(request: Request, error: CrosscutError) -> Response:
         return problem(404, name, str(error))
     LOGGER.error("unavailable", extra={"fields": {"causes": outline(error)}})
     return problem(503, name, "the server cannot do this now; its log says what kind of error stood in the way")
+
+
+def _about_the_server(request: Request, error: CrosscutError) -> bool:
+    """Whether it is about folders of whoever runs this: no fault of the one who asks, and none of their business."""
+    named = str(error)
+    return isinstance(error, FolderError) or any(place in named for place in request.app.state.service.hosting.places)
 
 
 HANDLERS: dict[type[Exception], Callable[..., Awaitable[Response]]] = {

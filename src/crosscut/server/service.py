@@ -211,10 +211,18 @@ class Service:
 
 
 def _asked(index: Index, name: str) -> Method:
-    """The method that a request names; one that takes long before it searches is the index's own, or refused."""
+    """The method that a request names; what takes long before it searches is the index's own, or refused."""
     method = parse(name)
     if method.prepares and method != index.method:
-        raise InputError(f"{method.name} makes a graph of every item first: serve an index whose own method it is")
+        raise InputError(f"{method.name} goes through every item first: serve an index whose own method it is")
+    usual = index.method if type(index.method) is type(method) else type(method)()
+    for setting in method.prepared:
+        asked, own = getattr(method, setting), getattr(usual, setting)
+        if asked != own:
+            raise InputError(
+                f"{method.name} with {setting}={asked} goes through every item first, and is prepared for {own}: leave "
+                f"{setting} out, or serve an index whose own method it is"
+            )
     return method
 
 

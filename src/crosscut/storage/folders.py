@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from crosscut.errors import CrosscutError, InputError
+from crosscut.errors import CrosscutError, FolderError, InputError
 from crosscut.storage import generations
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, regular, sync, write_synced, writing
 from crosscut.storage.generations import Files, Saved, digest
@@ -68,27 +68,27 @@ class Folder:
         noun, path = self.kind.noun, self.path / self.kind.record
         if not self.path.is_dir():
             file = " (that is a file, not the folder of one)" if self.path.is_file() else ""
-            raise InputError(f"there is no {noun} at {str(self.path)!r}{file}{self.kind.making}")
+            raise FolderError(f"there is no {noun} at {str(self.path)!r}{file}{self.kind.making}")
         try:
             record = json.loads(regular(path).read_bytes())
         except FileNotFoundError:
-            raise InputError(f"{str(self.path)!r} is no crosscut {noun}: it has no {path.name}") from None
+            raise FolderError(f"{str(self.path)!r} is no crosscut {noun}: it has no {path.name}") from None
         except (OSError, ValueError, RecursionError) as error:
-            raise InputError(
+            raise FolderError(
                 f"{str(path)!r} cannot be read ({error}); restore the {noun} or {self.kind.remedy}"
             ) from error
         old = isinstance(record, dict) and isinstance(record.get("format"), int)  # before folders had a kind
         if not isinstance(record, dict) or (record.get("format") != self.kind.format and not old):
-            raise InputError(f"{str(self.path)!r} is no crosscut {noun}: its {path.name} belongs to something else")
+            raise FolderError(f"{str(self.path)!r} is no crosscut {noun}: its {path.name} belongs to something else")
         version = record["format"] if old else record.get("version")
         if version != self.kind.version and version not in self.kind.older:
-            raise InputError(
+            raise FolderError(
                 f"the {noun} at {str(self.path)!r} has version {version}, this crosscut reads {self.kind.version}; "
                 f"update crosscut or {self.kind.remedy}"
             )
         told = record.pop("checksum", None)
         if told != checksum_of(record) or not _HOME.fullmatch(str(record.get("folder"))):
-            raise InputError(
+            raise FolderError(
                 f"the {noun} at {str(self.path)!r} is damaged: {path.name} does not match its checksum; "
                 f"restore it or {self.kind.remedy}"
             )
@@ -105,7 +105,7 @@ class Folder:
                     raise
                 continue
             except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-                raise InputError(
+                raise FolderError(
                     f"the {self.kind.noun} at {str(self.path)!r} cannot be used: what {self.kind.record} says does not "
                     f"fit the rest ({type(error).__name__}: {error}); restore it or {self.kind.remedy}"
                 ) from error
@@ -116,7 +116,7 @@ class Folder:
         """Refuse a folder that holds another generation than was read or written here."""
         record = self.record()
         if record["folder"] not in self.known:
-            raise InputError(
+            raise FolderError(
                 f"the {self.kind.noun} at {str(self.path)!r} was changed since it was loaded (it is generation "
                 f"{record['generation']} now); load it again, or save to another folder"
             )
@@ -132,7 +132,7 @@ class Folder:
                 except InputError as error:
                     found.append(str(error))
             if found and self.record()["folder"] != saved.facts["folder"]:
-                raise InputError(found[0])  # somebody saved meanwhile: look at that
+                raise FolderError(found[0])  # somebody saved meanwhile: look at that
             return found
 
         return self.load(read)
@@ -184,9 +184,9 @@ class Folder:
                 number = max(number, self.record()["generation"])
             except InputError as error:
                 if not ours:  # damaged, or of another version, or somebody else's
-                    raise InputError(f"{error}, and save to an empty folder") from error
+                    raise FolderError(f"{error}, and save to an empty folder") from error
         elif foreign:
-            raise InputError(
+            raise FolderError(
                 f"{str(self.path)!r} holds something else ({', '.join(foreign[:3])} …); save to an empty folder"
             )
         return number + 1

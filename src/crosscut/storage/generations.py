@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import InputError
+from crosscut.errors import FolderError, InputError
 from crosscut.storage.files import regular, sync, write_synced
 from crosscut.storage.touched import Touched
 from crosscut.threads import cores
@@ -186,9 +186,9 @@ class Saved:
         """Whether files of it are no longer there: a newer generation has taken its place."""
         return not all((self.home / name).exists() for name in self.files)
 
-    def damaged(self, name: str, what: str) -> InputError:
+    def damaged(self, name: str, what: str) -> FolderError:
         """The sentence for a file that cannot be used."""
-        return InputError(f"{self._told[0]}: {name} {what}; {self._told[1]}")
+        return FolderError(f"{self._told[0]}: {name} {what}; {self._told[1]}")
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[BinaryIO]:

@@ -129,6 +129,7 @@ function remember() {
   if (at("target").value) state.t = at("target").value;
   if (at("index").selectedIndex > 0) state.i = at("index").value;
   history.replaceState(null, "", `#${new URLSearchParams(state)}`);  // behind the #: it is not sent anywhere
+  sessionStorage.setItem("searched", location.hash);
 }
 
 function say(text, wrong = false) {
@@ -371,10 +372,12 @@ async function start() {
     return button;
   }));
   introduce();
-  if (state.get("q")) {
-    at("query").value = state.get("q");
-    search();
-  }
+  if (!state.get("q")) return;
+  at("query").value = state.get("q");
+  // A link only fills in: calls are spent by whoever sits here, not by who made the link. What was searched for in this
+  // tab is searched for again when the page is loaded again.
+  if (sessionStorage.getItem("searched") === location.hash) search();
+  else say("Press Enter to search.");
 }
 
 begin();
