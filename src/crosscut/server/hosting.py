@@ -156,7 +156,7 @@ class Hosting:
 def _places(index: Index) -> Iterator[Path]:
     folders = (getattr(model, "folder", None) for model in (index.scorer, index.encoder))
     owners = [index, index.log, *folders]
-    if not isinstance(index, StoreIndex) and isinstance(index._state.cache, StoreCache):
+    if index.store is None and isinstance(index._state.cache, StoreCache):
         owners.append(index._state.cache.store)
     for owner in owners:
         path = getattr(owner, "path", None)
