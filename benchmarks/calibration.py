@@ -264,7 +264,7 @@ def box_table(told: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("evidence", type=Path, nargs="?", default=HERE / "matrices" / "evidence.npz")
-    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--constants", action="store_true")
     parser.add_argument("--box", action="store_true", help="also write the calibration that ships")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "calibration.json")

@@ -51,9 +51,12 @@ GEMV = 9 << 10  # and of one with a vector
 LEAST = 8  # rows that are worth a product of their own
 
 
-def keeps_to_itself(k: int, d: int) -> bool:
-    """Whether BLAS takes all products of a ridge on one thread by itself, when it grows by k rows of d dimensions."""
-    return k * (d + 1) < GEMV and k * (d + 1) * max(LEAST, k) <= GEMM
+def keeps_to_itself(k: int, d: int, directions: int = 0) -> bool:
+    """Whether BLAS takes all products of a ridge on one thread by itself, when it grows by k rows of d dimensions.
+
+    `directions`: of a prior that the rows are multiplied with.
+    """
+    return k * (d + 1) < GEMV and k * (d + 1) * max(LEAST, k, directions) <= GEMM
 
 
 class LeastSquares:

@@ -33,9 +33,10 @@ from crosscut.linalg.least_squares import keeps_to_itself
 from crosscut.linalg.products import LARGE, share
 from crosscut.retrievers.first import Drawn, FirstStage, Retriever
 from crosscut.scorers.meter import Meter
-from crosscut.search.estimators import Estimator, Stretched
+from crosscut.search.estimators import Estimator, Expecting, Stretched
 from crosscut.search.guides import Freely, Guide, Seen
 from crosscut.search.hits import Round, Seconds
+from crosscut.search.prior import RANK
 from crosscut.search.query import QueryState
 from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
@@ -221,7 +222,8 @@ def _limit(estimator: Estimator | None, new: int, d: int) -> AbstractContextMana
     """One thread for BLAS, which takes products as small as those of a usual round on one thread by itself.
 
     To tell it so costs 50 µs where a store has just read all its vectors, and nothing is in the cache."""
-    return nullcontext() if isinstance(estimator, Stretched) and keeps_to_itself(new, d) else one_thread()
+    known = isinstance(estimator, Stretched | Expecting)
+    return nullcontext() if known and keeps_to_itself(new, d, RANK) else one_thread()
 
 
 def _drawn_of(explore: float, queries: Sequence[QueryState], counts: Sequence[int]) -> list[int]:
