@@ -17,8 +17,8 @@ from typing import Any
 
 from crosscut.evaluation.papers.experiments import EXPERIMENTS
 from crosscut.evaluation.papers.inventory import INVENTORY, PAPERS, Entry
-from crosscut.evaluation.papers.making import load_arrays
 from crosscut.evaluation.papers.setting import Setting
+from crosscut.evaluation.papers.world_files import load_arrays
 from crosscut.evaluation.report import machine
 from crosscut.evaluation.world import make_world
 

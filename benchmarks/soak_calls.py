@@ -39,7 +39,7 @@ from tests.test_meter_properties import ACTS, OWN_ACTS, Adversary, OwnClass, as_
 import crosscut
 from crosscut.errors import BudgetError, InputError, ScorerError
 from crosscut.evaluation.report import machine
-from crosscut.index.over_learning import Taught
+from crosscut.index.over_learning import StoreLearned
 from crosscut.scorers import MemoryCache, TextScorer
 from crosscut.search.prior import Prior
 from crosscut.spaces import CUR
@@ -130,7 +130,7 @@ class Soak:
         self.learned = self._taught()
         self.over = crosscut.Index.over(self._database(), scorer=self._scorer(), encoder=Planted())
         self.over_taught = crosscut.Index.over(self._database(), scorer=self._scorer(), encoder=Planted())
-        self.over_taught._taught = Taught.of(self._prior(), [str(j) for j in range(N)])
+        self.over_taught._taught = StoreLearned.of(self._prior(), [str(j) for j in range(N)])
         self.added = N
 
     def _scorer(self) -> TextScorer:

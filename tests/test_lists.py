@@ -304,7 +304,7 @@ def test_lists_that_do_not_fit_are_damage(large: None, soon: None, tmp_path: Pat
     assert made is not None
     wrong = made.lists.copy()
     wrong[5] = 10**6
-    index._state = index._state.with_parts(later=later.Later(wrong, made.index))
+    index._state = index._state.with_parts(later=later.LaterLists(wrong, made.index))
     index.save()
     with pytest.raises(InputError, match=r"more-lists\.npy.*does not share 100 items among"):
         Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)

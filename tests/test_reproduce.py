@@ -16,8 +16,8 @@ from crosscut.encoders.running import WORKER
 from crosscut.errors import InputError
 from crosscut.evaluation.papers.experiments import EXPERIMENTS
 from crosscut.evaluation.papers.inventory import INVENTORY, PAPERS, Entry, find
-from crosscut.evaluation.papers.making import load_arrays, plan, read_texts
 from crosscut.evaluation.papers.setting import Setting
+from crosscut.evaluation.papers.world_files import load_arrays, plan, read_texts
 from crosscut.evaluation.world import make_world
 from tests.hub_models import write_model
 from tests.tiny_models import sentences

@@ -14,7 +14,7 @@ from crosscut.evaluation.replay import replay
 from crosscut.methods import GAR, GP, RGS, Method, QdrantFeedback
 from crosscut.methods.gp import Acquiring
 from crosscut.retrievers.first import FirstRequest
-from crosscut.search.guides import Seen
+from crosscut.search.guides import QueryBefore
 from crosscut.spaces.base import Vectors
 from tests.worlds import Planted, planted
 
@@ -81,7 +81,9 @@ def posterior(world: Planted, how: GP, handles: np.ndarray) -> tuple[np.ndarray,
     """Ours, and scikit-learn's with the same kernel."""
     scores, query = world.test[0, handles], world.query_vectors[0]
     request = FirstRequest(0, 5, np.random.default_rng(0), query, handles)
-    means, deviations, best = Acquiring(how, Vectors(world.vectors), 2.0).posterior(Seen(handles, scores, 1, request))
+    means, deviations, best = Acquiring(how, Vectors(world.vectors), 2.0).posterior(
+        QueryBefore(handles, scores, 1, request)
+    )
     targets = (scores - scores.mean()) / scores.std()
     assert best == pytest.approx(targets.max())
     kernel = RBF(2.0, "fixed") + WhiteKernel(how.noise, "fixed")

@@ -18,7 +18,7 @@ from crosscut.retrievers.first import Retriever
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.prior import CAUTION, LEVEL, Prior
 from crosscut.searcher import Searcher
-from crosscut.spaces.base import Beside, Constant, Stacked, Vectors
+from crosscut.spaces.base import Constant, Stacked, Vectors, WithCoordinate
 from crosscut.spaces.cur import CUR
 from tests.fake_store import FakeStore
 
@@ -175,7 +175,7 @@ def test_a_coordinate_beside_a_space() -> None:
     rng = np.random.default_rng(0)
     space = Stacked([Vectors(rng.normal(size=(7, 3))), Constant(7)])
     column = rng.normal(size=7)
-    beside = Beside(space, column)
+    beside = WithCoordinate(space, column)
     queries = rng.normal(size=(2, 5))
     rows = beside.rows(np.arange(7))
     assert (beside.n, beside.d) == rows.shape == (7, 5)

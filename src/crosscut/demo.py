@@ -85,7 +85,7 @@ class DemoResult:
 
 
 @dataclass(frozen=True)
-class Stage:
+class DemoParts:
     """Everything that is loaded once."""
 
     world: Collection
@@ -169,7 +169,7 @@ def run(
     return result
 
 
-def _load(progress: Progress) -> Stage:
+def _load(progress: Progress) -> DemoParts:
     """Models, world, and the items' states: the part of the cross-encoder that does not depend on a query."""
     task = progress.add_task("loading the models and 2,964 meanings", total=None)
     world, scores = load_world(), load_scores()
@@ -188,10 +188,10 @@ def _load(progress: Progress) -> Stage:
         scorer.preload(part)
         progress.advance(task, len(part))
     scorer.preknow()
-    return Stage(world, scores, scorer, OnnxDualEncoder.load(), texts, known)
+    return DemoParts(world, scores, scorer, OnnxDualEncoder.load(), texts, known)
 
 
-def _exhaustive(stage: Stage, asked: list[str], progress: Progress) -> npt.NDArray[np.float64]:
+def _exhaustive(stage: DemoParts, asked: list[str], progress: Progress) -> npt.NDArray[np.float64]:
     """Every item scored for every query: what a search would cost without crosscut. What is known is kept."""
     scorer, n = stage.scorer, len(stage.texts)
     new = [text for text in dict.fromkeys(asked) if text not in stage.known]
@@ -214,7 +214,7 @@ def _pace(found: list[LiveSearch]) -> float:
 
 
 def _compare(
-    stage: Stage, truth: Truth, vectors: npt.NDArray[np.float32], k: int, progress: Progress
+    stage: DemoParts, truth: Truth, vectors: npt.NDArray[np.float32], k: int, progress: Progress
 ) -> dict[str, dict[int, list[float]]]:
     """Every method at every budget on the known scores (no further calls)."""
     task = progress.add_task("comparing methods at equal budgets", total=len(METHODS) * len(BUDGETS))
@@ -230,7 +230,7 @@ def _compare(
 
 
 def _live(
-    stage: Stage,
+    stage: DemoParts,
     text: str,
     vector: npt.NDArray[np.float32],
     truth: npt.NDArray[np.float64],
@@ -245,7 +245,7 @@ def _live(
     return LiveSearch(text, gold, hits["crosscut"], hits["rnr"], truth, k)
 
 
-def _show(result: DemoResult, stage: Stage, console: Console) -> None:
+def _show(result: DemoResult, stage: DemoParts, console: Console) -> None:
     for found in result.found:
         console.print(f"\n[bold]{_bright(found.query)}[/bold]")
         word = re.search(r"\[START\] (.+?) \[END\]", found.query)

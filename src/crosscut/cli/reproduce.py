@@ -15,8 +15,8 @@ from crosscut.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
     from crosscut.evaluation.papers.inventory import Entry
-    from crosscut.evaluation.papers.making import WorldTexts
     from crosscut.evaluation.papers.setting import Records, Setting
+    from crosscut.evaluation.papers.world_files import WorldTexts
 
 
 def reproduce(
@@ -144,8 +144,8 @@ def _setting(
     quiet: bool,
 ) -> Setting | None:
     """The world of the experiment, made if need be; None if only the plan was asked for."""
-    from crosscut.evaluation.papers.making import FULL, SMALL, load_arrays, make_arrays, plan, read_texts, views_of
     from crosscut.evaluation.papers.setting import Setting
+    from crosscut.evaluation.papers.world_files import FULL, SMALL, load_arrays, make_arrays, plan, read_texts, views_of
     from crosscut.evaluation.world import make_world
 
     if data.suffix == ".npz":

@@ -167,7 +167,7 @@ def distill(
     Example: crosscut train paper distill zeshel/ --world yugioh --scorer ce/model --start de/model --output dstl/
     """
     recipe, hardware = _made(locals())
-    from crosscut.evaluation.papers.making import read_texts
+    from crosscut.evaluation.papers.world_files import read_texts
     from crosscut.spaces.sparse import SparseScores, items_per_query
     from crosscut.training.negatives import rank_dense
     from crosscut.training.published.distillation import distil

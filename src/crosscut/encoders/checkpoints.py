@@ -54,7 +54,7 @@ _DISTILBERT = {
 
 
 @dataclass(frozen=True)
-class Modern:
+class ModernBert:
     """What a ModernBERT has that others have not: a layer's rotary base, and its window or None."""
 
     thetas: tuple[float, ...]
@@ -72,7 +72,7 @@ class Body:
     longest: int  # tokens it has positions for
     epsilon: float
     weights: Arrays = field(repr=False)
-    modern: Modern | None = None
+    modern: ModernBert | None = None
 
     @property
     def segments(self) -> int:
@@ -225,7 +225,7 @@ def _modern(config: Mapping[str, Any], own: Arrays) -> Body:
         longest=int(config["max_position_embeddings"]),
         epsilon=float(config.get("norm_eps", 1e-5)),
         weights=weights,
-        modern=Modern(
+        modern=ModernBert(
             tuple(float(bases[kind]) for kind in kinds),
             tuple(None if kind == "full_attention" else half for kind in kinds),
         ),

@@ -20,7 +20,7 @@ Vectors = npt.NDArray[np.float32]
 AT_ONCE = 2048  # items: enough that most have others of their own length
 
 
-class Read(NamedTuple):
+class ReadText(NamedTuple):
     """A text as the dual encoder reads it: one vector (D,), and one in eight bits for each token (length × d)."""
 
     text: Tokens
@@ -68,11 +68,11 @@ class OnnxDualEncoder:
                 progress(len(part))
         return vectors
 
-    def read_queries(self, texts: Sequence[str]) -> list[Read]:
+    def read_queries(self, texts: Sequence[str]) -> list[ReadText]:
         """Vectors of queries and of their tokens, for late interaction."""
         return self.folder.read.of(texts, self._read_queries)
 
-    def _read_queries(self, texts: Sequence[str]) -> list[Read]:
+    def _read_queries(self, texts: Sequence[str]) -> list[ReadText]:
         read = self.folder.read_queries(texts)
         alone = [[place] for place in range(len(texts))]  # so that a vector never depends on who else asks
         return self._read([tokens for _, tokens in read], [states for states, _ in read], alone)
@@ -106,18 +106,18 @@ class OnnxDualEncoder:
         tokens: Sequence[Tokens],
         states: Sequence[States] | None = None,
         groups: Sequence[list[int]] | None = None,
-    ) -> list[Read]:
+    ) -> list[ReadText]:
         if "tokens" not in self._dual.outputs:
             raise InputError(
                 f"the dual encoder at {str(self.folder.path)!r} has no token vectors for late interaction; "
                 "export it with a projection"
             )
-        out: list[Read | None] = [None] * len(tokens)
+        out: list[ReadText | None] = [None] * len(tokens)
 
         def encode(group: list[int]) -> None:
             both = self._dual.run_all(self._inputs(group, tokens, states))
             for row, place in enumerate(group):
-                out[place] = Read(tokens[place], both["vectors"][row].copy(), to_bytes(both["tokens"][row]))
+                out[place] = ReadText(tokens[place], both["vectors"][row].copy(), to_bytes(both["tokens"][row]))
 
         self._dual.map(encode, groups or of_one_length(tokens))
         return [read for read in out if read is not None]

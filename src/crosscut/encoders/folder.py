@@ -22,7 +22,7 @@ from crosscut.errors import InputError
 from crosscut.threads import after_fork, cores
 
 if TYPE_CHECKING:
-    from crosscut.encoders.dual import Read
+    from crosscut.encoders.dual import ReadText
     from crosscut.encoders.known import Constants
 
 FORMAT = 4
@@ -78,7 +78,7 @@ class ModelFolder:
             self.path / "tokenizer.json", query_tokens=limits["query"], item_tokens=limits["item"]
         )
         self._queries: Recent[tuple[States, Tokens]] = Recent(REMEMBERED_QUERIES)
-        self.read: Recent[Read] = Recent(REMEMBERED_QUERIES)  # by the dual encoder
+        self.read: Recent[ReadText] = Recent(REMEMBERED_QUERIES)  # by the dual encoder
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
 

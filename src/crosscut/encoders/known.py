@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.encoders.dual import OnnxDualEncoder, Read
+from crosscut.encoders.dual import OnnxDualEncoder, ReadText
 from crosscut.encoders.late import Bytes, TokenVectors
 from crosscut.encoders.recent import Recent
 from crosscut.encoders.tokens import MENTION
@@ -238,7 +238,7 @@ class Known:
         """The sides of several queries, which the encoder reads together."""
         return self._asked.of(queries, lambda new: map(self._ask, new, self.encoder.read_queries(new)))
 
-    def _ask(self, query: str, read: Read) -> ReadQuery:
+    def _ask(self, query: str, read: ReadText) -> ReadQuery:
         inner = slice(1, -1)  # without [CLS] and [SEP]
         idf = self.constants.token_idf[read.text.ids[inner]]
         mention = (read.text.roles[inner] == MENTION).astype(np.float32)

@@ -65,7 +65,7 @@ class ReadItem(NamedTuple):
     states: States
 
 
-class Kept(dict[int, Any]):
+class BoundedCache(dict[int, Any]):
     """What fits into so many bytes, first come, first kept."""
 
     def __init__(self, room: int) -> None:
@@ -86,7 +86,7 @@ class ItemStates:
     def __init__(self, lower: OnnxSession, tokenizer: Tokenizer, items: Items, cache_bytes: int) -> None:
         self.lower, self.tokenizer, self.items = lower, tokenizer, items
         self.dtype = lower.dtype
-        self.tokens, self.states = Kept(TOKEN_BYTES), Kept(cache_bytes)
+        self.tokens, self.states = BoundedCache(TOKEN_BYTES), BoundedCache(cache_bytes)
         self._lock = threading.Lock()
 
     def read(self, handles: npt.NDArray[np.int64]) -> dict[int, ReadItem]:

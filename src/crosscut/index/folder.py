@@ -39,7 +39,7 @@ from crosscut.encoders.known import KnownItems
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.knowing import bound, knowing
-from crosscut.index.later import Later
+from crosscut.index.later import LaterLists
 from crosscut.index.metadata import write_columns
 from crosscut.index.state import State, ranks
 from crosscut.retrievers.bm25 import BM25
@@ -226,7 +226,7 @@ def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
     more = saved.array("more-vectors", FLOATS, (len(items) - n, d)) if "more-vectors.npy" in saved else None
     arrays: dict[str, Any] = {"vectors": FiledVectors(vectors, more), "centroids": centroids, "starts": starts}
     if more is not None:
-        arrays["later"] = Later.read(saved, more)
+        arrays["later"] = LaterLists.read(saved, more)
     if "arrival.npy" in saved:
         arrays["arrival"] = saved.touched("arrival", "<i8", (n,))
     return arrays

@@ -21,14 +21,14 @@ LATEST = 1 << 13  # items that came later, up to which every round reads them al
 
 
 @dataclass(frozen=True, eq=False)
-class Later:
+class LaterLists:
     """The lists of the first j items that came later."""
 
     lists: npt.NDArray[np.int32]  # (j) the list of each
     index: IVF  # of their vectors; an id is a place among them
 
     @classmethod
-    def of(cls, more: Array, centroids: npt.NDArray[np.float32], lists: npt.NDArray[np.int32]) -> Later:
+    def of(cls, more: Array, centroids: npt.NDArray[np.float32], lists: npt.NDArray[np.int32]) -> LaterLists:
         """Of the vectors of items that came later, of which the first are in lists."""
         return cls(lists, IVF.from_assignment(more[: len(lists)], centroids, lists.astype(np.int64)))
 
@@ -37,7 +37,7 @@ class Later:
         files.array("more-lists", self.lists)
 
     @classmethod
-    def read(cls, saved: Saved, more: Array) -> Later | None:
+    def read(cls, saved: Saved, more: Array) -> LaterLists | None:
         """What `write` wrote, of these vectors."""
         if "more-lists.npy" not in saved:
             return None
@@ -47,16 +47,16 @@ class Later:
             raise saved.damaged("more-lists.npy", f"does not share {len(more)} items among {len(centroids)} lists")
         return cls.of(more, centroids, lists)
 
-    def taken(self, places: Positions, more: Array) -> Later | None:
+    def taken(self, places: Positions, more: Array) -> LaterLists | None:
         """Of some of the items that came later, whose vectors are `more`."""
         lists = self.lists[places[(places >= 0) & (places < len(self.lists))]]
-        return Later.of(more, self.index.centroids, lists) if len(lists) else None
+        return LaterLists.of(more, self.index.centroids, lists) if len(lists) else None
 
 
-def joined(later: Later | None, rows: FiledVectors, seed: int) -> Later | None:
+def joined(later: LaterLists | None, rows: FiledVectors, seed: int) -> LaterLists | None:
     """Lists of the items that came later, made anew if many of them are in none."""
     known = 0 if later is None else len(later.lists)
     if len(rows.more) - known < max(LATEST, known // 4):
         return later
     centroids, lists = clusters.partition(rows.more, seed=seed)
-    return Later.of(rows.more, centroids, lists.astype(np.int32))
+    return LaterLists.of(rows.more, centroids, lists.astype(np.int32))

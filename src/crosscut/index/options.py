@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crosscut.encoders.known import KnownItems
     from crosscut.encoders.words import Lexicon
     from crosscut.index.building import Brought
-    from crosscut.index.later import Later
+    from crosscut.index.later import LaterLists
     from crosscut.index.passages import Passages
     from crosscut.retrievers.bm25 import BM25
     from crosscut.retrievers.filed import FiledBM25
@@ -114,7 +114,7 @@ class StateParts(TypedDict, total=False):
     centroids: npt.NDArray[np.float32] | None
     starts: npt.NDArray[np.int64] | None
     arrival: Touched | None
-    later: Later | None
+    later: LaterLists | None
     bm25: BM25 | FiledBM25 | None
     lexicon: Lexicon | None
     known: KnownItems | None

@@ -32,7 +32,7 @@ from crosscut.index.index import Index
 from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.learning import fading, past_of
 from crosscut.index.over_answers import evidence, scored_in, told
-from crosscut.index.over_learning import NEWEST, InStore, Taught, rows_of
+from crosscut.index.over_learning import NEWEST, StoreLearned, StoreResiduals, rows_of
 from crosscut.index.searching import SearchView, checked_queries
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
@@ -108,12 +108,14 @@ class StoreIndex(Index):
             method=method,
         )
         self.store, self.seed = store, seed
-        self._taught: Taught | None = None
+        self._taught: StoreLearned | None = None
         self.method.made(self._parts(store.session()))  # a method that cannot work here says so now
 
     def _parts(self, session: Session) -> Parts:
         plain, taught = Parts(encoder=Indexed(session), seed=self.seed, ways=WAYS), self._taught
-        return plain if taught is None else replace(plain, prior=taught.prior, residuals=InStore(session, taught))
+        return (
+            plain if taught is None else replace(plain, prior=taught.prior, residuals=StoreResiduals(session, taught))
+        )
 
     # -- searching -----------------------------------------------------------------------------------------------
 
@@ -159,7 +161,7 @@ class StoreIndex(Index):
         ids, rows = rows_of(self.store, searches)
         past = past_of(searches, {id: place for place, id in enumerate(ids)}.get, correction)
         got = learn(past, Vectors(rows), n=len(rows), weights=fading(len(past), half_life), seed=self.seed)
-        self._taught = None if got.prior is None else Taught.of(got.prior, ids)
+        self._taught = None if got.prior is None else StoreLearned.of(got.prior, ids)
         return got
 
     def _drop_learned(self) -> bool:

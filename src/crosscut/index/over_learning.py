@@ -27,7 +27,7 @@ AT_ONCE = 1_000  # items that a store is asked for in a trip
 
 
 @dataclass(frozen=True)
-class Taught:
+class StoreLearned:
     """What past searches have taught: a prior of query vectors, and by id what items had of their own."""
 
     prior: Prior
@@ -35,17 +35,17 @@ class Taught:
     highest: tuple[str, ...]
 
     @staticmethod
-    def of(prior: Prior, ids: Sequence[str]) -> Taught:
+    def of(prior: Prior, ids: Sequence[str]) -> StoreLearned:
         """From a prior whose handles are places in `ids`."""
         own = {ids[place]: value for place, value in zip(prior.seen.tolist(), prior.residuals.tolist(), strict=True)}
         highest = sorted(own, key=lambda id: -own[id])[:JOIN]
-        return Taught(replace(prior, seen=NO_HANDLES, residuals=NO_SCORES), own, tuple(highest))
+        return StoreLearned(replace(prior, seen=NO_HANDLES, residuals=NO_SCORES), own, tuple(highest))
 
 
-class InStore:
+class StoreResiduals:
     """Residuals of a store's items, in one session of it."""
 
-    def __init__(self, session: Session, taught: Taught) -> None:
+    def __init__(self, session: Session, taught: StoreLearned) -> None:
         self._session, self._taught = session, taught
         self._joining: dict[str, Handles] = {}  # by filter
 

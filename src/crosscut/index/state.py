@@ -25,7 +25,7 @@ from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.items import Filter
 from crosscut.index.knowing import bound, late_of, tell
-from crosscut.index.later import Later, joined
+from crosscut.index.later import LaterLists, joined
 from crosscut.index.metadata import Metadata
 from crosscut.index.options import StateParts
 from crosscut.index.passages import OF
@@ -73,7 +73,7 @@ class State:
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
     starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later
     arrival: Touched | None = None  # (m) the order in which they came, where that is another
-    later: Later | None = None  # lists of those that came later
+    later: LaterLists | None = None  # lists of those that came later
     bm25: BM25 | FiledBM25 | None = None
     lexicon: Lexicon | None = None  # how common words were when the index was built, for a scorer that weighs them
     known: KnownItems | None = None  # what the scorer knows of every item without a call

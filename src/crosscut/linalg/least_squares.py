@@ -157,7 +157,7 @@ class _Innovations:
             if split is None:
                 return False
             inside, triangle, rest[:, :-1] = split
-            rest[:, -1:] = undone(triangle, (targets - inside @ both[:, -1])[:, None])
+            rest[:, -1:] = solve_lower(triangle, (targets - inside @ both[:, -1])[:, None])
             new = rest
         self._u = self._u + new[:, -1] @ new[:, :-1]
         self._make_room(k)
@@ -220,7 +220,7 @@ class _Innovations:
                 factor = np.linalg.cholesky(new @ new.T)
             except np.linalg.LinAlgError:
                 return None
-            new = undone(factor, new)
+            new = solve_lower(factor, new)
             triangle = triangle @ factor
             if np.diagonal(factor).min() > CLOSE:
                 break
@@ -238,7 +238,7 @@ def _inverse_root(matrix: Floats) -> Floats:
     return np.asarray(inverse.T)
 
 
-def undone(triangle: npt.NDArray[Any], rows: Floats) -> Floats:
+def solve_lower(triangle: npt.NDArray[Any], rows: Floats) -> Floats:
     """D⁻¹ rows, for a lower triangle D. BLAS reads both as they lie in memory, transposed."""
     return np.asarray(blas.dtrsm(1.0, triangle.T, rows.T, side=1).T)
 

@@ -20,7 +20,7 @@ from crosscut.ann.graph import NO_EDGE, Graph, nearest
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts, register
 from crosscut.retrievers.first import FirstStage
-from crosscut.search.guides import Freely, Seen
+from crosscut.search.guides import FreeSchedule, QueryBefore
 from crosscut.search.loop import Plan
 from crosscut.types import Floats, Handles
 
@@ -51,7 +51,7 @@ class GAR(Method):
         assert parts.encoder is not None
         first = parts.stage(self.first)
         guide = Alternating(nearest(parts.encoder, self.neighbours), first, self.batch)
-        return Plan(parts.pool, first, Freely(self.batch), guide=guide)
+        return Plan(parts.pool, first, FreeSchedule(self.batch), guide=guide)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Alternating:
     first: FirstStage
     batch: int
 
-    def next(self, seen: Sequence[Seen]) -> list[Found]:
+    def next(self, seen: Sequence[QueryBefore]) -> list[Found]:
         found = []
         for one in seen:
             count = min(self.batch, one.request.count)
@@ -73,7 +73,7 @@ class Alternating:
             found.append(turn)
         return found
 
-    def _frontier(self, one: Seen, count: int) -> Found:
+    def _frontier(self, one: QueryBefore, count: int) -> Found:
         handles, sources = fresh(self.graph, one)
         values = one.scores[sources]
         order = np.lexsort((handles, -values))
@@ -82,7 +82,7 @@ class Alternating:
         return Found(handles[chosen], values[chosen])
 
 
-def fresh(graph: Graph, one: Seen) -> tuple[Handles, Handles]:
+def fresh(graph: Graph, one: QueryBefore) -> tuple[Handles, Handles]:
     """Neighbours that may still be scored, and the place of the item that each was reached from."""
     edges = graph[one.handles].astype(np.int64)  # (m × k)
     sources = np.repeat(np.arange(len(edges)), edges.shape[1])

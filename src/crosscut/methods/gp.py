@@ -26,7 +26,7 @@ from crosscut.errors import InputError
 from crosscut.linalg.top import ranked
 from crosscut.methods.base import First, Method, Parts, register
 from crosscut.methods.weights import spread_of
-from crosscut.search.guides import Seen
+from crosscut.search.guides import QueryBefore
 from crosscut.search.loop import Plan
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
@@ -81,7 +81,7 @@ class Acquiring:
         squares = [np.einsum("nd,nd->n", rows, rows) for rows in map(space.rows, steps)]
         self.squares: Floats = np.concatenate([np.empty(0), *squares]).astype(np.float32)  # ‖v‖² (n)
 
-    def next(self, seen: Sequence[Seen]) -> list[Found]:
+    def next(self, seen: Sequence[QueryBefore]) -> list[Found]:
         found = []
         for one in seen:
             means, deviations, best = self.posterior(one)
@@ -91,7 +91,7 @@ class Acquiring:
             found.append(Found(places, spread * means[places] + level))
         return found
 
-    def posterior(self, one: Seen) -> tuple[Floats, Floats, float]:
+    def posterior(self, one: QueryBefore) -> tuple[Floats, Floats, float]:
         """Mean and standard deviation of every item (n), on standardised scores, and the best of those."""
         spread, level = _scale(one.scores)
         targets = (one.scores - level) / spread

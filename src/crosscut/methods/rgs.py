@@ -23,7 +23,7 @@ from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts, register
 from crosscut.methods.gar import best_first, fresh
 from crosscut.retrievers.first import FirstStage
-from crosscut.search.guides import Freely, Seen
+from crosscut.search.guides import FreeSchedule, QueryBefore
 from crosscut.search.loop import Plan
 
 
@@ -56,7 +56,7 @@ class RGS(Method):
         assert parts.encoder is not None
         first = parts.stage(self.first)
         guide = Walking(proximity(parts.encoder, self.degree, self.alpha), first)
-        return Plan(parts.pool, first, Freely(self.seeds), guide=guide)
+        return Plan(parts.pool, first, FreeSchedule(self.seeds), guide=guide)
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Walking:
     graph: Graph
     first: FirstStage
 
-    def next(self, seen: Sequence[Seen]) -> list[Found]:
+    def next(self, seen: Sequence[QueryBefore]) -> list[Found]:
         return [self._expanded(one) for one in seen]
 
-    def _expanded(self, one: Seen) -> Found:
+    def _expanded(self, one: QueryBefore) -> Found:
         handles, sources = fresh(self.graph, one)
         if not len(handles):
             handles = self.first.pick([one.request])[0][:1]

@@ -25,7 +25,7 @@ from crosscut.encoders.exported import digest_of, kept, local_folder
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.recent import Recent
 from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
-from crosscut.encoders.states import TOKEN_BYTES, Kept
+from crosscut.encoders.states import TOKEN_BYTES, BoundedCache
 from crosscut.encoders.whole import Head, Step, classifier, whole_graph
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
@@ -138,7 +138,7 @@ class BoundPairs(BoundScorer):
     def __init__(self, form: Form, score_rows: Callable[[Sequence[Row]], Floats], items: Items) -> None:
         self.form, self.score_rows, self.items = form, score_rows, items
         self.n_items = count_of(items)
-        self._texts = Kept(TOKEN_BYTES)
+        self._texts = BoundedCache(TOKEN_BYTES)
         self._queries: Recent[Text] = Recent(KEPT_QUERIES)
         self._lock = threading.Lock()
 

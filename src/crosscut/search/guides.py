@@ -17,7 +17,7 @@ from crosscut.types import Floats, Handles
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class QueryBefore:
     """One query before a round: what was scored in order, in how many rounds, and what a first stage would be told."""
 
     handles: Handles  # (m)
@@ -29,7 +29,7 @@ class Seen:
 class Guide(Protocol):
     """A rule for later rounds."""
 
-    def next(self, seen: Sequence[Seen]) -> list[Found]:
+    def next(self, seen: Sequence[QueryBefore]) -> list[Found]:
         """For each query at most `request.count` items, and what is expected of them (NaN: nothing).
 
         Fewer is a round of its own size; none means that there is no more.
@@ -38,7 +38,7 @@ class Guide(Protocol):
 
 
 @dataclass(frozen=True)
-class Freely:
+class FreeSchedule:
     """A schedule for guides that choose the size of their rounds: a first round, then as many as it takes."""
 
     first: int

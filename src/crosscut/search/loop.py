@@ -34,13 +34,13 @@ from crosscut.linalg.products import LARGE, share
 from crosscut.retrievers.first import Drawn, FirstStage, Retriever
 from crosscut.scorers.meter import Meter
 from crosscut.search.estimators import Estimator, Expecting, Stretched
-from crosscut.search.guides import Freely, Guide, Seen
+from crosscut.search.guides import FreeSchedule, Guide, QueryBefore
 from crosscut.search.hits import Round, Seconds
 from crosscut.search.prior import RANK
 from crosscut.search.query import QueryState
 from crosscut.search.selection import Selection, Top
 from crosscut.search.stopping import Schedule
-from crosscut.spaces.base import Beside, Space
+from crosscut.spaces.base import Space, WithCoordinate
 from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
 
 NO_TIME = Seconds()
@@ -75,7 +75,7 @@ class Plan:
 
     pool: Pool
     first: FirstStage
-    schedule: Schedule | Freely
+    schedule: Schedule | FreeSchedule
     space: Space | None = None
     estimator: Estimator | None = None
     selection: Selection = field(default_factory=Top)
@@ -125,7 +125,7 @@ def _begin(plan: Plan, query: QueryState) -> None:
         space = plan.space
         if plan.words is not None and query.known is None:
             query.words = plan.telling * _share_of_words(plan.words, query.account.query)
-            space = Beside(space, query.words)
+            space = WithCoordinate(space, query.words)
         query.fit = plan.estimator.start(space, query.vector)
     query.size = plan.pool.count(query.within)
     if query.size == 0:
@@ -256,7 +256,9 @@ def _guided(guide: Guide, queries: Sequence[QueryState], counts: Sequence[int], 
     started = time.perf_counter()
     found = guide.next(
         [
-            Seen(query.account.positions, query.account.scores, len(query.rounds), query.first(count, NO_HANDLES))
+            QueryBefore(
+                query.account.positions, query.account.scores, len(query.rounds), query.first(count, NO_HANDLES)
+            )
             for query, count in zip(queries, counts, strict=True)
         ]
     )

@@ -233,7 +233,7 @@ class Constant(Space):
         return np.full(len(positions), vector[0])
 
 
-class Beside(Space):
+class WithCoordinate(Space):
     """A space and one coordinate more, which holds for one query alone: words that it shares with each item."""
 
     def __init__(self, space: Space, column: Floats) -> None:
