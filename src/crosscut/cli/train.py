@@ -12,7 +12,18 @@ import typer
 
 from crosscut.cli.common import Device, EngineName, progress_bar
 from crosscut.cli.train_paper import app as papers
-from crosscut.cli.training import Tokens, TrainingDtype, read_collections, reporting, show_outcome
+from crosscut.cli.training import (
+    Candidates,
+    Epochs,
+    Json,
+    Output,
+    Seed,
+    Tokens,
+    TrainingDtype,
+    read_collections,
+    reporting,
+    show_outcome,
+)
 from crosscut.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -29,18 +40,13 @@ Data = Annotated[Path, typer.Argument(help="A BEIR folder (corpus.jsonl, queries
 Encoder = Annotated[
     Path, typer.Option(help="BERT, RoBERTa or DistilBERT to start from: config.json, model.safetensors, tokenizer.json")
 ]
-Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
 Part = Annotated[str, typer.Option(help="Split of the judgements: qrels/<split>.tsv, mentions/<split>.json")]
 Negative = Annotated[str, typer.Option(help="random, tfidf or dual (mined with a dual encoder)")]
 Layers = Annotated[int | None, typer.Option(help="Keep only the first layers of the encoder")]
 Independent = Annotated[int, typer.Option(help="Layers that read query and item apart; item states are then kept")]
 Frozen = Annotated[bool, typer.Option(help="Do not train the independent layers")]
-Epochs = Annotated[int, typer.Option(help="Passes over the training queries")]
 Rate = Annotated[float, typer.Option(help="Peak learning rate of the one cycle")]
-Candidates = Annotated[int, typer.Option(help="Items per query: the right one and its negatives")]
 PerBatch = Annotated[int, typer.Option(help="Tokens of the pairs of a batch")]
-Seed = Annotated[int, typer.Option(help="Seed of every draw")]
-Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
 
 
 @app.command("cross-encoder")

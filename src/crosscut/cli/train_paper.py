@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crosscut.cli.common import Device, EngineName, progress_bar
-from crosscut.cli.training import Tokens, TrainingDtype, read_collections, reporting, show_outcome
+from crosscut.cli.training import (
+    Candidates,
+    Epochs,
+    Json,
+    Output,
+    Seed,
+    Tokens,
+    TrainingDtype,
+    read_collections,
+    reporting,
+    show_outcome,
+)
 from crosscut.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
@@ -19,21 +30,16 @@ app = typer.Typer(no_args_is_help=True, help="Train the papers' models by the pa
 
 Data = Annotated[Path, typer.Argument(help="A ZESHEL folder (documents, mentions) or a BEIR folder")]
 Start = Annotated[str, typer.Option(help="What to start from, such as bert-base-uncased: a folder or a hub id")]
-Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
 Part = Annotated[str, typer.Option(help="Split to learn from")]
 Dev = Annotated[str | None, typer.Option(help="Split that picks the best checkpoint; a tenth of the queries if none")]
-Epochs = Annotated[int, typer.Option(help="Passes over the queries")]
 Rate = Annotated[float, typer.Option(help="Learning rate")]
 WarmUp = Annotated[float, typer.Option(help="Share of the steps in which the rate rises")]
 Batch = Annotated[int, typer.Option("--batch-size", help="Queries at a time on a device")]
 Accumulate = Annotated[int, typer.Option(help="Batches whose gradients make a step; devices share them")]
-Candidates = Annotated[int, typer.Option(help="Items of a query: the right one and its negatives")]
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Copies of the model that work side by side, one device each", show_default="the devices"),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of every draw")]
-Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
 
 
 def _made(values: dict[str, Any]) -> tuple[Recipe, Hardware]:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from crosscut.training.loop import Outcome, Report
     from crosscut.types import Progress
 
+Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
+Epochs = Annotated[int, typer.Option(help="Passes over the training queries")]
+Candidates = Annotated[int, typer.Option(help="Items per query: the right one and its negatives")]
+Seed = Annotated[int, typer.Option(help="Seed of every draw")]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
 Tokens = Annotated[int, typer.Option(help="Most tokens a side")]
 TrainingDtype = Annotated[
     str | None, typer.Option(help="fp32 or bf16; fp16 on a GPU, for the papers' recipes", show_default="fp32")
