@@ -41,10 +41,20 @@ def item_hash(item: Item | str) -> bytes:
     return text_hash(item.text if isinstance(item, Item) else item)
 
 
-def _joined(texts: Sequence[str]) -> bytes:
+def _joined(texts: Sequence[Item | str]) -> bytes:
     """Lengths, then texts: no two lists of texts give the same."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    return lengths.tobytes() + "".join(texts).encode("utf-8", "surrogatepass")
+    return lengths.tobytes() + "".join(texts).encode("utf-8", "surrogatepass")  # type: ignore[arg-type]
+
+
+def _items_joined(items: Sequence[Item | str]) -> tuple[bytes, bytes]:
+    """The same of items: titles, if any has one, and texts; and what sets such lists apart."""
+    texts = [item.text if isinstance(item, Item) else item for item in items]
+    titles = [item.title if isinstance(item, Item) else "" for item in items]
+    try:
+        return (_joined([*titles, *texts]), TITLED) if any(titles) else (_joined(texts), b"")
+    except TypeError as error:
+        raise InputError(f"scores are kept under texts, and one of these is not a string ({error})") from error
 
 
 class Keys:
@@ -69,13 +79,11 @@ class Keys:
         if isinstance(contents, str):
             raise InputError(f"expected a list of texts, not one text ({contents[:40]!r}); put it in a list")
         listed = list(contents)
-        texts = [item.text if isinstance(item, Item) else item for item in listed]
-        titles = [item.title if isinstance(item, Item) else "" for item in listed]
-        person = TITLED if any(titles) else b""
+        person = b""
         try:
-            joined = _joined([*titles, *texts] if person else texts)
-        except TypeError as error:
-            raise InputError(f"scores are kept under texts, and one of these is not a string ({error})") from error
+            joined = _joined(listed)
+        except TypeError:  # they are not all texts: most lists are, and are not looked at one by one
+            joined, person = _items_joined(listed)
         digest = hashlib.blake2b(joined, digest_size=HASH_BYTES, person=person)
         return cls(digest.hexdigest(), len(listed), texts=listed)
 
