@@ -24,11 +24,30 @@ def compiled(*, inline: Literal["never", "always"] = "never", fastmath: bool = F
     def compile(function: F) -> Any:
         make = partial(numba.njit, nogil=True, inline=inline, fastmath=fastmath)
         try:
-            return make(cache=True)(function)
+            return _forgiving(make(cache=True)(function))
         except RuntimeError:  # no writable place for a cache
             return make()(function)
 
     return compile
+
+
+def _forgiving(dispatcher: Any) -> Any:
+    """One that compiles anew where what it kept names a class that is not there any more.
+
+    numba reads what an older version has left before it looks whether that is out of date.
+    """
+    kept = getattr(dispatcher._cache, "_cache_file", None)
+    if kept is not None:
+        load = kept._load_index
+
+        def load_index() -> Any:
+            try:
+                return load()
+            except (AttributeError, ImportError):
+                return {}
+
+        kept._load_index = load_index
+    return dispatcher
 
 
 @cache
