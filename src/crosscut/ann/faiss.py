@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann import clusters
+from crosscut.ann.ivf.layout import Single
 from crosscut.ann.ivf.rules import Fixed, Rule, as_rule
 from crosscut.ann.nearest import VectorIndex
-from crosscut.ann.results import Metric, NearestMany, as_queries, each
+from crosscut.ann.results import Metric, NearestMany
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError, MissingDependency
 from crosscut.linalg.arrays import Ids, checked_vectors, untie
@@ -85,28 +86,22 @@ class Faiss(VectorIndex):
     def most(self) -> int:
         return int(getattr(self.index, "nlist", self.n))
 
-    def search_many(
+    def _nearest(
         self,
-        queries: npt.ArrayLike,
-        k: int = 10,
-        *,
-        rule: Rule | int | None = None,
-        exclude: Sequence[npt.ArrayLike | None] | None = None,
-        allow: npt.ArrayLike | None = None,
-        trails: Sequence[Trail] | None = None,
-        threads: int | None = None,
+        points: Single,
+        k: int,
+        rule: Rule,
+        exclude: Sequence[npt.ArrayLike | None],
+        allow: npt.ArrayLike | None,
+        trails: Sequence[Trail] | None,
+        threads: int | None,
     ) -> NearestMany:
-        """What `search` finds, for every query (q × d). Trails are not followed: FAISS begins every search anew.
-
-        Which of several equal vectors at the end of a result are in it is FAISS's choice. What it scanned is not told:
-        `vectors` is −1.
-        """
-        points = as_queries(queries, self.d, k)
-        given = self.rule if rule is None else as_rule(rule)
-        if not isinstance(given, Fixed):
-            raise InputError(f"FAISS knows no exit rules: use crosscut.IVF, or a number of lists; got {given!r}")
-        effort = int(given.lists)
-        gone = [self._known(ids) for ids in each(exclude, len(points))]
+        """Which of several equal vectors at the end of a result are in it is FAISS's choice. What it scanned it does
+        not tell: `vectors` is −1."""
+        if not isinstance(rule, Fixed):
+            raise InputError(f"FAISS knows no exit rules: use crosscut.IVF, or a number of lists; got {rule!r}")
+        effort = int(rule.lists)
+        gone = [self._known(ids) for ids in exclude]
         only = None if allow is None else self._known(allow)
         # a filter holds for a whole call
         parts = [points[j : j + 1] for j in range(len(points))] if any(map(len, gone)) else [points]

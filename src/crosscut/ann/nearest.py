@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.ivf.rules import Rule
-from crosscut.ann.results import Metric, Nearest, NearestMany
+from crosscut.ann.ivf.layout import Single
+from crosscut.ann.ivf.rules import Rule, as_rule
+from crosscut.ann.results import Metric, Nearest, NearestMany, as_queries, each
 from crosscut.ann.trail import Trail
 from crosscut.spaces.base import Slot, Space
 
@@ -65,7 +66,6 @@ class VectorIndex(Space):
         gone = None if exclude is None else [exclude]
         return self.search_many(np.asarray(query).reshape(1, -1), k, rule=rule, exclude=gone, allow=allow).only()
 
-    @abstractmethod
     def search_many(
         self,
         queries: npt.ArrayLike,
@@ -77,4 +77,24 @@ class VectorIndex(Space):
         trails: Sequence[Trail] | None = None,
         threads: int | None = None,
     ) -> NearestMany:
-        """What `search` finds, for every query (q × d): `exclude` and `trails` have one entry per query."""
+        """What `search` finds, for every query (q × d).
+
+        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
+        those before it have stopped, see `crosscut.ann.trail`; FAISS begins every search anew.
+        """
+        points = as_queries(queries, self.d, k)
+        given = self.rule if rule is None else as_rule(rule)
+        return self._nearest(points, int(k), given, each(exclude, len(points)), allow, trails, threads)
+
+    @abstractmethod
+    def _nearest(
+        self,
+        points: Single,
+        k: int,
+        rule: Rule,
+        exclude: Sequence[npt.ArrayLike | None],
+        allow: npt.ArrayLike | None,
+        trails: Sequence[Trail] | None,
+        threads: int | None,
+    ) -> NearestMany:
+        """`search_many` of queries (q × d) that fit, under a rule; ids to leave out of each."""

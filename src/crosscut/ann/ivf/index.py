@@ -23,7 +23,7 @@ from crosscut.ann.ivf.layout import Layout, Single
 from crosscut.ann.ivf.rules import TAU, USUAL, Rule, as_rule
 from crosscut.ann.ivf.searching import Restrictions, search
 from crosscut.ann.nearest import VectorIndex
-from crosscut.ann.results import Metric, NearestMany, as_queries
+from crosscut.ann.results import Metric, NearestMany
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import Ids, checked_vectors, named, storage
@@ -191,27 +191,20 @@ class IVF(VectorIndex):
         """Memory, of the whole index."""
         return self._layout.nbytes
 
-    def search_many(
+    def _nearest(
         self,
-        queries: npt.ArrayLike,
-        k: int = 10,
-        *,
-        rule: Rule | int | None = None,
-        exclude: Sequence[npt.ArrayLike | None] | None = None,
-        allow: npt.ArrayLike | None = None,
-        trails: Sequence[Trail] | None = None,
-        threads: int | None = None,
+        points: Single,
+        k: int,
+        rule: Rule,
+        exclude: Sequence[npt.ArrayLike | None],
+        allow: npt.ArrayLike | None,
+        trails: Sequence[Trail] | None,
+        threads: int | None,
     ) -> NearestMany:
-        """What `search` finds, for every query (q × d).
-
-        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
-        those before it have stopped, see `crosscut.ann.trail`.
-        """
         layout = self.layout
-        points = as_queries(queries, layout.d, k)
-        stop = as_rule(self.rule if rule is None else rule).conditions(int(k), len(layout.centroids))
+        stop = rule.conditions(k, len(layout.centroids))
         restrictions = Restrictions.of(layout, len(points), exclude, allow, trails)
-        found = search(layout, points, int(k), stop, restrictions, threads)[0]
+        found = search(layout, points, k, stop, restrictions, threads)[0]
         wrong = found.ids[~np.isfinite(found.scores)]
         if (wrong >= 0).any():
             raise _no_number(wrong.max())
