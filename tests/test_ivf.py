@@ -83,6 +83,24 @@ def test_exclude_and_allow(data: st.DataObject, metric: Any) -> None:
     assert found.ids.tolist() == (brute(vectors, query, 8, metric, among) if among else [])
 
 
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_wide_filters_read_lists_whole(metric: Any, dtype: Any) -> None:
+    vectors = clumps().astype(np.float16).astype(np.float32)
+    index = IVF.build(vectors, lists=9, metric=metric, dtype=dtype)
+    rng = np.random.default_rng(3)
+    for share in (0.02, 0.3, 0.5, 0.7, 0.995, 1.0):
+        allowed = np.sort(rng.permutation(600)[: round(600 * share)])
+        gone = rng.permutation(600)[:20]
+        for query in clumps(6, seed=4):
+            found = index.search(query, 12, rule=9, exclude=gone, allow=allowed)
+            assert found.ids.tolist() == brute(vectors, query, 12, metric, np.setdiff1d(allowed, gone))
+            if share > 0.9:  # a few were removed: as many are compared as without a filter
+                assert found.vectors == index.search(query, 12, rule=9, exclude=gone).vectors
+            if share < 0.1:
+                assert found.vectors <= len(allowed)
+
+
 def test_lists_without_an_allowed_vector_are_not_visited() -> None:
     vectors = clumps()
     index = IVF.build(vectors, lists=32)

@@ -34,6 +34,9 @@ from crosscut.ann.ivf.rules import Conditions
 from crosscut.linalg.kernels import compiled, distance, dot, wide
 
 FIRST = 256  # lists that are ranked before one is visited
+MANY = (
+    2  # one vector of a list in so many allowed, and the whole list is read: single ones cost more than twice as much
+)
 
 
 class Stored(NamedTuple):
@@ -204,16 +207,28 @@ def begin(stored: Stored, query: Single, known: Whole, top: Heap) -> tuple[int, 
     return size, best
 
 
+@compiled()
+def close(values: Single, low: int, allowed: Whole) -> None:
+    """−inf for the vectors of a list, which begins at `low`, that are not among its allowed places."""
+    place = 0
+    for one in allowed:
+        values[place : one - low] = -np.inf
+        place = one - low + 1
+    values[place:] = -np.inf
+
+
 @compiled(inline="always")
 def scan(
-    low: int, high: int, stored: Stored, query: Single, excluded: Whole, top: Heap, size: int, buffer: Single
+    low: int, high: int, stored: Stored, query: Single, limits: QueryLimits, top: Heap, size: int, buffer: Single
 ) -> tuple[int, int, Any]:
     """Every vector of a list. Returns how many results there are, how many were taken, and the list's best score."""
-    values = buffer[: high - low]
+    values, excluded = buffer[: high - low], limits.excluded
     if stored.euclidean:
         distance(stored.vectors[low:high], query, values)
     else:
         dot(stored.vectors[low:high], query, values)
+    if limits.filtered:
+        close(values, low, limits.allowed)
     e = below(excluded, low)
     while e < len(excluded) and excluded[e] < high:
         values[excluded[e] - low] = -np.inf
@@ -233,15 +248,13 @@ def scan(
 
 @compiled()
 def scan_allowed(
-    low: int, high: int, stored: Stored, query: Single, limits: QueryLimits, top: Heap, size: int
+    low: int, stored: Stored, query: Single, limits: QueryLimits, top: Heap, size: int
 ) -> tuple[int, int, Any, int]:
-    """The allowed vectors of a list. Returns what `scan` does, and how many were looked at."""
-    allowed, excluded = limits.allowed, limits.excluded
-    a, e = below(allowed, low), below(excluded, low)
+    """The allowed vectors of a list, one by one. Returns what `scan` does, and how many were looked at."""
+    excluded = limits.excluded
+    e = below(excluded, low)
     taken, scanned, best = 0, 0, np.float32(-np.inf)
-    while a < len(allowed) and allowed[a] < high:
-        place = allowed[a]
-        a += 1
+    for place in limits.allowed:
         while e < len(excluded) and excluded[e] < place:
             e += 1
         if e < len(excluded) and excluded[e] == place:
@@ -301,10 +314,14 @@ def probe(
         low, high = stored.starts[places[h]], stored.starts[places[h] + 1]
         if h == 0:
             first_low, first_high = low, high
+        inside = limits
         if limits.filtered:
-            size, taken, here, looked_at = scan_allowed(low, high, stored, query, limits, top, size)
+            allowed = limits.allowed[below(limits.allowed, low) : below(limits.allowed, high)]
+            inside = QueryLimits(limits.excluded, limits.known, allowed, len(allowed) < high - low)
+        if inside.filtered and MANY * len(inside.allowed) < high - low:
+            size, taken, here, looked_at = scan_allowed(low, stored, query, inside, top, size)
         else:
-            size, taken, here = scan(low, high, stored, query, limits.excluded, top, size, buffer)
+            size, taken, here = scan(low, high, stored, query, inside, top, size, buffer)
             looked_at = high - low
         scanned += looked_at
         best = max(best, here)
