@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import crosscut
 from crosscut.cli import app
 from crosscut.encoders.named import load_encoder
 from crosscut.errors import InputError
-from crosscut.stores import LanceDB, Qdrant, open_store
+from crosscut.stores import LanceDB, PgVector, Qdrant, open_store
 from tests import real_stores
 from tests.test_ray_engine import cluster, ray  # noqa: F401  (a fixture)
+from tests.test_stores import dsn  # noqa: F401  (a fixture)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -32,8 +34,17 @@ def made(kind: str, folder: Path, d: int = 384) -> Path:
     return folder
 
 
-def filled(corpus: Path, folder: Path, *more: str) -> Any:
-    told = ["fill", str(corpus), str(folder), "papers", "--store-vector", "e", "--store-text", "body", *more]
+def table(dsn: str, name: str) -> None:  # noqa: F811
+    """A table of PostgreSQL of one item, as those who have one made it."""
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        connection.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY, e vector(384), body text, year int)")
+        connection.execute(f"INSERT INTO {name} VALUES (3, array_fill(0.05, ARRAY[384])::vector, 'one', 1999)")
+
+
+def filled(corpus: Path, where: Any, *more: str, name: str = "papers") -> Any:
+    told = ["fill", str(corpus), str(where), name, "--store-vector", "e", "--store-text", "body", *more]
     return CliRunner().invoke(app, told)
 
 
@@ -71,6 +82,40 @@ def test_by_workers_of_ray(corpus: Path, tmp_path: Path, cluster: Any) -> None: 
     done = filled(corpus, folder, "--json", "--engine", "ray", "--workers", "1")
     assert json.loads(done.stdout) == {"written": 3, "items": 4}, done.output
     check(open_store(str(folder), "papers", vector="e", text="body"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_into_postgresql(corpus: Path, dsn: str) -> None:  # noqa: F811
+    table(dsn, "shelf")
+    done = filled(corpus, dsn, "--json", name="shelf")
+    assert json.loads(done.stdout) == {"written": 3, "items": 4}, done.output
+    opened = open_store(dsn, "shelf", vector="e", text="body")
+    assert isinstance(opened, PgVector)
+    index = crosscut.Index.over(opened, scorer=lambda query, texts: [float("yeast" in text) for text in texts])
+    assert index.search("how does bread rise", k=1, budget=4).ids == [101]
+    check(opened)
+    assert "resume=True" in str(filled(corpus, dsn, name="shelf").exception)
+    more = corpus.with_name("more.jsonl")
+    more.write_text(corpus.read_text() + json.dumps({"id": "200", "text": "owls hunt at night", "year": 2001}) + "\n")
+    told = filled(more, dsn, "--resume", "--json", "--metadata", "year", name="shelf")
+    assert json.loads(told.stdout) == {"written": 1, "items": 5}, told.output
+    assert "no column 'colour'" in _refused(corpus, dsn, '{"id": "300", "text": "a", "colour": "red"}')
+    assert "300" not in str(open_store(dsn, "shelf", vector="e", text="body").fetch([300]).keys)
+    assert "there is no table 'shelves'" in str(filled(corpus, dsn, name="shelves").exception)
+
+
+def _refused(corpus: Path, dsn: str, line: str) -> str:  # noqa: F811
+    odd = corpus.with_name("odd.jsonl")
+    odd.write_text(line + "\n")
+    return str(filled(odd, dsn, "--resume", name="shelf").exception)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_workers_of_ray_write_into_postgresql(corpus: Path, dsn: str, cluster: Any) -> None:  # noqa: F811
+    table(dsn, "far")
+    done = filled(corpus, dsn, "--json", "--engine", "ray", "--workers", "2", name="far")
+    assert json.loads(done.stdout) == {"written": 3, "items": 4}, done.output
+    check(open_store(dsn, "far", vector="e", text="body"))
 
 
 def test_what_cannot_be_filled(corpus: Path, tmp_path: Path) -> None:
