@@ -59,7 +59,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 def test_wrong_options_are_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no index at"):
         serve([tmp_path / "none"])
-    with pytest.raises(InputError, match="--log-level"):
+    with pytest.raises(InputError, match="level of the log"):
         serve([tmp_path / "none"], log_level="loud")
     with pytest.raises(InputError, match="max_budget"):
         serve([tmp_path / "none"], max_budget=0)

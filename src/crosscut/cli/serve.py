@@ -89,21 +89,11 @@ def serve(
 
         curl localhost:8000/search -H 'content-type: application/json' -d '{"query": "how do vaccines work"}'
     """
-    from crosscut.errors import InputError, MissingDependency
     from crosscut.index import Index
-    from crosscut.server import Settings, make_app
-
-    try:
-        import uvicorn
-
-        from crosscut.server.lines import configuration
-    except ImportError as error:
-        raise MissingDependency("the server needs uvicorn", "serve") from error
-    from crosscut.server.logs import LOGGER, configure
+    from crosscut.server import Settings, listen, make_app
+    from crosscut.server.logs import configure
     from crosscut.server.settings import LOCAL, read_evaluation
 
-    if log_level.lower() not in ("debug", "info", "warning", "error"):
-        raise InputError(f"--log-level is debug, info, warning or error; got {log_level!r}")
     settings = Settings(
         max_budget=max_budget,
         default_budget=min(budget, max_budget),
@@ -132,11 +122,8 @@ def serve(
         if preload:
             one.preload()
     app = make_app(loaded, settings)
-    if settings.token() is None and host not in LOCAL:
-        told = f"anyone who reaches {host} may search; set {token_env} to ask for a token"
-        LOGGER.warning("open", extra={"fields": {"message": told}})
     _announce(loaded, host, port)
-    uvicorn.Server(configuration(app, settings, host=host, port=port)).run()
+    listen(app, settings, host, port)
 
 
 def _announce(indexes: dict[str, Index], host: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP API and the web page: `make_app(index, settings)`, or `crosscut serve my.index`."""
+"""The HTTP API and the web page: `serve(index)`, `crosscut serve my.index`; `make_app(index)` for any ASGI server."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from crosscut.errors import MissingDependency
-from crosscut.server.settings import Settings
+from crosscut.server.settings import LOCAL, Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from crosscut.index import Index
 
-__all__ = ["Settings", "make_app"]
+__all__ = ["Settings", "make_app", "serve"]
 
 
 def make_app(index: Index | Mapping[str, Index], settings: Settings | None = None) -> FastAPI:
@@ -25,3 +25,48 @@ def make_app(index: Index | Mapping[str, Index], settings: Settings | None = Non
             raise MissingDependency(f"the server needs {error.name}", "serve") from error
         raise
     return make(index, settings)
+
+
+def serve(
+    index: Index | Mapping[str, Index],
+    settings: Settings | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    log_level: str = "info",
+) -> None:
+    """Serve an index, or several by name, until interrupted, as `crosscut serve` does.
+
+    This is for an index that no folder holds, such as one over a vector store. uvicorn is told how long a client may
+    take and how many there may be, which `make_app` cannot tell it.
+
+    Parameters
+    ----------
+    settings
+        Limits, tokens, the page; by default those of `crosscut serve`.
+    host, port
+        The address to listen on; 0.0.0.0 is every network, and asks for a token (`Settings.token_env`).
+    log_level
+        debug, info, warning or error.
+    """
+    from crosscut.server.logs import configure
+
+    configure(log_level)
+    settings = settings or Settings(hosts=LOCAL if host in LOCAL else ())
+    listen(make_app(index, settings), settings, host, port)
+
+
+def listen(app: FastAPI, settings: Settings, host: str, port: int) -> None:
+    """Run an application until interrupted."""
+    try:
+        import uvicorn
+
+        from crosscut.server.lines import configuration
+    except ImportError as error:
+        raise MissingDependency("the server needs uvicorn", "serve") from error
+    from crosscut.server.logs import LOGGER
+
+    if settings.token() is None and host not in LOCAL:
+        told = f"anyone who reaches {host} may search; set {settings.token_env} to ask for a token"
+        LOGGER.warning("open", extra={"fields": {"message": told}})
+    uvicorn.Server(configuration(app, settings, host=host, port=port)).run()

@@ -14,7 +14,10 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+from crosscut.errors import InputError
+
 LOGGER = logging.getLogger("crosscut.server")
+LEVELS = ("debug", "info", "warning", "error")
 LONGEST = 500  # characters of an event
 LINES = 100.0  # a second, on average, of those that tell of no calls
 BURST = 1000.0
@@ -70,6 +73,8 @@ class Limit(logging.Filter):
 
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
     """Send the server's, uvicorn's and asyncio's logs to `stream` (standard error) as JSON."""
+    if level.lower() not in LEVELS:
+        raise InputError(f"the level of the log is debug, info, warning or error; got {level!r}")
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(Limit())
