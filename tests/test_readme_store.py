@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import socket
 import subprocess
@@ -38,7 +39,7 @@ def table(tmp_path: Path) -> Iterator[str]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pgserver
+        pgserver = importlib.import_module("pgserver")
 
         database = pgserver.get_server(tmp_path / "pg", cleanup_mode="stop")
     vectors = load_encoder("default").encode_items(TEXTS)
