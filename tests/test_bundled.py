@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
 
@@ -82,7 +83,15 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
     console = Console(record=True, width=120, file=io.StringIO())
-    result = run("that is a strange [START] idea [END]", queries=1, report=tmp_path / "r.html", console=console)
+    told: dict[str, int] = {}
+
+    def note(what: str, done: int, total: int) -> None:
+        assert told.get(what, 0) <= done <= total
+        told[what] = done
+
+    idea = "that is a strange [START] idea [END]"
+    result = run(idea, queries=1, report=tmp_path / "r.html", console=console, bars=lambda: nullcontext(note))
+    assert list(told.values()) == [result.items, 2 * result.items, len(METHODS) * len(BUDGETS)]
     assert set(result.recalls) == set(METHODS)
     assert all(len(values) == 2 for by in result.recalls.values() for values in by.values())
     assert set(result.recalls["rnr"]) == set(BUDGETS)

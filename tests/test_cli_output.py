@@ -163,16 +163,6 @@ def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatc
     assert "recall" not in done.output
 
 
-def test_the_demo_in_a_pipe_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    from crosscut.demo import _progress
-
-    with _progress(Console(file=io.StringIO())) as progress:
-        task = progress.add_task("loading", total=None)
-        progress.update(task, description="encoding", total=3)
-        progress.advance(task, 3)
-    assert capsys.readouterr().err.splitlines() == ["loading …", "encoding …"]
-
-
 def test_a_search_shows_what_fits_within_80_columns(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from crosscut import demo_states
@@ -34,7 +35,7 @@ from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 from crosscut.search.hits import Hits
 from crosscut.searcher import Searcher
 from crosscut.spaces.cur import CUR
-from crosscut.types import Floats, Handles
+from crosscut.types import Floats, Handles, Progress
 
 METHODS = ("rnr", "anncur", "adacur", "axn", "crosscut")
 BUDGETS = (50, 100, 200)
@@ -106,6 +107,10 @@ class DemoParts:
         )
 
 
+def _untold(what: str, done: int, total: int) -> None:
+    """Progress that nobody is told of."""
+
+
 def run(
     query: str | None = None,
     *,
@@ -114,6 +119,7 @@ def run(
     queries: int = 4,
     report: str | Path | None = "crosscut-demo.html",
     console: Console | None = None,
+    bars: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(_untold),
 ) -> DemoResult:
     """Run the demo; `query` is searched too, marked `[START] … [END]` around the word that is meant, or not.
 
@@ -121,6 +127,7 @@ def run(
     ----------
     queries : test queries that are scored exhaustively (2,964 calls each) to have the truth.
     report : where to write the HTML report; None writes none.
+    bars : shows how far it is.
     """
     console = console or Console()
     if queries < 1 or k < 1:
@@ -129,7 +136,7 @@ def run(
         raise InputError("the query is empty; give a sentence")
     begun = time.monotonic()
     seconds: dict[str, float] = {}
-    with _progress(console) as progress:
+    with bars() as progress:
         stage = _load(progress)
         if not 1 <= budget <= len(stage.texts):
             raise InputError(f"a budget of {budget} calls does not fit {len(stage.texts)} items; use 50 to 500")
@@ -171,7 +178,6 @@ def run(
 
 def _load(progress: Progress) -> DemoParts:
     """Models, world, and the items' states: the part of the cross-encoder that does not depend on a query."""
-    task = progress.add_task("loading the models and 2,964 meanings", total=None)
     world, scores = load_world(), load_scores()
     model = OnnxCrossEncoder.load()
     if model.fingerprint != scores.fingerprint:
@@ -182,11 +188,9 @@ def _load(progress: Progress) -> DemoParts:
     scorer = model.bind(world.items)
     texts = [item.text for item in world.items]
     known = demo_states.load(demo_states.kept_at(model.fingerprint), scorer)
-    progress.update(task, description="encoding the items, once", total=len(texts))
     for start in range(0, len(texts), 256):
-        part = np.arange(start, min(start + 256, len(texts)))
-        scorer.preload(part)
-        progress.advance(task, len(part))
+        scorer.preload(np.arange(start, min(start + 256, len(texts))))
+        progress("encoding the items, once", min(start + 256, len(texts)), len(texts))
     scorer.preknow()
     return DemoParts(world, scores, scorer, OnnxDualEncoder.load(), texts, known)
 
@@ -195,13 +199,12 @@ def _exhaustive(stage: DemoParts, asked: list[str], progress: Progress) -> npt.N
     """Every item scored for every query: what a search would cost without crosscut. What is known is kept."""
     scorer, n = stage.scorer, len(stage.texts)
     new = [text for text in dict.fromkeys(asked) if text not in stage.known]
-    task = progress.add_task("scoring every item, as truth", total=len(new) * n)
-    for text in new:
+    for number, text in enumerate(new):
         scores = np.empty(n)
         for start in range(0, n, 512):
             part = np.arange(start, min(start + 512, n))
             scores[part] = scorer.score(text, part)
-            progress.advance(task, len(part))
+            progress("scoring every item, as truth", number * n + len(part) + start, len(new) * n)
         stage.known[text] = scores
     if new:
         demo_states.save(demo_states.kept_at(scorer.model.fingerprint), scorer, stage.known)
@@ -217,7 +220,6 @@ def _compare(
     stage: DemoParts, truth: Truth, vectors: npt.NDArray[np.float32], k: int, progress: Progress
 ) -> dict[str, dict[int, list[float]]]:
     """Every method at every budget on the known scores (no further calls)."""
-    task = progress.add_task("comparing methods at equal budgets", total=len(METHODS) * len(BUDGETS))
     recalls: dict[str, dict[int, list[float]]] = {}
     for method in METHODS:
         searcher = stage.searcher(truth, method)
@@ -225,7 +227,7 @@ def _compare(
         for budget in BUDGETS:
             many = searcher.search_many(range(len(truth.matrix)), k, budget, query_vectors=vectors)
             recalls[method][budget] = [recall(truth.matrix[row], hits.scored, k) for row, hits in enumerate(many)]
-            progress.advance(task)
+            progress("comparing methods at equal budgets", sum(map(len, recalls.values())), len(METHODS) * len(BUDGETS))
     return recalls
 
 
@@ -290,29 +292,3 @@ def _bright(query: str) -> str:
     return (
         escape(query).replace("\\[START]", "[START]").replace("[START] ", "[reverse]").replace(" [END]", "[/reverse]")
     )
-
-
-def _progress(console: Console) -> Progress:
-    kind = Progress if console.is_terminal else _Lines
-    return kind(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
-    )
-
-
-class _Lines(Progress):
-    """Progress in a pipe or a file: a line when something begins."""
-
-    def add_task(self, description: str, *arguments: Any, **options: Any) -> TaskID:
-        self._say(description)
-        return super().add_task(description, *arguments, **options)
-
-    def update(self, task_id: TaskID, **options: Any) -> None:
-        if "description" in options:
-            self._say(options["description"])
-        super().update(task_id, **options)
-
-    def get_renderable(self) -> str:
-        return ""  # no bars
-
-    def _say(self, text: str) -> None:
-        Console(stderr=True, highlight=False).print(f"{text} …", soft_wrap=True)

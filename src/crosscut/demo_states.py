@@ -7,15 +7,17 @@ without.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import zipfile
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 
+from crosscut.errors import WriteError
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder
+from crosscut.storage import write_file
 from crosscut.types import Floats
 
 MOST = 20
@@ -50,17 +52,13 @@ def save(path: Path, scorer: BoundOnnxCrossEncoder, truth: dict[str, Floats]) ->
         return  # they did not all fit into memory
     parts = [held[handle] for handle in range(len(held))]
     latest = dict(list(truth.items())[-MOST:])
-    temporary = path.with_name(f"{path.name}.{uuid4().hex[:8]}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            np.savez(
-                file,
-                lengths=np.array([len(part) for part in parts]),
-                states=np.concatenate(parts),
-                truth=np.array(list(latest.values())),
-                queries=np.array(json.dumps(list(latest))),
-            )
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    made = io.BytesIO()
+    np.savez(
+        made,
+        lengths=np.array([len(part) for part in parts]),
+        states=np.concatenate(parts),
+        truth=np.array(list(latest.values())),
+        queries=np.array(json.dumps(list(latest))),
+    )
+    with contextlib.suppress(WriteError):
+        write_file(path, [made.getbuffer()])

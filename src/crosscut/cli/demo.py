@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from crosscut.cli.common import progress_bar
+
 
 def demo(
     query: Annotated[
@@ -29,4 +31,4 @@ def demo(
     """
     from crosscut.demo import run
 
-    run(query, k=k, budget=budget, queries=queries, report=None if no_report else report)
+    run(query, k=k, budget=budget, queries=queries, report=None if no_report else report, bars=progress_bar)
