@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,26 @@ def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatc
     assert isinstance(done.exception, MissingDependency)
     assert "matplotlib" in str(done.exception)
     assert "recall" not in done.output
+
+
+def test_a_search_begins_with_given_items_and_tells_its_rounds(tmp_path: Path) -> None:
+    """As `first_ids` and `trace` of Python and of a request do."""
+    index = crosscut.Index.build([f"ice {word}" for word in ("cream", "age", "berg", "skate", "cube", "floe")])
+    index.save(tmp_path / "my.index")
+    asked = ["search", str(tmp_path / "my.index"), "cold water", "--budget", "4", "--method", "axn@rounds=2"]
+    given = ["--first-ids", "4", "--first-ids", "1"]
+    told = json.loads(CliRunner().invoke(app, [*asked, *given, "--trace", "--json"]).stdout)
+    own = index.search("cold water", 10, 4, method="axn@rounds=2", first_ids=["4", "1"])
+    assert told["trace"][0]["ids"] == ["4", "1"]
+    assert [one["scores"] for one in told["trace"]] == [one.scores.tolist() for one in own.trace]
+    assert [hit["id"] for hit in told["hits"]] == own.ids
+    assert told["trace"][0]["estimates"] == [None, None]
+    assert None not in told["trace"][1]["estimates"]
+    assert "trace" not in json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    plain = CliRunner().invoke(app, [*asked, *given, "--trace"]).stdout
+    assert "round 1: 2 calls, best" in plain
+    wrong = CliRunner().invoke(app, [*asked, "--first-ids", "nine"])
+    assert "item id 'nine' is not among the 6 items" in str(wrong.exception)
 
 
 def test_a_search_shows_what_fits_within_80_columns(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from contextlib import nullcontext
 from pathlib import Path
@@ -43,6 +44,9 @@ def search(
     method: Annotated[
         str | None, typer.Option(help="Another method than the index's own, with settings: axn@rounds=10,mix=0.8.")
     ] = None,
+    first_ids: Annotated[
+        list[str] | None, typer.Option(help="An item for round one, by its id; may be repeated, best first.")
+    ] = None,
     stop: Annotated[str | None, typer.Option(help="A stopping rule: patience@rounds=2.")] = None,
     filter: Annotated[
         list[str] | None, typer.Option(help="A condition on metadata: key=value, key>=value, …; may be repeated.")
@@ -65,6 +69,7 @@ def search(
     ] = None,
     price_calls: PriceOfCalls = 0.0,
     price_tokens: PriceOfTokens = 0.0,
+    trace: Annotated[bool, typer.Option("--trace", help="Tell every round: what was scored, and predicted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
 ) -> None:
     """Search an index: the best items by exact score, with at most --budget calls a query.
@@ -99,12 +104,15 @@ def search(
             deadline=deadline,
             threshold=threshold,
             rank=rank,
+            first_ids=[first_ids] * len(asked) if first_ids else None,
         )
     for hits in found:
+        rounds = _rounds(hits, loaded) if trace else []
         if as_json:
-            typer.echo(json.dumps(_record(hits, loaded), ensure_ascii=False))
+            told = _record(hits, loaded) | ({"trace": rounds} if trace else {})
+            typer.echo(json.dumps(told, ensure_ascii=False))
         else:
-            _show(hits)
+            _show(hits, rounds)
 
 
 def _record(hits: Hits, index: Index) -> dict[str, Any]:
@@ -131,7 +139,22 @@ def _record(hits: Hits, index: Index) -> dict[str, Any]:
     }
 
 
-def _show(hits: Hits) -> None:
+def _rounds(hits: Hits, index: Index) -> list[dict[str, Any]]:
+    """Round by round what was scored: ids, scores, and what had been predicted (None: nothing had)."""
+    return [
+        {
+            "round": number,
+            "calls": one.calls,
+            "cached": one.cached,
+            "ids": [item.id for item in index._state.items.get(one.positions)],
+            "scores": one.scores.tolist(),
+            "estimates": [value if math.isfinite(value) else None for value in one.estimates.tolist()],
+        }
+        for number, one in enumerate(hits.trace, 1)
+    ]
+
+
+def _show(hits: Hits, rounds: list[dict[str, Any]]) -> None:
     """A paragraph a hit: what it is called, how well it fits, and the words in it that fit."""
     out = console()
     out.print(hits.query, style="bold underline", soft_wrap=True)
@@ -143,6 +166,9 @@ def _show(hits: Hits) -> None:
         _indented(out, "    ", f"{hit.id} · {facts}" if title else facts, "dim")
         if text.strip():
             _indented(out, "    ", excerpt(text, hits.query))
+    for one in rounds:
+        best, id = max(zip(one["scores"], one["ids"], strict=True), default=(math.nan, "nothing"))
+        _indented(out, "    ", f"round {one['round']}: {counted(one['calls'], 'call')}, best {best:.2f} ({id})", "dim")
     seconds = hits.seconds
     told = f"{seconds.total:.2f} s ({seconds.scorer:.2f} s in the scorer)"
     why = hits.why if hits else "nothing passes the filter or the threshold"
