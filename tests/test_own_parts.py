@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import crosscut
+import crosscut.datasets
 from crosscut.methods import base
 from crosscut.search import stopping
 from tests.served import WORDS, score_words
@@ -37,7 +38,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     base._METHODS._known, stopping._STOPS._known = methods, stops
 
 
-@pytest.mark.parametrize("name", ["own_method", "own_stop", "own_backend"])
+@pytest.mark.parametrize("name", ["own_method", "own_stop", "own_backend", "own_scorer", "own_format"])
 def test_examples_are_short(name: str) -> None:
     code = [line for line in (EXAMPLES / f"{name}.py").read_text().splitlines() if line.strip()]
     assert len(code) < 45
@@ -157,6 +158,34 @@ def test_searches_on_the_command_line(tmp_path: Path) -> None:
         assert [hit["id"] for hit in told["hits"]] == hits.ids
         assert (told["calls"], told["stop_reason"]) == (hits.calls, hits.stop_reason)
     assert told["stop_reason"] == "above the level"
+
+
+def test_a_scorer_of_ones_own_is_searched_and_kept(tmp_path: Path) -> None:
+    from crosscut.scorers.base import Scorer
+
+    overlap: Any = __import__("own_scorer").Overlap()
+    assert isinstance(overlap, Scorer)
+    texts = [f"{word} of {other}" for word in WORDS for other in WORDS]
+    index = crosscut.Index.build(texts, scorer=overlap, encoder=Letters(), store=tmp_path / "scores")
+    every = overlap.score("river bank", texts)
+    hits = index.search("river bank", 5, len(texts))
+    np.testing.assert_array_equal(hits.scores, np.sort(every)[::-1][:5])
+    index.close()  # scores are written
+    again = crosscut.Index.build(texts, scorer=overlap, encoder=Letters(), store=tmp_path / "scores")
+    assert again.search("river bank", 5, len(texts)).calls == 0  # found under its fingerprint
+
+
+def test_a_format_of_ones_own(tmp_path: Path) -> None:
+    read: Any = __import__("own_format").read_cards
+    (tmp_path / "a.cards").write_text("Sea\nWaves come\nyear: 2020\nand go.\n\n\nBread\nDough rises.", "utf-8")
+    first, second = read(tmp_path / "a.cards")
+    assert first == crosscut.datasets.Item("1", "Sea", "Waves come and go.", {"year": "2020"})
+    assert (second.id, second.title, second.text) == ("7", "Bread", "Dough rises.")
+    index = crosscut.Index.build(read(tmp_path / "a.cards"), scorer=score_words, encoder=Letters())
+    assert index.search("dough", 1, 2, filter={"year": "2020"}).ids == ["1"]
+    (tmp_path / "b.cards").write_text("Sea\nWaves\n\nBread\n", "utf-8")
+    with pytest.raises(crosscut.InputError, match="line 4: the card 'Bread' has no text"):
+        list(read(tmp_path / "b.cards"))
 
 
 class Letters:

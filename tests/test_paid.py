@@ -253,7 +253,7 @@ def test_a_log_that_cannot_be_written_costs_no_search(
     index = build(Planted())
     index.keep_log(tmp_path / "searches.log")
 
-    def full(log: SearchLog, searches: Any) -> None:
+    def full(log: SearchLog, searches: Any, *, since: Any = None) -> None:
         raise WriteError("no room")
 
     monkeypatch.setattr(SearchLog, "append", full)
