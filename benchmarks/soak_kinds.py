@@ -180,6 +180,17 @@ def knowing(path: Path) -> None:
     Index.build(SENTENCES, scorer=folder, encoder=folder).save(path)
 
 
+def with_model(path: Path) -> None:
+    """An index, and beside it the model that it was built with."""
+    from tests.test_known import make
+    from tests.test_known_index import ITEMS as SENTENCES
+
+    (path / "tiny").mkdir(parents=True)
+    make(path / "tiny")
+    folder = str(path / "tiny" / "model")
+    Index.build(SENTENCES, scorer=folder, encoder=folder).save(path / "index")
+
+
 # -- what is in them -----------------------------------------------------------------------------------------------
 
 
@@ -242,6 +253,12 @@ def knowing_look(path: Path) -> Any:
     grand()
     folder = model(path)
     index = Index.load(path, scorer=folder, encoder=folder)
+    return content(index), [_answers(index, query) for query in ("big red dog", "a zebra by the river")]
+
+
+def model_look(path: Path) -> Any:
+    folder = str(path / "tiny" / "model")
+    index = Index.load(path / "index", scorer=folder, encoder=folder)
     return content(index), [_answers(index, query) for query in ("big red dog", "a zebra by the river")]
 
 
@@ -529,6 +546,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], Callable[[Path], Any]]] = {
     "build that was stopped": (stopped, built_look),
     "index that learned, with probabilities": (learned, learned_look),
     "index with a known part": (knowing, knowing_look),
+    "model and its index": (with_model, model_look),
     "log of searches": (make_log, log_look),
     "IVF": (lambda path: ivf(300).save(path), ivf_look),
     "factors": (lambda path: factors(50).save(path), factors_look),
