@@ -8,6 +8,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 import crosscut
-from crosscut.errors import InputError, MissingDependency, install
+from crosscut.errors import FolderError, InputError, MissingDependency, install
 from crosscut.integrations.conditions import conditions_of
 from crosscut.scores.reranking import Reranker
 from tests.served import score_words, small_index
@@ -371,6 +373,68 @@ def test_mcp_counts_what_a_failed_search_has_paid_and_does_not_quote_its_scorer(
             assert (cost.structured_content or json.loads(cost.content[0].text))["calls"] == seen > 20
 
     asyncio.run(talk())
+
+
+def test_mcp_bounds_what_an_agent_asks_for_and_counts_what_is_called_off(tmp_path: Path) -> None:
+    from mcp.client import Client
+
+    from crosscut.integrations.mcp import make_server
+
+    seen: list[int] = []
+    inside = threading.Event()
+
+    def score(query: str, texts: Any) -> list[float]:
+        seen.append(len(texts))
+        if query == "slow":
+            inside.set()
+            time.sleep(0.3)
+        return score_words(query, texts)
+
+    index = small_index(score)
+
+    async def talk() -> None:
+        async with Client(make_server(index, budget=50, max_budget=50)) as client:
+
+            async def refused(tool: str, **given: Any) -> str:
+                answer = await client.call_tool(tool, given)
+                assert answer.is_error
+                return str(answer.content[0].text)
+
+            assert "4000 characters" in await refused("search", query="a" * 5000)
+            assert "64 conditions" in await refused("search", query="a", filter={str(j): j for j in range(65)})
+            assert "1000 characters" in await refused("search", query="a", filter={"k" * 1001: 1})
+            assert "100,000 values" in await refused("search", query="a", filter={"number": [1] * 100_001})
+            assert "is a text, number" in await refused("search", query="a", filter={"number": [[]] * 1000})
+            assert "is empty" in await refused("search", query=" ")
+            assert len(await refused("item", id="x" * 100_000)) < 300
+            assert seen == []
+            search = asyncio.ensure_future(client.call_tool("search", {"query": "slow"}))
+            await asyncio.to_thread(inside.wait, 30)
+            search.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await search
+            for _ in range(100):
+                answer = await client.call_tool("cost", {})
+                cost = answer.structured_content or json.loads(answer.content[0].text)
+                if cost["calls"]:
+                    break
+                await asyncio.sleep(0.1)
+            assert cost["calls"] == sum(seen) < 50  # it made no further calls, and those it had made are told
+            index._state = Damaged(tmp_path / "secret-place")  # type: ignore[assignment]
+            for tool, given in (("search", {"query": "a"}), ("item", {"id": "i3"})):
+                assert "secret-place" not in await refused(tool, **given)
+
+    asyncio.run(talk())
+
+
+class Damaged:
+    """In the place of an index's state: whatever is read of it is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        object.__setattr__(self, "_path", path)
+
+    def __getattr__(self, name: str) -> Any:
+        raise FolderError(f"the index at {str(self._path)!r} is damaged: {name} does not match its checksum")
 
 
 @pytest.mark.parametrize(

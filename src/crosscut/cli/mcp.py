@@ -14,6 +14,7 @@ def mcp(
     index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
     budget: Annotated[int, typer.Option(help="Calls of searches that do not say.")] = 100,
     max_budget: Annotated[int, typer.Option(help="Most calls one search may ask for.")] = 1000,
+    deadline: Annotated[float, typer.Option(help="Seconds after which a search makes no further calls.")] = 60.0,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     trust_remote: TrustRemote = False,
 ) -> None:
@@ -27,4 +28,4 @@ def mcp(
     from crosscut.integrations.mcp import make_server
 
     loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
-    make_server(loaded, budget=budget, max_budget=max_budget).run()
+    make_server(loaded, budget=budget, max_budget=max_budget, deadline=deadline).run()

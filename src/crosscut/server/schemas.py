@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model, model_validator
 
+from crosscut.index.conditions import MOST, conditions
 from crosscut.index.items import BOUNDS
 from crosscut.server.settings import Settings
 
 SCALAR = {"type": ["string", "boolean", "number"]}
-MOST = 64  # conditions of a filter
-LONGEST = 1000  # characters of a key
 CONDITIONS: dict[str, Any] = {
     "type": "object",
     "maxProperties": MOST,
@@ -29,27 +27,6 @@ CONDITIONS: dict[str, Any] = {
         ]
     },
 }
-
-
-def conditions(value: Any) -> dict[str, Any]:
-    """A filter, if it is one; one pass that ends at the first wrong value, however many there are."""
-    if not isinstance(value, dict):
-        raise ValueError("a filter is an object of conditions")
-    if len(value) > MOST:
-        raise ValueError(f"a filter has {MOST} conditions at most; got {len(value)}")
-    if any(len(key) > LONGEST for key in value):
-        raise ValueError(f"a key of a filter has {LONGEST} characters at most")
-    for key, wanted in value.items():
-        if isinstance(wanted, dict) and (not wanted or wanted.keys() - BOUNDS.keys()):
-            raise ValueError(f"the bounds on {key[:60]!r} are one or more of {', '.join(BOUNDS)}")
-        values = wanted.values() if isinstance(wanted, dict) else wanted if isinstance(wanted, list) else [wanted]
-        if not all(map(_is_value, values)):
-            raise ValueError(f"the condition on {key[:60]!r} is a text, number or boolean, a list of them, or bounds")
-    return value
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 class Strict(BaseModel):
