@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
+import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ from typer.testing import CliRunner
 import crosscut
 from crosscut.cli import app
 from crosscut.encoders.named import load_encoder
-from crosscut.errors import InputError
+from crosscut.errors import InputError, StoreUnavailable
 from crosscut.stores import LanceDB, PgVector, Qdrant, open_store
 from tests import real_stores
 from tests.test_ray_engine import cluster, ray  # noqa: F401  (a fixture)
@@ -124,3 +129,71 @@ def test_what_cannot_be_filled(corpus: Path, tmp_path: Path) -> None:
     assert "--engine ray" in str(filled(corpus, narrow, "--gpus", "1").exception)
     with pytest.raises(InputError, match="is no store: give postgresql://"):
         open_store(str(tmp_path / "nowhere"), "papers")
+
+
+FILLING = """
+import sys
+import numpy as np
+from crosscut.datasets import Item
+from crosscut.index import filling
+from crosscut.scores.engines import LocalEngine
+from crosscut.stores import open_store
+from tests.test_fill import Slow
+filling.BLOCK = 5
+items = (Item(str(j), "", f"text {j}") for j in range(100, 160))
+store = open_store(sys.argv[1], "papers", vector="e", text="body")
+print("filling", flush=True)
+filling.Filling(store, items, resume=True, progress=None).run(Slow(), LocalEngine())
+store.close()
+print("filled", flush=True)
+"""
+
+
+class Slow:
+    """Vectors that tell the text they are of."""
+
+    fingerprint = "slow"
+    dimension = 4
+
+    def encode_items(self, texts: Any, *, progress: Any = None) -> Any:
+        time.sleep(0.02)
+        return self.encode_queries([text if isinstance(text, str) else text.text for text in texts])
+
+    def encode_queries(self, texts: Any) -> Any:
+        return np.array([[float(text.split()[1]), 1.0, 2.0, 3.0] for text in texts], np.float32)
+
+
+@pytest.mark.parametrize("kind", ["edge", "lance"])
+def test_one_that_was_killed_goes_on(kind: str, tmp_path: Path) -> None:
+    """Killed again and again in the middle of it, and started again: every item is there once, with its own vector."""
+    folder, rng, kills = made(kind, tmp_path / "store", 4), random.Random(kind), 0
+    for attempt in range(12):
+        command = [sys.executable, "-W", "ignore", "-c", FILLING, str(folder)]
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert running.stdout is not None
+        assert running.stdout.readline() == "filling\n"
+        try:
+            running.wait(rng.uniform(0.0, 0.3) if attempt < 3 else 120)
+            break
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+            kills += 1
+    assert (kills, running.returncode) == (3, 0)
+    with closing(open_store(str(folder), "papers", vector="e", text="body")) as store:
+        assert store.count() == 61
+        rows = store.fetch(list(range(100, 160)))
+        assert sorted(rows.keys) == list(range(100, 160))
+        vectors = np.asarray(rows.vectors)
+        told = {payload["body"]: vectors[place].tolist() for place, payload in enumerate(rows.payloads)}
+    assert told == {f"text {j}": [float(j), 1.0, 2.0, 3.0] for j in range(100, 160)}
+
+
+def test_a_damaged_table_is_told(tmp_path: Path) -> None:
+    folder = made("lance", tmp_path / "store", 4)
+    for file in folder.rglob("data/*.lance"):
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 3])
+    store = open_store(str(folder), "papers", vector="e", text="body")
+    with pytest.raises(StoreUnavailable, match="the LanceDB table 'papers'"):
+        crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=Slow())

@@ -167,6 +167,33 @@ def test_half_sent_requests_do_not_end_the_server() -> None:
             assert httpx.post(f"{url}/search", json={"query": "cat", "budget": 10}, timeout=SOON).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        ("POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"X-A: b\r\n"),
+        ("POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n", b" "),
+        ("POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        ("POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+        ("GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n", b" "),
+    ],
+)
+def test_who_sends_a_little_at_a_time_has_no_longer_than_others(begun: str, more: bytes) -> None:
+    with running(small_app(header_seconds=0.5, body_seconds=0.5)) as url, line(url) as one:
+        one.sendall(begun.encode())
+        one.settimeout(0.02)
+        started, over = time.monotonic(), False
+        while not over and time.monotonic() - started < 20:
+            try:
+                one.sendall(more)
+                over = not one.recv(1000)
+            except TimeoutError:
+                continue
+            except OSError:
+                over = True
+        assert over
+        assert httpx.get(f"{url}/health", timeout=SOON).status_code == 200
+
+
 def test_headers_that_never_end_and_answers_that_nobody_reads() -> None:
     with running(small_app(header_seconds=0.3, read_seconds=0.3)) as url:
         for data in (b"", b"GET /health HTTP/1.1\r\nhost: lo"):

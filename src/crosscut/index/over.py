@@ -320,7 +320,8 @@ class StoreIndex(Index):
         with self._writing:
             gone = session.handles([ids] if isinstance(ids, str) else list(ids))
             if len(gone):
-                self.store.erase(session.keys(gone))
+                with self.store.reaching():
+                    self.store.erase(session.keys(gone))
         return len(gone)
 
     def forget(self, ids: Iterable[Any]) -> int:

@@ -93,7 +93,8 @@ class Store(ABC):
     @cached_property
     def spread(self) -> float:
         """Root mean square distance of the vectors from their mean, on a sample that is drawn once."""
-        rows = self.sample(SPREAD, 0, (), ()).vectors
+        with self.reaching():
+            rows = self.sample(SPREAD, 0, (), ()).vectors
         if not len(rows):
             return 1.0
         return float(np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))) or 1.0
