@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -284,16 +283,12 @@ class Session:
         kept = [handle for handle in pool if handle not in gone]
         # few, one by one: whatever numpy does at once it begins slowly when a store has just emptied the caches
         table, along = self._table, ask.vector.dot
-        best = [(float(along(table[handle])), handle) for handle in kept]
-        best.sort(key=_first, reverse=True)
-        if len({score for score, _ in best}) < len(best):
-            best.sort(key=lambda one: (-one[0], _order(self._keys[one[1]])))
+        scores = {handle: along(table[handle]).item() for handle in kept}
+        best = sorted(scores, key=scores.__getitem__, reverse=True)
+        if len(set(scores.values())) < len(best):
+            best.sort(key=lambda handle: (-scores[handle], _order(self._keys[handle])))
         best = best[: max(ask.count, 0)]
-        handles = np.array([handle for _, handle in best], dtype=np.int64)
-        return Found(handles, np.array([score for score, _ in best], dtype=np.float64))
-
-
-_first = itemgetter(0)
+        return Found(np.array(best, np.int64), np.array([scores[handle] for handle in best], np.float64))
 
 
 def _order(key: Any) -> tuple[str, Any]:
