@@ -38,13 +38,16 @@ STUDIES = ("recall-against-cost", "rounds", "grid", "recall-of-retrieved")
 KEPT = ("method", "k", "x", "budget", "recall", "low", "high", "error", "error_reduction", "split")
 
 
-def tasks(train: int, seeds: int) -> list[Task]:
+SOLVERS = ("als", "transductive", "inductive")
+
+
+def tasks(train: int, seeds: int, solvers: Sequence[str] = SOLVERS) -> list[Task]:
     """CUR with ever more queries, factors per query and per item, and no index."""
     made = [Task("none")]
     for seed in range(seeds):
         counts = dict.fromkeys(min(count, train) for count in (5, 10, 20, train))
         made += [Task("cur", "", count, 0, seed) for count in counts if count < train or not seed]
-        for solver in ("als", "transductive", "inductive"):
+        for solver in solvers:
             made += [Task(solver, "top", train, 100, seed), Task(solver, "per-item", train, 5, seed)]
         made += [Task("als", "per-item", train, 2, seed), Task("als", "top", train, 400, seed)]
         made += [Task("als", "mix", train, 100, seed)]
@@ -61,7 +64,14 @@ def drawn(data: dict[str, Any], n: int) -> dict[str, Any]:
     return {**data, **cut, **({"item_ids": data["item_ids"][some]} if "item_ids" in data else {})}
 
 
-def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, studies: Sequence[str], save: Any) -> None:
+def of_size(
+    data: dict[str, Any],
+    report: dict[str, Any],
+    seeds: int,
+    studies: Sequence[str],
+    save: Any,
+    solvers: Sequence[str] = SOLVERS,
+) -> None:
     """Everything that a world of one size is asked."""
     indexing.data.clear()
     indexing.data.update({name: data[name] for name in indexing.NAMES})
@@ -69,7 +79,7 @@ def of_size(data: dict[str, Any], report: dict[str, Any], seeds: int, studies: S
         return
     found = report.setdefault("found", [])
     done = {(one["index"], one["seed"]) for one in found}
-    for task in tasks(len(data["train"]), seeds):
+    for task in tasks(len(data["train"]), seeds, solvers):
         if (task.label, task.seed) not in done:
             found += indexing.run(task)
             summary = summarised(found)
@@ -108,6 +118,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--train", type=int, help="use only the first train queries")
     parser.add_argument("--studies", nargs="*", default=STUDIES)
+    parser.add_argument("--solvers", nargs="+", default=SOLVERS, help="of factors; inductive takes longest")
     parser.add_argument("--distilled", type=Path, help="the BEIR folder of the texts: also distil")
     parser.add_argument("--encoder", type=Path)
     parser.add_argument("--epochs", type=int, default=4)
@@ -124,7 +135,8 @@ def main() -> None:
         report = json.loads(results.read_text("utf-8"))
     report |= {
         "command": f"python benchmarks/at_size.py --data benchmarks/matrices/{options.data.name}"
-        + (f" --train {options.train}" if options.train else ""),
+        + (f" --train {options.train}" if options.train else "")
+        + ("" if tuple(options.solvers) == SOLVERS else f" --solvers {' '.join(options.solvers)}"),
         "machine": machine(),
         "data": options.data.stem,
         "test_queries": len(data["test"]),
@@ -139,7 +151,7 @@ def main() -> None:
         world = drawn(data, n)
         own = report["sizes"].setdefault(str(world["test"].shape[1]), {})
         if options.distilled is None:
-            of_size(world, own, options.seeds, options.studies, save)
+            of_size(world, own, options.seeds, options.studies, save, options.solvers)
         elif "distilled" not in own:
             own["distilled"] = distilled(world, options.distilled, options.encoder, options.epochs)
             save()

@@ -20,7 +20,7 @@ from crosscut.measures import interval, recall
 from crosscut.spaces.base import Vectors
 from crosscut.storage import write_json
 
-SIZES = (1_000, 2_500, 5_000, 10_000)
+SIZES = (1_000, 2_500, 5_000, 10_000, 30_000)
 CELLS = ((10, 50), (10, 100), (100, 200))
 
 
