@@ -58,7 +58,7 @@ SOURCES: dict[str, list[str]] = {
     "README.md": ["readme.json", "models_*.json"],
     "docs/learning.md": ["learning-*.json", "growth-*.json", "cost_of_learning.json"],
     "docs/lab/learning.md": [
-        *("learning-*.json", "learning_asked-*.json", "growth-*.json", "cost_of_learning.json"),
+        *("learning-*.json", "learning_asked-*.json", "growth-*.json", "cost_of_learning.json", "at_size-*.json"),
         *("anchors_share-*.json", "spending-*.json"),
         *("exploring-*.json", "first_stage.json", "rivals-*.json", "words.json"),
     ],
