@@ -38,13 +38,13 @@ def test_only_the_best_of_the_other_stage_are_looked_at_and_put_in_order() -> No
     values = rng.normal(size=(2, 50))
     order = rng.permutation(50)
     stage = Reordered(FixedOrder(order), Table(values), depth=20)
-    request = FirstRequest(1, 5, rng, exclude=order[:3])
+    request = FirstRequest(1, 5, lambda: rng, exclude=order[:3])
     (got,) = stage.pick([request])
     pool = order[3:23]
     assert got.tolist() == pool[np.argsort(-values[1, pool])][:5].tolist()
-    (wide,) = stage.pick([FirstRequest(0, 30, rng)])
+    (wide,) = stage.pick([FirstRequest(0, 30, lambda: rng)])
     assert len(wide) == 30  # more than the depth, where more are asked for
-    (none,) = stage.pick([FirstRequest(0, 0, rng)])
+    (none,) = stage.pick([FirstRequest(0, 0, lambda: rng)])
     assert not len(none)
 
 

@@ -80,7 +80,7 @@ def test_the_proximity_graph_is_robustly_pruned(world: Planted) -> None:
 def posterior(world: Planted, how: GP, handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Ours, and scikit-learn's with the same kernel."""
     scores, query = world.test[0, handles], world.query_vectors[0]
-    request = FirstRequest(0, 5, np.random.default_rng(0), query, handles)
+    request = FirstRequest(0, 5, lambda: np.random.default_rng(0), query, handles)
     means, deviations, best = Acquiring(how, Vectors(world.vectors), 2.0).posterior(
         QueryBefore(handles, scores, 1, request)
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from crosscut import CUR, MatrixScorer, Searcher
 from crosscut.ann.base import Everything
 from crosscut.errors import InputError
 from crosscut.retrievers.first import Drawn, FirstRequest, FixedOrder, Union
@@ -54,7 +57,7 @@ def test_a_random_share() -> None:
 
 
 def request(count: int) -> FirstRequest:
-    return FirstRequest(0, count, generator(0, 0), exclude=np.array([3]))
+    return FirstRequest(0, count, partial(generator, 0, 0), exclude=np.array([3]))
 
 
 def test_first_stages_in_turn() -> None:
@@ -71,3 +74,15 @@ def test_draws_come_from_seed_and_query() -> None:
     assert generator(0, "a").integers(1 << 30) != generator(1, "a").integers(1 << 30)
     assert generator(0, 3).integers(1 << 30) == generator(0, np.int64(3)).integers(1 << 30)
     assert generator(0, np.ones(2)).integers(1 << 30) != generator(0, np.zeros(2)).integers(1 << 30)
+
+
+def test_a_search_that_draws_nothing_makes_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr("crosscut.search.query.generator", lambda *told: made.append(told) or generator(*told))
+    vectors = np.random.default_rng(0).normal(size=(60, 8))
+    scorer = MatrixScorer(vectors[:3] @ vectors.T)
+    for method, count in {"crosscut": 0, "axn@first=random": 1, "adacur@select=softmax": 1}.items():
+        space = CUR(vectors[3:9] @ vectors.T) if method.startswith("adacur") else None
+        made.clear()
+        Searcher(scorer, vectors=vectors, space=space, method=method).search(1, 5, 20, query_vector=vectors[1])
+        assert made == [(0, 1)] * count

@@ -19,7 +19,7 @@ from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
-from crosscut.search.query import QueryState, generator
+from crosscut.search.query import QueryState
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
@@ -187,7 +187,7 @@ class Searcher:
         states = [
             QueryState(
                 Account(query, budget, halt=halt),
-                generator(self.parts.seed, query),
+                self.parts.seed,
                 vector=self._vector(vector),
                 given=self._given(first, within),
                 known=known,

@@ -8,9 +8,8 @@ items have a base of their own (`Residuals`), it is asked for more of them, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +27,6 @@ from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
-ROUNDED = 6  # more than are wanted of an exact store, which compares in float32
 JOIN = 256  # items of which most is known that join what an index finds
 WIDER = 4  # times as many are asked for where residuals order them
 
@@ -37,18 +35,16 @@ WIDER = 4  # times as many are asked for where residuals order them
 class Projected:
     """`inner`, asked for the top of a space that it holds part of.
 
-    `columns` are the coordinates of u that the index holds, `weights` what they are multiplied with, `level` the
-    weight of the index's last coordinate, an item's base (0: it holds none). `fixed` (d) is what every item
-    has alike, 0 elsewhere. An index that is `precise` has put its answers in order in float64: no second look is taken.
+    `columns` are the coordinates of u that the index holds (a slice, where they stand side by side), `weights` what
+    they are multiplied with, `level` the weight of the index's last coordinate, an item's base (0: it holds none).
     """
 
     inner: TopK
     space: Space
-    columns: Positions
-    weights: Floats
+    columns: Positions | slice
+    weights: Floats | float
     base: Base = 0.0
     level: float = 0.0
-    fixed: Floats | None = None
 
     precise: ClassVar[bool] = True
     spread: ClassVar[None] = None
@@ -73,43 +69,18 @@ class Projected:
         return self.space.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        level, fixed, few, times = self._ordered, self.fixed, self._few, self._times
-        wider = []
-        for ask in asks:
-            count = times * ask.count + (ROUNDED if few else slack_for(ask.count))
-            wider.append(Ask(self._asked(ask.vector), count, ask.exclude, ask.within, ask.trail))
+        times = 1 if isinstance(self.base, np.ndarray | int | float) else WIDER
+        more = [0 if self.inner.precise else slack_for(ask.count) for ask in asks]
+        wider = [self._wider(ask, times * ask.count + n) for ask, n in zip(asks, more, strict=True)]
         answers = []
         for ask, found in zip(asks, self.inner.top(wider), strict=True):
-            if level is not None and fixed is not None and ask.known is None:
-                same = level + fixed @ ask.vector
-                answers.append(Found(found.handles[: ask.count], found.scores[: ask.count] + same))
-                continue
             answer = self._again(ask, found.handles)
             ask.trail.ids = np.sort(without(found.handles, answer.handles))
             answers.append(answer)
         return answers
 
-    # what holds for every ask is found out once: a search asks when a store has emptied the processor's caches
-
-    @cached_property
-    def _few(self) -> bool:
-        """Whether what is found is in order but for the rounding of a store."""
-        return self.fixed is not None and self.inner.exact and self.inner.precise
-
-    @cached_property
-    def _times(self) -> int:
-        """How many times as many items are asked for as are wanted."""
-        return 1 if isinstance(self.base, np.ndarray | int | float) else WIDER
-
-    @cached_property
-    def _ordered(self) -> float | None:
-        """The base of all items, where what is found needs no second look; None: it does."""
-        precise = self.fixed is not None and self.inner.precise
-        return float(self.base) if precise and isinstance(self.base, int | float) else None
-
-    @cached_property
-    def _start(self) -> int:
-        return int(self.columns[0]) if len(self.columns) else 0
+    def _wider(self, ask: Ask, count: int) -> Ask:
+        return Ask(self._asked(ask.vector), count, ask.exclude, ask.within, ask.trail)
 
     def _again(self, ask: Ask, pool: Handles) -> Found:
         """The best of a pool in float64. What is known of single items, or for one query alone, is not linear in the
@@ -122,11 +93,28 @@ class Projected:
         return rerank(self.space, ask.vector, pool, self.base, ask.count, ask.known)
 
     def _asked(self, u: Floats) -> Floats:
-        if self.fixed is not None:  # one block, as it stands in u
-            return np.asarray(u[self._start : self._start + len(self.weights)] * self.weights)
-        query = np.full(self.inner.d, self.level)
-        query[: len(self.columns)] = u[self.columns] * self.weights
-        return query
+        held = u[self.columns] * self.weights
+        return held if len(held) == self.inner.d else np.append(held, self.level)
+
+
+@dataclass(frozen=True)
+class OneBlock(Projected):
+    """An index or store that is `precise`, of the only coordinates in which items differ: no second look is taken.
+
+    `alike` are the other coordinates, each with the value that all items have there.
+    """
+
+    base: float = 0.0
+    alike: tuple[tuple[int, float], ...] = ()
+
+    def top(self, asks: Sequence[Ask]) -> list[Found]:
+        if any(ask.known is not None for ask in asks):
+            return super().top(asks)
+        answers = []
+        for ask, found in zip(asks, self.inner.top([self._wider(ask, ask.count) for ask in asks]), strict=True):
+            same = sum((value * ask.vector.item(place) for place, value in self.alike), start=self.base)
+            answers.append(Found(found.handles, found.scores + same))
+        return answers
 
 
 class SeenItems:
@@ -148,6 +136,15 @@ class SeenItems:
         return some if within is None else some[np.isin(some, within)]
 
 
+def _alike(space: Space) -> Iterator[tuple[int, float]]:
+    """The coordinates in which all items are the same, and their values there."""
+    start = 0
+    for block, weight in space.blocks:
+        if block.constant:
+            yield from enumerate((weight * block.rows(np.zeros(1, np.int64))[0]).tolist(), start)
+        start += block.d
+
+
 def topk_of(space: Space, base: Base = 0.0) -> TopK:
     """How the top of a space is found: by the index that one of its blocks brings along; of many items, by the lists
     they lie in; otherwise by reading every item."""
@@ -156,10 +153,10 @@ def topk_of(space: Space, base: Base = 0.0) -> TopK:
         place, block, weight = moving[0]
         assert block.topk is not None
         start = sum(before.d for before, _ in space.blocks[:place])
-        columns = np.arange(start, start + block.d)
-        alike = [own * one.rows(np.zeros(1, np.int64))[0] for one, own in space.blocks if one.constant]
-        fixed = np.concatenate([*alike[:place], np.zeros(block.d), *alike[place:]])
-        return Projected(block.topk, space, columns, np.full(block.d, weight), base, fixed=fixed)
+        columns = slice(start, start + block.d)
+        if not (block.topk.precise and isinstance(base, int | float)):
+            return Projected(block.topk, space, columns, weight, base)
+        return OneBlock(block.topk, space, columns, weight, float(base), alike=tuple(_alike(space)))
     if space.home is not None and space.readable and space.n >= clustered.SMALL:
         assert isinstance(base, np.ndarray | int | float)  # residuals are for what an index or a store finds
         return Lists(space, base, space.home)
@@ -186,6 +183,7 @@ def cluster(
 
 def block_of(found: Projected, block: Space) -> Projected | None:
     """The same index asked for one block of its coordinates alone, if it holds it: the encoder's, for round one."""
+    assert isinstance(found.columns, np.ndarray)
     start = 0
     for own, weight in found.space.blocks:
         if own is block and weight:

@@ -210,7 +210,7 @@ def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
 def _of_store(index: StoreIndex, texts: Sequence[str], vectors: Any) -> _Rankings:
     session, rng = index.store.session(), np.random.default_rng(0)
     asked = [
-        FirstRequest(text, DEPTH, rng, np.asarray(vector, np.float64))
+        FirstRequest(text, DEPTH, lambda: rng, np.asarray(vector, np.float64))
         for text, vector in zip(texts, vectors, strict=True)
     ]
     found = index._parts(session).stage("dense").pick(asked)

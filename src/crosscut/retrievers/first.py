@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -23,12 +23,17 @@ class FirstRequest:
 
     query: Any
     count: int
-    rng: np.random.Generator
+    seeded: Callable[[], np.random.Generator]  # the query's own, for who draws
     vector: Floats | None = None  # the encoder's query vector
     exclude: Handles = field(default_factory=lambda: NO_HANDLES)
     within: Within = None
     given: bool = False  # whether the caller named items for round one
     known: Floats | None = None  # (n) what is known of every item without a call
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """What random draws of this query come from."""
+        return self.seeded()
 
 
 @runtime_checkable

@@ -43,7 +43,6 @@ from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space, WithCoordinate
 from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
 
-NO_TIME = Seconds()
 POOL = 2000  # items drawn for a rule that wants to see all predictions, where not all can be had
 
 
@@ -170,7 +169,8 @@ class _Choice:
     handles: Handles
     estimates: Floats
     wanted: int
-    seconds: Seconds = NO_TIME
+    fit: float = 0.0  # seconds that it took
+    select: float = 0.0
     predictions: npt.NDArray[np.float32] | None = None
     chances: Floats | None = None
 
@@ -183,10 +183,10 @@ def _first_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
         asked = [q.first(count - len(pick), pick) for q, count, pick in zip(queries, counts, picks, strict=True)]
         if any(request.count for request in asked):
             picks = [np.concatenate(pair) for pair in zip(picks, stage.pick(asked), strict=True)]
-    seconds = Seconds(select=(time.perf_counter() - started) / len(queries))
+    spent = (time.perf_counter() - started) / len(queries)
     chosen = zip(queries, picks, counts, strict=True)
     return [
-        _Choice(pick, np.full(len(pick), np.nan) if query.known is None else query.known[pick], count, seconds)
+        _Choice(pick, np.full(len(pick), np.nan) if query.known is None else query.known[pick], count, select=spent)
         for query, pick, count in chosen
     ]
 
@@ -212,9 +212,9 @@ def _later_round(plan: Plan, queries: Sequence[QueryState], counts: Sequence[int
     for query, choice, count in zip(queries, choices, drawn, strict=True):
         if count:
             _explore(plan.pool, query, choice, count)
-    spent = Seconds(fit=(fitted - started) / len(queries), select=(time.perf_counter() - fitted) / len(queries))
+    selected = time.perf_counter()
     for choice in choices:
-        choice.seconds = spent
+        choice.fit, choice.select = (fitted - started) / len(queries), (selected - fitted) / len(queries)
     return choices
 
 
@@ -262,8 +262,8 @@ def _guided(guide: Guide, queries: Sequence[QueryState], counts: Sequence[int], 
             for query, count in zip(queries, counts, strict=True)
         ]
     )
-    seconds = Seconds(select=(time.perf_counter() - started) / len(queries))
-    return [_Choice(one.handles, one.scores, max(1, len(one.handles)), seconds) for one in found]
+    spent = (time.perf_counter() - started) / len(queries)
+    return [_Choice(one.handles, one.scores, max(1, len(one.handles)), select=spent) for one in found]
 
 
 def _looked_over(
@@ -333,7 +333,7 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
     try:
         meter.buy([query.account for query, _ in chosen], [choice.handles for _, choice in chosen])
     finally:
-        seconds = Seconds(scorer=(meter.seconds - spent) / len(chosen))
+        scorer = (meter.seconds - spent) / len(chosen)
         for (query, choice), (size, calls, cached) in zip(chosen, before, strict=True):
             account = query.account
             bought = account.positions[size:]
@@ -348,7 +348,7 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
                     estimates=choice.estimates[place],
                     calls=account.calls - calls,
                     cached=account.cached - cached,
-                    seconds=choice.seconds + seconds,
+                    seconds=Seconds(scorer, choice.fit, choice.select),
                     predictions=choice.predictions,
                     chances=None if choice.chances is None else choice.chances[place],
                 )

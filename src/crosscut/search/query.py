@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ class QueryState:
     """What one query brought, what it has bought, how far its fit has come."""
 
     account: Account
-    rng: np.random.Generator
+    seed: int = 0
     vector: Floats | None = None  # the encoder's query vector
     given: Handles = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one
     known: Floats | None = None  # (n) the part of every score that takes no call
@@ -39,12 +40,17 @@ class QueryState:
     rounds: list[Round] = field(default_factory=list)
     stop: str | None = None
 
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Of this query's random draws: made with the first of them."""
+        return generator(self.seed, self.account.query)
+
     def first(self, count: int, taken: Handles) -> FirstRequest:
         """What a first stage is told."""
-        gone = np.concatenate([taken, self.account.positions])
         account = self.account
+        gone = np.concatenate([taken, account.positions])
         return FirstRequest(
-            account.query, count, self.rng, self.vector, gone, self.within, bool(len(self.given)), self.known
+            account.query, count, lambda: self.rng, self.vector, gone, self.within, bool(len(self.given)), self.known
         )
 
     def ask(self, u: Floats, count: int) -> Ask:
@@ -67,19 +73,19 @@ class QueryState:
         """The result so far."""
         found = np.repeat(np.arange(1, len(self.rounds) + 1), [len(r.positions) for r in self.rounds])
         estimates = np.concatenate([r.estimates for r in self.rounds]) if self.rounds else np.empty(0)
-        items = []
-        for place in self.top(k):
-            position = int(self.account.positions[place])
-            items.append(
-                Hit(
-                    id=position if ids is None else ids[position],
-                    score=float(self.account.scores[place]),
-                    round=int(found[place]),
-                    estimate=float(estimates[place]),
-                    position=position,
-                    text=None if texts is None else texts[position],
-                )
+        top = self.top(k)
+        told = (self.account.positions, self.account.scores, found, estimates)
+        items = [
+            Hit(
+                id=position if ids is None else ids[position],
+                score=score,
+                round=number,
+                estimate=estimate,
+                position=position,
+                text=None if texts is None else texts[position],
             )
+            for position, score, number, estimate in zip(*(one[top].tolist() for one in told), strict=True)
+        ]
         return Hits(
             query=self.account.query,
             items=tuple(items),

@@ -156,6 +156,15 @@ class Stacked(Space):
             raise InputError(f"{len(weights)} weights for {len(blocks)} blocks: give one weight per block")
         self._blocks = tuple(zip(blocks, weights, strict=True))
         self._d = sum(block.d for block in blocks)
+        self._alike: list[tuple[slice, Floats]] = []  # coordinates that are the same for every item
+        self._moving: list[tuple[slice, Space, float]] = []
+        start = 0
+        for block, weight in self._blocks:
+            part = slice(start, start := start + block.d)
+            if block.constant:
+                self._alike.append((part, weight * block.rows(np.zeros(1, np.int64))))
+            else:
+                self._moving.append((part, block, weight))
 
     @property
     def blocks(self) -> Sequence[tuple[Space, float]]:
@@ -171,12 +180,10 @@ class Stacked(Space):
 
     def rows(self, positions: Positions) -> Floats:
         taken = np.empty((len(positions), self._d))
-        start = 0
-        for block, weight in self._blocks:
-            some = positions[:1] if block.constant else positions
-            end = start + block.d
-            np.multiply(block.rows(some), weight, out=taken[:, start:end])
-            start = end
+        for part, row in self._alike:
+            taken[:, part] = row
+        for part, block, weight in self._moving:
+            np.multiply(block.rows(positions), weight, out=taken[:, part])
         return taken
 
     def at(self, positions: Positions, vector: Floats) -> Array:

@@ -28,9 +28,11 @@ from crosscut.ann.stores.filters import Condition, conditions
 from crosscut.ann.stores.records import Fields, Rows, Want
 from crosscut.datasets.records import Item
 from crosscut.errors import CrosscutError, InputError, MissingDependency, StoreUnavailable
+from crosscut.linalg.top import slack_for
 from crosscut.types import NO_HANDLES, Floats, Handles
 
 SPREAD = 1000  # items whose vectors tell how far apart a store's vectors are
+ROUNDED = 6  # more than are wanted of an exact store, which compares in float32
 ROOM = 1024  # items that a search has room for from the start; memory that is not used yet costs nothing
 
 
@@ -239,7 +241,8 @@ class Session:
     def _want(self, ask: Ask) -> Want:
         length = math.sqrt(ask.vector @ ask.vector)
         vector = ask.vector / length if length > 0 else np.eye(1, self.d)[0]  # nothing to go by: any order will do
-        return Want(vector, ask.count, self.keys(ask.exclude), conditions(ask.within))
+        count = ask.count + (ROUNDED if self.exact else slack_for(ask.count))
+        return Want(vector, count, self.keys(ask.exclude), conditions(ask.within))
 
     def _asked(self, wants: Sequence[Want]) -> list[Rows]:
         """One trip; a second one, exact, for those that come back short of an index that is not."""
