@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosscut.datasets.records import Item
-from crosscut.encoders import late
+from crosscut.encoders import late, states
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.late import SMALL, TokenVectors
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index import Index
-from crosscut.scorers.onnx import OnnxCrossEncoder
+from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 from crosscut.scores.engines import LocalEngine
 from crosscut.search.stopping import Confident
 from crosscut.storage import Folder, Kind, generations
@@ -65,12 +65,12 @@ class Counted:
         self.queries = 0
         inner = OnnxDualEncoder._read
 
-        def read(encoder: OnnxDualEncoder, tokens: Sequence[Any], states: Any = None) -> Any:
+        def read(encoder: OnnxDualEncoder, tokens: Sequence[Any], states: Any = None, *more: Any, **how: Any) -> Any:
             if states is None:
                 self.items += len(tokens)
             else:
                 self.queries += len(tokens)
-            return inner(encoder, tokens, states)
+            return inner(encoder, tokens, states, *more, **how)
 
         monkeypatch.setattr(OnnxDualEncoder, "_read", read)
 
@@ -95,6 +95,44 @@ def test_items_are_read_once_and_never_again(
     assert loaded.scorer.fingerprint == index.scorer.fingerprint
     loaded.add(MORE)
     assert counted.items == len(ITEMS) + len(MORE)
+
+
+@pytest.mark.parametrize(("room", "least", "most"), [(1 << 30, 40, 40), (4_000, 1, 39), (0, 0, 0)])
+def test_the_pass_of_the_dual_encoder_serves_the_cross_encoder_too(
+    folder: str, monkeypatch: pytest.MonkeyPatch, room: int, least: int, most: int
+) -> None:
+    """States are kept while the index is built, as many as fit; the rest is read when it is scored. Scores are equal."""
+    monkeypatch.setattr(states, "AHEAD_BYTES", room)
+    index = Index.build(ITEMS, scorer=folder, encoder=folder)
+    scorer = index._state.scorer
+    assert isinstance(scorer, BoundOnnxCrossEncoder)
+    kept = dict(scorer.items.states)
+    assert sum(own.nbytes for own in kept.values()) <= room
+    assert least <= len(kept) <= most
+    read: list[int] = []
+    alone = states.encode_alone
+
+    def count(lower: Any, texts: Sequence[Any]) -> Any:
+        read.append(len(texts))
+        return alone(lower, texts)
+
+    monkeypatch.setattr(states, "encode_alone", count)
+    index.preload()
+    assert sum(read) == len(ITEMS) - len(kept)
+    monkeypatch.undo()
+    other = scorer.model.bind(ITEMS)
+    for handle, own in other.items.read(np.arange(len(ITEMS))).items():
+        np.testing.assert_array_equal(scorer.items.states[handle], own.states)
+        for ours, theirs in zip(scorer.items.tokens[handle], own.tokens, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    everything = np.arange(len(ITEMS))
+    for query in QUERIES:
+        ours, theirs = (one.costly_many([(query, everything)])[0].scores for one in (scorer, other))
+        np.testing.assert_array_equal(ours, theirs)
+    index.forget([ITEMS[0].id])
+    after = index._state.scorer
+    assert isinstance(after, BoundOnnxCrossEncoder)
+    assert not after.items.states
 
 
 def test_nothing_is_tokenised_but_queries_and_what_is_scored(

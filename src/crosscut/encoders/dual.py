@@ -17,6 +17,8 @@ from crosscut.encoders.tokens import Tokens
 from crosscut.errors import InputError
 
 Vectors = npt.NDArray[np.float32]
+Keep = Callable[[int, Tokens, States], None]
+"""Takes the place of an item, its tokens and its states (length × D): `ItemStates.keep`."""
 AT_ONCE = 2048  # items: enough that most have others of their own length
 
 
@@ -78,13 +80,19 @@ class OnnxDualEncoder:
         return self._read([tokens for _, tokens in read], [states for states, _ in read], alone)
 
     def read_items(
-        self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None
+        self,
+        items: Sequence[Item | str],
+        *,
+        progress: Callable[[int], None] | None = None,
+        keep: Keep | None = None,
     ) -> tuple[Vectors, TokenVectors]:
-        """Vectors of items (n × D) and of their tokens, [CLS] and [SEP] apart, in one pass."""
+        """Vectors of items (n × D) and of their tokens, [CLS] and [SEP] apart, in one pass; `keep` is given each item
+        as the lower layers have read it."""
         vectors = np.empty((len(items), self.dimension), np.float32)
         flats, lengths = [], [np.empty(0, np.int64)]
         for start in range(0, len(items), AT_ONCE):
-            reads = self._read(self.folder.tokenizer.items(items[start : start + AT_ONCE]))
+            tokens = self.folder.tokenizer.items(items[start : start + AT_ONCE])
+            reads = self._read(tokens, keep=keep, first=start)
             vectors[start : start + len(reads)] = [read.vector for read in reads]
             flats.append(np.concatenate([read.tokens[1:-1] for read in reads]))
             lengths.append(np.asarray([len(read.tokens) - 2 for read in reads], np.int64))
@@ -106,6 +114,9 @@ class OnnxDualEncoder:
         tokens: Sequence[Tokens],
         states: Sequence[States] | None = None,
         groups: Sequence[list[int]] | None = None,
+        *,
+        keep: Keep | None = None,
+        first: int = 0,
     ) -> list[ReadText]:
         if "tokens" not in self._dual.outputs:
             raise InputError(
@@ -115,8 +126,11 @@ class OnnxDualEncoder:
         out: list[ReadText | None] = [None] * len(tokens)
 
         def encode(group: list[int]) -> None:
-            both = self._dual.run_all(self._inputs(group, tokens, states))
+            inputs = self._inputs(group, tokens, states)
+            both = self._dual.run_all(inputs)
             for row, place in enumerate(group):
+                if keep is not None:
+                    keep(first + place, tokens[place], inputs["states"][row])
                 out[place] = ReadText(tokens[place], both["vectors"][row].copy(), to_bytes(both["tokens"][row]))
 
         self._dual.map(encode, groups or of_one_length(tokens))

@@ -2,7 +2,8 @@
 
 The lower layers read an item alone, so their result serves every query. It is kept in float16: 2·D bytes a token, 13 kB
 for a sentence of 17 tokens at D = 384. Past `cache_bytes` items are encoded again whenever they are needed, and past
-`TOKEN_BYTES` (24 a token) tokenised again; the scores are the same.
+`TOKEN_BYTES` (24 a token) tokenised again; the scores are the same. When an index is built the dual encoder reads every
+item through the same layers: the first `AHEAD_BYTES` of that pass are kept, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from crosscut.encoders.tokens import Tokenizer, Tokens
 
 States = npt.NDArray[np.floating]
 TOKEN_BYTES = 256 << 20
+AHEAD_BYTES = 512 << 20
 
 
 class HasIds(Protocol):
@@ -87,6 +89,7 @@ class ItemStates:
         self.lower, self.tokenizer, self.items = lower, tokenizer, items
         self.dtype = lower.dtype
         self.tokens, self.states = BoundedCache(TOKEN_BYTES), BoundedCache(cache_bytes)
+        self._ahead = min(AHEAD_BYTES, cache_bytes)
         self._lock = threading.Lock()
 
     def read(self, handles: npt.NDArray[np.int64]) -> dict[int, ReadItem]:
@@ -102,7 +105,21 @@ class ItemStates:
             alone = [handle for handle in wanted if handle not in states]
             states.update(zip(alone, encode_alone(self.lower, [tokens[one] for one in alone]), strict=True))
             for handle in unread:
-                self.tokens.keep(handle, tokens[handle], sum(part.nbytes for part in tokens[handle]))
-            for handle in alone:  # a copy: no view of a whole call is kept
-                self.states.keep(handle, states[handle].copy(), states[handle].nbytes)
+                self._keep_tokens(handle, tokens[handle])
+            for handle in alone:
+                self._keep_states(handle, states[handle])
         return {handle: ReadItem(tokens[handle], states[handle]) for handle in wanted}
+
+    def keep(self, handle: int, tokens: Tokens, states: States) -> None:
+        """An item that the dual encoder has just read, as long as there is room ahead of the first search."""
+        with self._lock:
+            if states.nbytes <= self._ahead:
+                self._ahead -= states.nbytes
+                self._keep_tokens(handle, tokens)
+                self._keep_states(handle, states)
+
+    def _keep_tokens(self, handle: int, tokens: Tokens) -> None:
+        self.tokens.keep(handle, tokens, sum(part.nbytes for part in tokens))
+
+    def _keep_states(self, handle: int, states: States) -> None:
+        self.states.keep(handle, states.copy(), states.nbytes)  # a copy: no view of a whole call is kept

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from crosscut.ann.flat import top_items
 from crosscut.datasets.records import Item, plain_text
+from crosscut.encoders.dual import Keep
 from crosscut.encoders.known import KnownItems
 from crosscut.encoders.late import TokenVectors
 from crosscut.encoders.named import DualEncoder
@@ -113,14 +114,16 @@ def read(
     dtype: npt.DTypeLike,
     progress: Progress | None,
     vectors: Brought | None = None,
+    keep: Keep | None = None,
 ) -> Reading:
-    """Encode items, if their vectors are not brought; each once, if one encoder serves index and scorer."""
+    """Encode items, if their vectors are not brought; each once, if one encoder serves index and scorer. What a
+    cross-encoder needs of them is made on the way, for whom `keep` keeps it."""
     model = knowing(scorer)
     rows = None if vectors is None else brought(vectors, items, dtype, progress)
     same_space(rows, encoder)
     if model is None:
         return Reading(encoded(encoder, items, dtype, progress) if encoder is not None and rows is None else rows)
-    own, tokens = model.encoder.read_items(items, progress=_telling("encoding items", len(items), progress))
+    own, tokens = model.encoder.read_items(items, progress=_telling("encoding items", len(items), progress), keep=keep)
     if shared(model, encoder):
         rows = own.astype(kept_as(dtype)) if rows is None else rows
         return Reading(rows, (rows, tokens))

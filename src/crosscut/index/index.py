@@ -19,7 +19,7 @@ from crosscut.index.building import Brought, Seller, distinct, factorized, read
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
-from crosscut.index.knowing import bound, knowing, lexicon_of, under
+from crosscut.index.knowing import bound, keeper, knowing, lexicon_of, tell, under
 from crosscut.index.options import Loading, SpaceName
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
@@ -173,17 +173,17 @@ class Index(Searching, Growing):
         distinct(given)
         items = ItemList(given if cut is None else cut.cut(given))
         words = BM25(items) if bm25 or knowing(model) else None
-        if words is not None:
-            model = under(model, Lexicon.counted(*words.words))
-        reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors)
+        model = named["scorer"] = model if words is None else under(model, Lexicon.counted(*words.words))
+        scoring = bound(model, items)
+        reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors, keeper(scoring))
         known = reading.kept(model)
-        named["scorer"] = model
+        tell(scoring, known, reading.vectors, words)
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
             items,
             np.ones(len(items), np.bool_),
-            bound(model, items, known, reading.vectors, words),
+            scoring,
             vectors=reading.vectors,
             bm25=words,
             lexicon=lexicon_of(model),

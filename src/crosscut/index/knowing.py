@@ -1,8 +1,9 @@
 """What the scorer of an index knows of every item without a call, kept with the index.
 
 Items are read once, when they come: one pass of the dual encoder gives the vectors of round one and those of the tokens
-(`crosscut.encoders.known`). The words are those that the index counts for BM25. How common words are is frozen when the
-index is built and belongs to the scorer from then on, by its fingerprint too: items that come and go void no score.
+(`crosscut.encoders.known`), and what the layers that both encoders share make of them is kept for the cross-encoder.
+The words are those that the index counts for BM25. How common words are is frozen when the index is built and belongs
+to the scorer from then on, by its fingerprint too: items that come and go void no score.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList, plain_text
+from crosscut.encoders.dual import Keep
 from crosscut.encoders.known import Known, KnownItems
 from crosscut.encoders.named import DualEncoder
 from crosscut.encoders.words import Lexicon, Words
@@ -80,9 +82,9 @@ def reader(scorer: Scorer | None, known: KnownItems | None) -> Scorer | None:
 def bound(
     scorer: Scorer | None,
     items: ItemList | FiledItems,
-    known: KnownItems | None,
-    vectors: Array | FiledVectors | None,
-    bm25: BM25 | FiledBM25 | None,
+    known: KnownItems | None = None,
+    vectors: Array | FiledVectors | None = None,
+    bm25: BM25 | FiledBM25 | None = None,
 ) -> BoundScorer | None:
     """A scorer over the items of an index, with what is known of them."""
     if scorer is None:
@@ -90,6 +92,11 @@ def bound(
     made = as_bound(scorer.bind(items.shared))
     tell(made, known, vectors, bm25)
     return made
+
+
+def keeper(scorer: BoundScorer | None) -> Keep | None:
+    """Who keeps, for the cross-encoder, what the pass of the dual encoder makes of items on the way."""
+    return scorer.items.keep if isinstance(scorer, BoundOnnxCrossEncoder) and scorer.model.corrects else None
 
 
 def tell(

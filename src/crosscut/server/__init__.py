@@ -45,7 +45,7 @@ def serve(
     settings
         Limits, tokens, the page; by default those of `crosscut serve`.
     host, port
-        The address to listen on; 0.0.0.0 is every network, and asks for a token (`Settings.token_env`).
+        The address to listen on; 0.0.0.0 is every network: set a token then (`Settings.token_env`).
     log_level
         debug, info, warning or error.
     """

@@ -49,7 +49,7 @@ class Since(NamedTuple):
         return Since(times, key, own)
 
 
-class Told(NamedTuple):
+class Notice(NamedTuple):
     """What the file says: the present times and key, and the marks of the last few times."""
 
     since: Since
@@ -61,7 +61,7 @@ class Forgotten:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read: tuple[tuple[int, ...], Told] | None = None
+        self._read: tuple[tuple[int, ...], Notice] | None = None
 
     @property
     def found(self) -> Since | None:
@@ -73,41 +73,41 @@ class Forgotten:
     @property
     def now(self) -> Since | None:
         """From which a process that begins now must ask; None: there is no file yet."""
-        told = self._told()
-        return None if told is None else told.since
+        notice = self._notice()
+        return None if notice is None else notice.since
 
     def begin(self) -> None:
         """Make the file, so that those who begin now have a key. The caller holds a lock."""
         if not self.path.exists():
-            self._write(Told(Since(0, secrets.token_bytes(32)), ()))
+            self._write(Notice(Since(0, secrets.token_bytes(32)), ()))
 
     def add(self, names: Iterable[bytes]) -> int:
         """These names are forgotten; returns which time this is. The caller holds a lock, and deletes what is there of
         them afterwards."""
         self.begin()
-        told = self._told()
-        assert told is not None
-        (times, key, _), marks = told
+        notice = self._notice()
+        assert notice is not None
+        (times, key, _), marks = notice
         kept = [*marks, frozenset(_mark(key, name) for name in names)][-TIMES:]
         while len(kept) > 1 and sum(map(len, kept)) > MARKS:
             del kept[0]
-        self._write(Told(Since(times + 1, _next(key)), tuple(kept)))
+        self._write(Notice(Since(times + 1, _next(key)), tuple(kept)))
         return times
 
     def among(self, names: Collection[bytes], since: Since | None) -> set[bytes]:
         """Those of these names that were forgotten since; all of them where that cannot be told."""
-        told = self._told()
-        if told is None or told.since == since or (since is None and not told.since.times):
+        notice = self._notice()
+        if notice is None or notice.since == since or (since is None and not notice.since.times):
             return set()
-        first = told.since.times - len(told.marks)
-        if since is None or not first <= since.times <= told.since.times:
+        first = notice.since.times - len(notice.marks)
+        if since is None or not first <= since.times <= notice.since.times:
             return self._unknown(names)
         key, gone = since.key, set[bytes]()
-        for time, marks in enumerate(told.marks[since.times - first :], since.times):
+        for time, marks in enumerate(notice.marks[since.times - first :], since.times):
             if marks and time not in since.own:
                 gone.update(name for name in names if _mark(key, name) in marks)
             key = _next(key)
-        return gone if key == told.since.key else self._unknown(names)
+        return gone if key == notice.since.key else self._unknown(names)
 
     def _unknown(self, names: Collection[bytes]) -> set[bytes]:
         LOGGER.warning(
@@ -117,7 +117,7 @@ class Forgotten:
         )
         return set(names)
 
-    def _told(self) -> Told | None:
+    def _notice(self) -> Notice | None:
         try:
             status = os.stat(regular(self.path))
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -132,21 +132,21 @@ class Forgotten:
                 "process that writes here, then delete it"
             ) from error
 
-    def _write(self, told: Told) -> None:
+    def _write(self, notice: Notice) -> None:
         facts = {
-            "times": told.since.times,
-            "key": told.since.key.hex(),
-            "marks": [sorted(mark.hex() for mark in marks) for marks in told.marks],
+            "times": notice.since.times,
+            "key": notice.since.key.hex(),
+            "marks": [sorted(mark.hex() for mark in marks) for marks in notice.marks],
         }
         write_json(self.path, {**facts, "checksum": checksum_of(facts)})
 
 
-def _parsed(data: bytes) -> Told:
+def _parsed(data: bytes) -> Notice:
     facts = json.loads(data)
     if facts.pop("checksum", None) != checksum_of(facts):
         raise ValueError("it does not match its checksum")
     marks = tuple(frozenset(map(bytes.fromhex, some)) for some in facts["marks"])
-    return Told(Since(int(facts["times"]), bytes.fromhex(facts["key"])), marks)
+    return Notice(Since(int(facts["times"]), bytes.fromhex(facts["key"])), marks)
 
 
 def _mark(key: bytes, name: bytes) -> bytes:
