@@ -101,7 +101,7 @@ def test_items_are_read_once_and_never_again(
 def test_the_pass_of_the_dual_encoder_serves_the_cross_encoder_too(
     folder: str, monkeypatch: pytest.MonkeyPatch, room: int, least: int, most: int
 ) -> None:
-    """States are kept while the index is built, as many as fit; the rest is read when it is scored. Scores are equal."""
+    """States are kept while the index is built, as many as fit; the rest is read when scored. Scores are equal."""
     monkeypatch.setattr(states, "AHEAD_BYTES", room)
     index = Index.build(ITEMS, scorer=folder, encoder=folder)
     scorer = index._state.scorer

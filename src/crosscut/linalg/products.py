@@ -1,10 +1,11 @@
 """Products of item vectors and query vectors, at the speed of reading the item vectors, and work shared over cores.
 
-BLAS with threads of its own reads row-major vectors at two thirds of the memory's speed for one query, and its idle
-threads spin beside whatever follows. So cores are shared out here: a thread takes a block of items and either a
-compiled dot product per row (one query), or BLAS on one thread (a batch). And numpy widens float16 one number at a
-time, ten times slower than memory: here float16 is widened by the processor's own instruction, in the dot product
-itself or block by block into a buffer that BLAS then takes.
+BLAS with threads of its own reads row-major vectors at two thirds of the memory's speed for one query, its idle threads
+spin beside whatever follows, and on a busy machine they wait for each other many times as long as one thread takes. So
+cores are shared out here: a thread takes a block of items and either a compiled dot product per row (one query), or
+BLAS on one thread (a batch). And numpy widens float16 one number at a time, ten times slower than memory: here float16
+is widened by the processor's own instruction, in the dot product itself or block by block into a buffer that BLAS then
+takes.
 
 Loading a compiled loop takes half a second, once. A process that makes a few products and ends says so (`few`), and
 float16 is then widened by shifting bits, three times slower.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
@@ -34,7 +35,8 @@ BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
 NAME = "crosscut-product"  # of threads
 SMALL = 1 << 20  # up to this many numbers, handing work to other threads takes longer than the work
 LARGE = 1 << 23  # from this many numbers on, work on several queries is shared out
-COMPILED = 1 << 21  # from this many float32 numbers on, one query is worth loading a compiled loop
+TOLD = 1 << 18  # from this many numbers on, BLAS would share one query out over its threads: it is told not to
+COMPILED = 1 << 19  # from this many float32 numbers on, one query is worth loading a compiled loop
 COMPILED_FOR_FEW = 1 << 25  # and this many numbers, where there will be few products
 ALONE = 1 << 24  # up to this many numbers, one core is as fast with one query as all of them
 
@@ -70,7 +72,8 @@ def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
     if half and array.flags.f_contiguous and not array.flags.c_contiguous:
         return _widened_columns(array, vectors)
     if not half and len(vectors) == 1:
-        with np.errstate(invalid="ignore"):  # numpy has reported it of finite numbers too, 1 time in 200,000
+        # numpy has reported "invalid" of finite numbers, too: once in 200,000 products on a busy machine
+        with one_thread() if array.size >= TOLD else nullcontext(), np.errstate(invalid="ignore"):
             return np.asarray(array @ vectors[0])[None, :]
     return _many_queries(array, vectors)
 
@@ -166,6 +169,7 @@ def _widened_columns(array: npt.NDArray[Any], vectors: npt.NDArray[np.float32]) 
     out = np.zeros((len(vectors), n), dtype=np.float32)
     step = max(1, BLOCK // max(n, 1))
     wide = widen if _compiled(array) else _shifted
-    for start in range(0, d, step):
-        out += vectors[:, start : start + step] @ wide(array.T[start : start + step])
+    with one_thread():
+        for start in range(0, d, step):
+            out += vectors[:, start : start + step] @ wide(array.T[start : start + step])
     return out
