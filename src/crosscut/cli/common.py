@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from crosscut.types import Progress
 
 TrustRemote = Annotated[
-    bool, typer.Option("--trust-remote", help="Send queries and items to the address that the index names.")
+    bool,
+    typer.Option(
+        "--trust-remote", show_envvar=False, help="Send queries and items to the address that the index names."
+    ),
 ]
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
 SECONDS_BETWEEN_LINES = 10.0
@@ -63,10 +66,14 @@ MaxLength = Annotated[int | None, typer.Option(help="Most tokens of a pair or a 
 """How a hub model is run (`crosscut.encoders.running`)."""
 
 PriceOfCalls = Annotated[
-    float, typer.Option("--price-per-thousand", help="What a thousand calls cost; tells costs in money.")
+    float,
+    typer.Option("--price-per-thousand", show_envvar=False, help="What a thousand calls cost; tells costs in money."),
 ]
 PriceOfTokens = Annotated[
-    float, typer.Option("--price-per-million-tokens", help="What a million tokens cost (four characters each).")
+    float,
+    typer.Option(
+        "--price-per-million-tokens", show_envvar=False, help="What a million tokens cost (four characters each)."
+    ),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from crosscut.server.settings import TOKEN_ENV, WRITE_TOKEN_ENV
 if TYPE_CHECKING:
     from crosscut.index import Index
 
+quiet_option = partial(typer.Option, show_envvar=False)  # the help names the rule once
+
 
 def serve(
     index: Annotated[
@@ -22,58 +25,58 @@ def serve(
             help="Index folders, made by `crosscut index`; name=folder gives one another name than its own."
         ),
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    host: Annotated[str, quiet_option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
+    port: Annotated[int, quiet_option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     scorer: Annotated[
-        str | None, typer.Option(help="Another scorer than the index names: a folder, a hub id, an address.")
+        str | None, quiet_option(help="Another scorer than the index names: a folder, a hub id, an address.")
     ] = None,
     trust_remote: TrustRemote = False,
-    max_budget: Annotated[int, typer.Option(help="Most calls one request may ask for.")] = 1000,
-    budget: Annotated[int, typer.Option(help="Calls of requests that do not say.")] = 100,
-    max_deadline: Annotated[float, typer.Option(help="Longest deadline a request may ask for, in seconds.")] = 60.0,
+    max_budget: Annotated[int, quiet_option(help="Most calls one request may ask for.")] = 1000,
+    budget: Annotated[int, quiet_option(help="Calls of requests that do not say.")] = 100,
+    max_deadline: Annotated[float, quiet_option(help="Longest deadline a request may ask for, in seconds.")] = 60.0,
     deadline: Annotated[
-        float | None, typer.Option(help="Deadline of requests that do not say, in seconds; the longest by default.")
+        float | None, quiet_option(help="Deadline of requests that do not say, in seconds; the longest by default.")
     ] = None,
-    max_body: Annotated[int, typer.Option(help="Largest body of a request, in bytes.")] = 4 << 20,
-    connections: Annotated[int, typer.Option(help="Open connections, at most.")] = 500,
+    max_body: Annotated[int, quiet_option(help="Largest body of a request, in bytes.")] = 4 << 20,
+    connections: Annotated[int, quiet_option(help="Open connections, at most.")] = 500,
     per_client: Annotated[
-        int | None, typer.Option(help="Requests that one client may have under way; one more is answered 429.")
+        int | None, quiet_option(help="Requests that one client may have under way; one more is answered 429.")
     ] = None,
-    queue: Annotated[int, typer.Option(help="Requests that may wait; one more is answered 429.")] = 128,
-    batch: Annotated[int, typer.Option(help="Searches that share their scorer calls, at most.")] = 16,
+    queue: Annotated[int, quiet_option(help="Requests that may wait; one more is answered 429.")] = 128,
+    batch: Annotated[int, quiet_option(help="Searches that share their scorer calls, at most.")] = 16,
     token_env: Annotated[
-        str, typer.Option(help="Environment variable with the bearer token that requests must carry.")
+        str, quiet_option(help="Environment variable with the bearer token that requests must carry.")
     ] = TOKEN_ENV,
     write_token_env: Annotated[
-        str, typer.Option(help="Environment variable with the token of those who may add and remove items.")
+        str, quiet_option(help="Environment variable with the token of those who may add and remove items.")
     ] = WRITE_TOKEN_ENV,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(help="A web address whose pages may ask from a browser (CORS); may be repeated."),
+        quiet_option(help="A web address whose pages may ask from a browser (CORS); may be repeated."),
     ] = None,
     reload: Annotated[
         float,
-        typer.Option(help="Seconds between looks at the folders, which are loaded again when they change; 0: never."),
+        quiet_option(help="Seconds between looks at the folders, which are loaded again when they change; 0: never."),
     ] = 2.0,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="A name by which a server without a token may be asked, beside localhost; may be repeated."),
+        quiet_option(help="A name by which a server without a token may be asked, beside localhost; may be repeated."),
     ] = None,
     preload: Annotated[
-        bool, typer.Option("--preload", help="Encode every item before listening, not when it is first scored.")
+        bool, quiet_option("--preload", help="Encode every item before listening, not when it is first scored.")
     ] = False,
-    example: Annotated[list[str] | None, typer.Option(help="A query that the page offers; may be repeated.")] = None,
+    example: Annotated[list[str] | None, quiet_option(help="A query that the page offers; may be repeated.")] = None,
     evaluation: Annotated[
-        Path | None, typer.Option(help="What `crosscut evaluate --json` wrote: the page draws it.")
+        Path | None, quiet_option(help="What `crosscut evaluate --json` wrote: the page draws it.")
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(help="Keep what searches score in this file, for `crosscut index learn`; of one index only."),
+        quiet_option(help="Keep what searches score in this file, for `crosscut index learn`; of one index only."),
     ] = None,
     price_calls: PriceOfCalls = 0.0,
     price_tokens: PriceOfTokens = 0.0,
-    no_page: Annotated[bool, typer.Option("--no-page", help="Serve the API only.")] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    no_page: Annotated[bool, quiet_option("--no-page", help="Serve the API only.")] = False,
+    log_level: Annotated[str, quiet_option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve indexes over HTTP, with a web page; options may come from the environment, as CROSSCUT_SERVE_MAX_BUDGET.
 
