@@ -41,7 +41,7 @@ SOURCES: dict[str, list[str]] = {
     "docs/lab/index.md": ["reproduction-*.json", "readme.json", "loop.json", "models_*.json"],
     "docs/lab/indexing.md": ["indexing-*.json", "distillation-*.json"],
     "docs/lab/ivf.md": ["ivf.json", "exits.json", "rounds.json"],
-    "docs/lab/timing.md": ["loop.json", "hub_scorer.json"],
+    "docs/lab/timing.md": ["loop.json", "hub_scorer.json", "encoding.json"],
     "docs/lab/rounds.md": ["flights.json"],
     "docs/lab/stores.md": ["stores.json"],
     "docs/lab/scale.md": ["scale.json"],
