@@ -127,8 +127,8 @@ def test_the_pass_of_the_dual_encoder_serves_the_cross_encoder_too(
             np.testing.assert_array_equal(ours, theirs)
     everything = np.arange(len(ITEMS))
     for query in QUERIES:
-        ours, theirs = (one.costly_many([(query, everything)])[0].scores for one in (scorer, other))
-        np.testing.assert_array_equal(ours, theirs)
+        mine, others = (one.costly_many([(query, everything)])[0].scores for one in (scorer, other))
+        np.testing.assert_array_equal(mine, others)
     index.forget([ITEMS[0].id])
     after = index._state.scorer
     assert isinstance(after, BoundOnnxCrossEncoder)
