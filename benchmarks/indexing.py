@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -130,9 +130,21 @@ def run(task: Task) -> list[dict[str, Any]]:
             "items_scored": float(np.mean(counts > 0)),
             "median_scores_per_item": float(np.median(counts)),
         }
+    return searched(told, methods_of(task, space), space)
+
+
+def searched(
+    told: dict[str, Any],
+    methods: Sequence[str],
+    space: Any = None,
+    vectors: npt.NDArray[Any] | None = None,
+    queries: npt.NDArray[Any] | None = None,
+) -> list[dict[str, Any]]:
+    """A record per method and cell; `vectors` and `queries` take the place of the world's own."""
+    test = data["test"]
     records = []
-    for method in methods_of(task, space):
-        searcher, query_vectors = searcher_of(method, space)
+    for method in methods:
+        searcher, query_vectors = searcher_of(method, space, vectors, queries)
         for budget in dict.fromkeys(budget for _, budget in CELLS):
             hits = searcher.search_many(
                 range(len(test)), max(k for k, b in CELLS if b == budget), budget, query_vectors=query_vectors
@@ -150,8 +162,12 @@ def methods_of(task: Task, space: Any) -> tuple[str, ...]:
     return ("adacur", "crosscut") if task.kind == "cur" else ("rnr", "axn", "crosscut")
 
 
-def searcher_of(method: str, space: Any) -> tuple[crosscut.Searcher, npt.NDArray[Any]]:
-    scorer, vectors, queries = crosscut.MatrixScorer(data["test"]), data["vectors"], data["query_vectors"]
+def searcher_of(
+    method: str, space: Any, vectors: npt.NDArray[Any] | None, queries: npt.NDArray[Any] | None
+) -> tuple[crosscut.Searcher, npt.NDArray[Any]]:
+    scorer = crosscut.MatrixScorer(data["test"])
+    vectors = data["vectors"] if vectors is None else vectors
+    queries = data["query_vectors"] if queries is None else queries
     if method == "rnr" and isinstance(space, Factors):  # transductive factors take the encoder's query vector
         queries = space.embed_queries(queries) if isinstance(space, InductiveFactors) else queries
         return crosscut.Searcher(scorer, vectors=space, method="rnr"), queries
@@ -191,23 +207,29 @@ def summarised(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def ratios(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For ADACUR with each k_q, the cheapest index on which axn, or crosscut, reaches its recall."""
+    """For ADACUR with each k_q, the cheapest index on which axn, or crosscut, reaches its recall.
+
+    "distilled" is the cheapest distilled encoder with which reranking does, where there is one.
+    """
     rows = []
     for k, budget in CELLS:
         cell = [record for record in records if (record["k"], record["budget"]) == (k, budget)]
         for rival in (record for record in cell if record["method"] == "adacur"):
             row: dict[str, Any] = {"k": k, "budget": budget, "k_q": rival["queries"], "calls": rival["calls"]}
             row["recall"] = rival["recall"]
-            for method in ("axn", "crosscut"):
+            ways = {"axn": ("axn", SOLVERS), "crosscut": ("crosscut", SOLVERS), "distilled": ("rnr", ("distilled",))}
+            if not any(r["kind"] == "distilled" for r in cell):
+                del ways["distilled"]
+            for name, (method, kinds) in ways.items():
                 good = [
-                    r for r in cell if r["method"] == method and r["kind"] in SOLVERS and r["recall"] >= rival["recall"]
+                    r for r in cell if r["method"] == method and r["kind"] in kinds and r["recall"] >= rival["recall"]
                 ]
                 best = min(good, key=lambda r: (r["calls"], -r["recall"]), default=None)
-                row[method] = (
+                row[name] = (
                     None
                     if best is None
                     else {
-                        **{name: best[name] for name in ("index", "calls", "recall")},
+                        **{key: best[key] for key in ("index", "calls", "recall")},
                         "ratio": rival["calls"] / best["calls"],
                     }
                 )

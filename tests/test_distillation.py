@@ -20,10 +20,14 @@ from tests.tiny_models import WORDS, write_encoder
 torch = pytest.importorskip("torch")
 
 from crosscut.encoders.dual import OnnxDualEncoder  # noqa: E402
+from crosscut.encoders.graph import lower_graph  # noqa: E402
 from crosscut.training.distill import bought_scores, distill, match_loss, pair_loss  # noqa: E402
 from crosscut.training.examples import TrainingBatch  # noqa: E402
-from crosscut.training.jobs import Job  # noqa: E402
+from crosscut.training.export import export  # noqa: E402
+from crosscut.training.jobs import Job, embed, start_model, tokenizer_of  # noqa: E402
 from crosscut.training.loop import TrainingSettings  # noqa: E402
+from crosscut.training.models import CrossModel, DualModel  # noqa: E402
+from crosscut.training.saved import read_exported  # noqa: E402
 
 SETTINGS = TrainingSettings(epochs=3, learning_rate=3e-3, candidates=8, tokens_per_batch=512, validations=3)
 ITEMS = [f"{word} [ENT] a river of {WORDS[n]}" for n, word in enumerate(WORDS[:10])]
@@ -133,5 +137,55 @@ def test_command_line(encoder: Path, tmp_path: Path) -> None:
     outcome = json.loads(result.stdout)
     assert outcome["calls"] == 48
     assert OnnxDualEncoder.load(outcome["model"]).encode_items(ITEMS[:2]).shape == (2, 16)
+    again = ["--encoder", outcome["model"], "--output", str(tmp_path / "again"), "--k-d", "6", "--epochs", "1"]
+    result = CliRunner().invoke(app, ["distill", str(data), *again, "--queries", "8", "--json"])
+    assert result.exit_code == 0, result.output
     result = CliRunner().invoke(app, ["distill", str(tmp_path), *options])
     assert isinstance(result.exception, InputError)  # a sentence and exit code 2, by crosscut.cli.main
+
+
+def test_training_goes_on_from_the_model_in_the_box(tmp_path: Path) -> None:
+    """Its weights are read from its graphs: written anew they are the same, and so are its vectors."""
+    from crosscut.encoders.folder import default_folder
+
+    shape, independent, weights = read_exported(default_folder())
+    named = {name.removeprefix("lower."): tensor.numpy() for name, tensor in weights.items() if "lower." in name}
+    made = lower_graph(named, independent, shape.num_attention_heads, shape.layer_norm_eps, "integer")
+    ours, theirs = constants(made), constants((default_folder() / "lower.onnx").read_bytes())
+    assert len(ours) == len(theirs) > 100
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)  # a bias takes up a shift and gives it back
+    job = Job(default_folder(), tmp_path, query_tokens=64, item_tokens=256)
+    vectors = embed(start_model(DualModel, job), tokenizer_of(job).items(["mind [ENT] that which thinks", "a river"]))
+    box = OnnxDualEncoder.load().encode_items(["mind [ENT] that which thinks", "a river"])
+    assert np.einsum("nd,nd->n", vectors, box).min() > 0.99  # in the box activations are rounded, too
+    with pytest.raises(InputError, match="3 layers and 0 independent ones were asked for"):
+        start_model(DualModel, replace(job, layers=3))
+    with pytest.raises(InputError, match="is an exported model, from which a dual encoder may go on"):
+        start_model(CrossModel, job)
+
+
+def constants(graph: bytes) -> list[Any]:
+    import onnx
+
+    found = (onnx.numpy_helper.to_array(one) for one in onnx.load_from_string(graph).graph.initializer)
+    return [array for array in found if array.dtype != np.int64]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8", "integer"])
+def test_an_exported_model_is_read_again(encoder: Path, tmp_path: Path, precision: Any) -> None:
+    model = start_model(DualModel, Job(encoder, tmp_path, independent=1))
+    with torch.no_grad():
+        model.roles.weight.normal_()
+    export(
+        tmp_path / "out", encoder / "tokenizer.json", dual=model, lower_precision=precision, upper_precision=precision
+    )
+    shape, independent, weights = read_exported(tmp_path / "out")
+    assert (shape, independent) == (model.shape, 1)
+    own = {name: tensor for name, tensor in model.state_dict().items() if name != "temperature"}
+    assert {*weights} == {*own}
+    for name, tensor in own.items():
+        torch.testing.assert_close(weights[name], tensor, atol=0 if precision == "float32" else 0.02, rtol=0.02)
+    (tmp_path / "out" / "dual.onnx").write_bytes((tmp_path / "out" / "lower.onnx").read_bytes())
+    with pytest.raises((InputError, ValueError)):
+        read_exported(tmp_path / "out")

@@ -11,11 +11,15 @@ import pytest
 
 import crosscut
 from crosscut.datasets.records import Item
+from crosscut.encoders.graph import FLOAT, Graph
 from crosscut.encoders.named import DualEncoder, TorchDualEncoder, load_encoder
 from crosscut.encoders.pairs import Marked, Plain, as_query, longest_first, open_tokenizer
+from crosscut.encoders.rounding import channel_scales
 from crosscut.encoders.running import WORKER, Running, split_name, with_settings
+from crosscut.encoders.session import OnnxSession
+from crosscut.encoders.whole import packed, whole_graph
 from crosscut.errors import InputError, MissingDependency
-from crosscut.scorers.exported import ExportedCrossEncoder
+from crosscut.scorers.exported import ExportedCrossEncoder, SavedModel, form_of, together
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.torch import TorchCrossEncoder, TorchPairs
 from tests.hub_models import KINDS, write_model
@@ -79,10 +83,99 @@ def test_eight_bits_have_scales_of_their_own_and_are_judged(
     np.testing.assert_allclose(scores, alone, atol=2e-6)  # batch-mates change nothing
 
 
+def test_channels_that_are_far_larger_do_not_spoil_the_others() -> None:
+    """Trained encoders have a few such channels, in every token; here two were planted."""
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(size=(200, 64)).astype(np.float32), rng.normal(size=(32, 64)).astype(np.float32)
+    x[:, [3, 20]] *= 30
+    scales = np.sqrt(np.abs(x).max(axis=0) / np.abs(weight).max(axis=0))
+    errors = []
+    for channels in ({}, {"up": scales}):
+        graph = Graph("integer", 1, 1e-5, channels)
+        made = graph.finish("y", {"x": (FLOAT, ["n", 64])}, (graph.linear("up", "x", weight), FLOAT, ["n", 32]))
+        errors.append(np.abs(OnnxSession(made, 1).run({"x": x}) - x @ weight.T).std())
+    assert 0 < errors[1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_scales_are_of_every_product_that_is_rounded(models: dict[str, Path], kind: str) -> None:
+    source = SavedModel(models[kind], emb=False, max_length=None)
+    body, head, form = source.read()
+    made = form_of(open_tokenizer(source.folder), form)
+    query = made.queries(["the dog sat on the river bank"])[0]
+    rows = [made.join(query, item) for item in made.items(sentences(60, seed=5, longest=40))]
+    scales = channel_scales(body, head, [rows[:20], rows[20:]])
+    for name, one in scales.items():
+        assert one.shape == body.weights[f"{name}.weight"].shape[1:]
+        assert np.exp(np.log(one).mean()) == pytest.approx(1, rel=1e-4)
+    given = packed(rows, OnnxSession(whole_graph(body, head), 1).inputs)
+    exact, plain, scaled = (
+        OnnxSession(graph, 1).run(given)
+        for graph in (
+            whole_graph(body, head),
+            whole_graph(body, head, "integer"),
+            whole_graph(body, head, "integer", scales),
+        )
+    )
+    assert 0 < np.abs(scaled - exact).std() < 1.1 * np.abs(plain - exact).std()
+    left = whole_graph(body, head, "integer", dict.fromkeys(scales))  # every product in float32 after all
+    np.testing.assert_allclose(OnnxSession(left, 1).run(given), exact, atol=2e-5)
+
+
+def test_a_call_is_given_tokens_that_differ_and_no_padding(models: dict[str, Path]) -> None:
+    scorer = ExportedCrossEncoder.load(models["bert"])
+    query = scorer.form.queries(["river bank"])[0]
+    rows = [scorer.form.join(query, item) for item in scorer.form.items(["a cat", "the dog sat on the land", "cat"])]
+    given = packed(rows, scorer.inputs)
+    assert len(given["tokens"]) == len(given["places"]) == sum(len(row.ids) for row in rows)
+    triples = set(zip(given["ids"].tolist(), given["positions"].tolist(), given["types"].tolist(), strict=True))
+    assert len(triples) == len(given["ids"]) < len(given["tokens"])
+    for place, row in enumerate(rows):
+        tokens = given["tokens"][given["grid"][place, : len(row.ids)]]
+        for name in ("ids", "positions", "types"):
+            np.testing.assert_array_equal(given[name][tokens], getattr(row, name))
+    np.testing.assert_array_equal(given["grid"].ravel()[given["places"]], np.arange(len(given["tokens"])))
+
+
+def test_groups_hold_every_row_once_and_little_padding() -> None:
+    sizes = np.random.default_rng(0).integers(3, 500, 300)
+    sizes[:50] = 4
+    groups = list(together(sizes, 512))
+    np.testing.assert_array_equal(np.sort(np.concatenate(groups)), np.arange(300))
+    for group in groups:
+        assert len(group) == 1 or sizes[group].sum() <= 512
+        assert len(group) * sizes[group].max() <= 2 * sizes[group].sum()
+    assert list(together(np.asarray([], np.int64), 512)) == []
+
+
 def test_eight_bits_that_change_the_ranking_are_refused(tmp_path: Path) -> None:
     wild = write_model(tmp_path / "wild", "bert", layers=4, spread=2.0)
     with pytest.raises(InputError, match=r"in eight bits .* of each top 10, not 0.98"):
         ExportedCrossEncoder.load(wild, precision="int8", samples=(sentences(4), sentences(120, seed=2, longest=50)))
+
+
+def test_layers_stay_in_float32_where_that_keeps_the_ranking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import crosscut.scorers.exported as module
+
+    model = write_model(tmp_path / "four", "bert", layers=4)
+    asked: list[dict[str, Any]] = []
+
+    def written(body: Any, head: Any, precision: Any = "float32", channels: Any = None) -> bytes:
+        asked.append(channels)
+        return whole_graph(body, head, precision, channels)
+
+    monkeypatch.setattr(module, "whole_graph", written)
+    shares = iter([0.9, 0.99])
+    monkeypatch.setattr(module, "_agreement", lambda *_: next(shares))
+    samples = (sentences(2), sentences(30, seed=2))
+    made = ExportedCrossEncoder.load(model, precision="int8", samples=samples)
+    assert made.record["layers_in_float32"] == [0, 2]
+    assert made.record["top10_kept"] == 0.99
+    exact, every, some = asked
+    assert exact is None
+    assert all(scale is not None for scale in every.values())
+    assert {name.split(".")[1] for name, scale in some.items() if scale is None} == {"0", "2"}
+    assert {name.split(".")[1] for name, scale in some.items() if scale is not None} == {"1"}
 
 
 def test_a_model_is_exported_once(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

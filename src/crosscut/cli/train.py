@@ -24,6 +24,7 @@ from crosscut.cli.training import (
     reporting,
     show_outcome,
 )
+from crosscut.encoders.folder import DEFAULT, default_folder
 from crosscut.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ app.add_typer(papers, name="paper")
 Data = Annotated[Path, typer.Argument(help="A BEIR folder (corpus.jsonl, queries.jsonl, qrels), or a ZESHEL folder")]
 Encoder = Annotated[
     Path, typer.Option(help="BERT, RoBERTa or DistilBERT to start from: config.json, model.safetensors, tokenizer.json")
+]
+Dual = Annotated[
+    Path,
+    typer.Option(
+        help="BERT, RoBERTa or DistilBERT to start from: config.json, model.safetensors, tokenizer.json; or a dual "
+        "encoder to go on from: default, or a folder that crosscut train has written"
+    ),
 ]
 Part = Annotated[str, typer.Option(help="Split of the judgements: qrels/<split>.tsv, mentions/<split>.json")]
 Negative = Annotated[str, typer.Option(help="random, tfidf or dual (mined with a dual encoder)")]
@@ -93,7 +101,7 @@ def cross_encoder(
 @app.command("dual-encoder")
 def dual_encoder(
     data: Data,
-    encoder: Encoder,
+    encoder: Dual,
     output: Output,
     split: Part = "train",
     negatives: Negative = "dual",
@@ -127,7 +135,7 @@ def dual_encoder(
 @app.command("distill")
 def distill(
     data: Annotated[Path, typer.Argument(help="BEIR folder: corpus.jsonl, queries.jsonl; judgements are not needed")],
-    encoder: Encoder,
+    encoder: Dual,
     output: Output,
     scorer: Annotated[str, typer.Option(help="The teacher: default, a model folder, a hub id, an address")] = "default",
     loss: Annotated[
@@ -153,7 +161,7 @@ def distill(
 
     Costs k_d calls per query, which are made once and kept in the output folder.
 
-    Example: crosscut train distill scifact/ --encoder all-MiniLM-L6-v2/ --output my-encoder/ --queries 500
+    Example: crosscut train distill scifact/ --encoder default --output my-encoder/ --queries 500
     """
     values = {**locals(), "negatives": "dual"}
     bought: dict[str, Any] = {}
@@ -193,7 +201,7 @@ def _job(values: dict[str, Any]) -> Job:
     except ImportError as error:
         raise MissingDependency("training needs torch", "torch") from error
     return Job(
-        encoder=values["encoder"],
+        encoder=default_folder() if str(values["encoder"]) == DEFAULT else values["encoder"],
         output=values["output"],
         negatives=values["negatives"],
         miner=values.get("miner"),

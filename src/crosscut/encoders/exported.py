@@ -20,7 +20,7 @@ from uuid import uuid4
 from crosscut.errors import InputError, MissingDependency
 from crosscut.storage import make_folder, write_file
 
-VERSION = 2
+VERSION = 3
 """Of the graphs that are written; a higher one makes every model anew."""
 
 

@@ -17,10 +17,10 @@ from crosscut.encoders.checkpoints import read_arrays, read_body, read_config, w
 from crosscut.encoders.exported import digest_of, kept, local_folder
 from crosscut.encoders.modules import FILE as MODULES
 from crosscut.encoders.named import Rows, in_parts
-from crosscut.encoders.pairs import Marked, Text, open_tokenizer
+from crosscut.encoders.pairs import Marked, Row, Text, open_tokenizer
 from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
 from crosscut.encoders.states import of_one_length
-from crosscut.encoders.whole import Head, Step, whole_graph
+from crosscut.encoders.whole import Head, Step, packed, whole_graph
 from crosscut.errors import InputError
 from crosscut.threads import cores
 
@@ -77,16 +77,9 @@ class TwoTowers:
         rows = np.empty((len(texts), self.dimension), np.float32)
 
         def run(places: list[int]) -> None:
-            ids = np.stack([texts[place].ids for place in places])
-            shape = ids.shape
-            inputs = {
-                "ids": ids,
-                "types": np.zeros(shape, np.int64),
-                "positions": np.tile(np.arange(shape[1]), (shape[0], 1)),
-                "lengths": np.full(shape[0], shape[1]),
-                "reads": np.zeros((shape[0], 1), np.int64),
-            }
-            rows[places] = session.run(inputs)
+            read = [texts[place].ids for place in places]
+            made = [Row(ids, np.zeros_like(ids), np.arange(len(ids)), np.zeros(1, np.int64)) for ids in read]
+            rows[places] = session.run(packed(made, session.inputs))
 
         session.map(run, of_one_length(texts, TOKENS_PER_CALL))
         return rows

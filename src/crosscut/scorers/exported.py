@@ -4,16 +4,16 @@ Hub or sentence-transformers models (BERT and MiniLM, ELECTRA, RoBERTa, DistilBE
 checkpoints of ANNCUR and ADACUR. What makes it faster than running the model as it comes:
 
 - items are tokenised once, when first scored, and kept; a query once a search;
-- pairs of about one length run together, one call a core (`crosscut.encoders.session`);
-- the last layer is computed only where the head reads it;
+- pairs run together without padding, one call a core (`crosscut.encoders.session`, `crosscut.encoders.whole`);
+- the last layer is computed only where the head reads it, the first layer's products once for tokens that are the same;
 - attention, norms and activations are single operations;
-- optionally products of whole numbers, in eight bits (`crosscut.encoders.graph`).
+- optionally products of whole numbers, in eight bits (`crosscut.encoders.graph`, `crosscut.encoders.rounding`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,19 +24,22 @@ from crosscut.encoders.checkpoints import Body, read_arrays, read_body, read_con
 from crosscut.encoders.exported import digest_of, kept, local_folder
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.recent import Recent
-from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
+from crosscut.encoders.rounding import channel_scales
+from crosscut.encoders.session import OnnxSession
 from crosscut.encoders.states import TOKEN_BYTES, BoundedCache
-from crosscut.encoders.whole import Head, Step, classifier, whole_graph
+from crosscut.encoders.whole import Head, Step, classifier, packed, whole_graph
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
-from crosscut.scorers.onnx import PAIRS_AT_ONCE, alike
+from crosscut.scorers.onnx import PAIRS_AT_ONCE
 from crosscut.threads import cores
 from crosscut.types import Floats, Positions
 
 Precision = Literal["float32", "int8"]
 Samples = tuple[Sequence[str], Sequence[Item | str]]
 KEPT_QUERIES = 256
-SAMPLE_QUERIES, SAMPLE_ITEMS = 5, 100
+TOKENS = 512  # of a call: more would leave the caches, fewer cost calls
+SAMPLE_QUERIES, SAMPLE_ITEMS = 10, 100
+CALIBRATED = 5  # of so many sample pairs one is read for the scales of channels
 KEPT_SHARE = 0.98
 """Of each top 10, what eight bits have to keep of it to be used."""
 
@@ -75,11 +78,13 @@ class ExportedCrossEncoder(Scorer):
             `emb+…` scores by the inner product of [CLS] and [SEP], as ADACUR's models do (app. B.1); checkpoints of
             ANNCUR and BLINK are known by their tensors.
         precision
-            "int8" rounds weights and activations; refused where it keeps less than .98 of each top 10.
+            "int8" rounds weights and activations; the first and the last layer stay in float32 where it would keep
+            less than .98 of each top 10, and it is refused where that does not help.
         max_length
             Most tokens of a pair; by default what the tokenizer and the positions allow.
         samples
-            Queries and items on which eight bits are judged; by default those in the box.
+            Queries and items on which eight bits are judged, and the scales of channels taken; by default those in the
+            box.
         """
         if precision not in ("float32", "int8"):
             raise InputError(f"an exported model is float32 or int8, not {precision!r}")
@@ -105,31 +110,29 @@ class ExportedCrossEncoder(Scorer):
         """Scores of rows, in order; rows of about one length run together."""
         sizes = np.asarray([len(row.ids) for row in rows], np.int64)
         scores = np.empty(len(rows), np.float64)
-        limit = min(TOKENS_PER_CALL, -(-int(sizes.sum()) // self.threads))
+        limit = min(TOKENS, -(-int(sizes.sum()) // self.threads))
 
         def run(places: Positions) -> None:
-            scores[places] = self.session.run(feed([rows[p] for p in places.tolist()], self.inputs))
+            scores[places] = self.session.run(packed([rows[p] for p in places.tolist()], self.inputs))
 
-        self.session.map(run, list(alike(sizes, tokens=limit))[::-1])  # the longest first
+        self.session.map(run, list(together(sizes, limit))[::-1])  # the longest first
         return scores
 
     def __repr__(self) -> str:
         return f"ExportedCrossEncoder({self.name!r}, fingerprint={self.fingerprint!r})"
 
 
-def feed(rows: Sequence[Row], inputs: Sequence[str]) -> dict[str, Any]:
-    """Rows side by side, padded to the longest."""
-    lengths = np.asarray([len(row.ids) for row in rows], np.int64)
-    shape = (len(rows), int(lengths.max()))
-    wanted = [name for name in ("ids", "types", "positions") if name in inputs]
-    arrays = {name: np.zeros(shape, np.int64) for name in wanted}
-    for place, row in enumerate(rows):
-        for name in wanted:
-            own = getattr(row, name)
-            arrays[name][place, : len(own)] = own
-    if "reads" in inputs:
-        arrays["reads"] = np.stack([row.reads for row in rows])
-    return {**arrays, "lengths": lengths}
+def together(sizes: Positions, tokens: int) -> Iterator[Positions]:
+    """Rows in groups of so many tokens at most, from short to long, the padding of each no more than its tokens."""
+    order = np.argsort(sizes, kind="stable")
+    start = total = 0
+    for place, size in enumerate(sizes[order].tolist()):
+        if place > start and (total + size > tokens or (place + 1 - start) * size > 2 * (total + size)):
+            yield order[start:place]
+            start, total = place, 0
+        total += size
+    if len(order):
+        yield order[start:]
 
 
 class BoundPairs(BoundScorer):
@@ -248,15 +251,34 @@ class SavedModel:
         graph = whole_graph(body, head)
         if precision == "int8":
             made = form_of(tokenizer, form)
-            small = whole_graph(body, head, "integer")
-            facts["top10_kept"] = share = _agreement(graph, small, _sample_rows(made, samples, marked=self.marked))
-            if share < KEPT_SHARE:
-                raise InputError(
-                    f"in eight bits {str(self.folder)!r} keeps {share:.3f} of each top 10, not {KEPT_SHARE}: "
-                    "use precision='float32', or samples of your own texts, if they are unlike those in the box"
-                )
-            graph = small
+            rows = _sample_rows(made, samples, marked=self.marked)
+            graph, told = self._rounded(body, head, graph, rows)
+            facts |= told
         return {**files, "model.onnx": graph}, facts
+
+    def _rounded(
+        self, body: Body, head: Head, exact: bytes, rows: Sequence[Sequence[Row]]
+    ) -> tuple[bytes, dict[str, Any]]:
+        """The model in eight bits, with as many of its layers as the ranking allows, and what is kept of it."""
+        scales = channel_scales(body, head, [some[::CALIBRATED] for some in rows])
+        shares = []
+        for left in left_out(body.layers):
+            exempt = tuple(f"layers.{layer}." for layer in left)
+            channels = {name: None if name.startswith(exempt) else scale for name, scale in scales.items()}
+            small = whole_graph(body, head, "integer", channels)
+            shares.append(_agreement(exact, small, rows))
+            if shares[-1] >= KEPT_SHARE:
+                return small, {"top10_kept": shares[-1], "layers_in_float32": list(left)}
+        raise InputError(
+            f"in eight bits {str(self.folder)!r} keeps {max(shares):.3f} of each top 10, not {KEPT_SHARE}: "
+            "use precision='float32', or samples of your own texts, if they are unlike those in the box"
+        )
+
+
+def left_out(layers: int) -> list[tuple[int, ...]]:
+    """Layers that eight bits leave in float32, in the order of trials: none; the first and the last that is whole,
+    where most of the error arises. Of the last layer of all only what the head reads is computed, in float32."""
+    return [(), (0, layers - 2)] if layers > 3 else [()]
 
 
 _SIDES = {"query_tokens": "input", "item_tokens": "label"}
@@ -303,7 +325,7 @@ def _agreement(exact: bytes, rounded: bytes, rows: Sequence[Sequence[Row]], k: i
     for some in rows:
         tops = []
         for session in sessions:
-            feeds = [feed(some[at : at + 32], session.inputs) for at in range(0, len(some), 32)]
+            feeds = [packed(some[at : at + 32], session.inputs) for at in range(0, len(some), 32)]
             parts = session.map(session.run, feeds)
             tops.append(set(np.argsort(-np.concatenate(parts), kind="stable")[:k].tolist()))
         shares.append(len(tops[0] & tops[1]) / k)

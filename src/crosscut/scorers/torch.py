@@ -212,6 +212,16 @@ class TorchPairs(Scorer):
         return f"TorchPairs({self.name!r}, fingerprint={self.fingerprint!r})"
 
 
+def padded(rows: Sequence[Row]) -> dict[str, Any]:
+    """Rows side by side, padded to the longest."""
+    lengths = np.asarray([len(row.ids) for row in rows], np.int64)
+    arrays = {name: np.zeros((len(rows), int(lengths.max())), np.int64) for name in ("ids", "types", "positions")}
+    for place, row in enumerate(rows):
+        for name, array in arrays.items():
+            array[place, : lengths[place]] = getattr(row, name)
+    return {**arrays, "reads": np.stack([row.reads for row in rows]), "lengths": lengths}
+
+
 def read_rows(body: Any, rows: Sequence[Row], *, whole: bool = False) -> Any:
     """States of the last layer where each row's head reads them (b × r × D), on the device of the body.
 
@@ -221,10 +231,8 @@ def read_rows(body: Any, rows: Sequence[Row], *, whole: bool = False) -> Any:
 
     import torch
 
-    from crosscut.scorers.exported import feed
-
     device = next(body.parameters()).device
-    arrays = feed(rows, ("ids", "types", "positions", "reads"))
+    arrays = padded(rows)
     tensors = {key: torch.from_numpy(value).to(device) for key, value in arrays.items()}
     mask = torch.arange(tensors["ids"].shape[1], device=device)[None] < tensors["lengths"][:, None]
     inputs = {"input_ids": tensors["ids"], "attention_mask": mask.long()}

@@ -28,6 +28,7 @@ from crosscut.training.hardware import Hardware
 from crosscut.training.loop import Outcome, Report, TrainingSettings, train
 from crosscut.training.models import CrossModel, DualModel, Head, Split, pack_texts
 from crosscut.training.negatives import draw, rank_dense
+from crosscut.training.saved import is_exported, read_exported
 
 Negatives = Literal["random", "tfidf", "dual"]
 Ranker = Callable[[Sequence[Query]], npt.NDArray[np.int64]]
@@ -145,6 +146,8 @@ def embed(model: DualModel, tokens: Sequence[Tokens], *, tokens_per_call: int = 
 
 def start_model(kind: Callable[..., M], job: Job, *arguments: object) -> M:
     """A model of this kind with the weights of the job's encoder."""
+    if is_exported(job.encoder):
+        return _go_on(kind, job)
     shape, weights = read_encoder(job.encoder)
     if job.layers is not None:
         if not 1 <= job.layers <= shape.num_hidden_layers:
@@ -153,6 +156,26 @@ def start_model(kind: Callable[..., M], job: Job, *arguments: object) -> M:
     torch.manual_seed(job.settings.seed)
     model = kind(shape, job.independent, *arguments)
     model.start_from(weights)
+    if job.frozen:
+        model.freeze_lower()
+    return model.to(job.hardware.first)
+
+
+def _go_on(kind: Callable[..., M], job: Job) -> M:
+    """The dual encoder of an exported folder, as it was."""
+    if kind is not DualModel:
+        raise InputError(
+            f"{str(job.encoder)!r} is an exported model, from which a dual encoder may go on; a cross-encoder starts "
+            "from a BERT-like encoder: config.json, model.safetensors, tokenizer.json"
+        )
+    shape, independent, weights = read_exported(job.encoder)
+    if job.layers not in (None, shape.num_hidden_layers) or job.independent not in (0, independent):
+        raise InputError(
+            f"{str(job.encoder)!r} has {shape.num_hidden_layers} layers, {independent} of them independent, and keeps "
+            f"them; {job.layers} layers and {job.independent} independent ones were asked for"
+        )
+    model = kind(shape, independent)
+    model.load_state_dict({**weights, "temperature": model.temperature})
     if job.frozen:
         model.freeze_lower()
     return model.to(job.hardware.first)
