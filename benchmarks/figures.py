@@ -176,6 +176,7 @@ def scale_table() -> str:
         "… filtered, over unfiltered in turn": lambda run: f"{run['filter']['ratio']:.1f}×",
         "add 1,000 items with vectors": seconds("add", "add_seconds"),
         "remove 1,000 items": seconds("remove", "remove_seconds"),
+        "… a search after it": median("remove", "search_ms"),
         "save after either": lambda run: f"{max(run[name]['save_seconds'] for name in ('add', 'remove')):.1f} s",
         "memory, building": lambda run: _memory(run["build"]),
         "memory, the other stages": lambda run: _memory(
