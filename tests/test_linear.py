@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from crosscut.ann.base import Ask, Indexed
 from crosscut.ann.flat import Flat
-from crosscut.ann.linear import SeenItems, topk_of
-from crosscut.spaces.base import Vectors
+from crosscut.ann.linear import OneBlock, SeenItems, topk_of
+from crosscut.ann.stores.records import Rows, Want
+from crosscut.datasets.records import Item
+from crosscut.spaces.base import Constant, Stacked, Vectors
 from crosscut.types import NO_HANDLES
+from tests.fake_store import MemoryStore
 
 
 def test_residuals_order_wider_answers_and_the_highest_join() -> None:
@@ -38,3 +43,34 @@ def test_residuals_order_wider_answers_and_the_highest_join() -> None:
         assert len(np.intersect1d(found.handles, allowed[np.argsort(-exact)[:10]])) >= 8  # 40 asked for, 256 joined
     with pytest.raises(AssertionError):
         topk_of(space, residuals)  # every item is read: each has a base
+
+
+class Rounding(MemoryStore):
+    """A store that compares rounded numbers, and so gives its best in a wrong order; its keys are digits."""
+
+    def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        told = []
+        for want in wants:
+            names = [name for name in self.items if name not in set(want.exclude)]
+            names.sort(key=lambda name: -round(float(self.items[name][1] @ want.vector), 1))
+            told.append(self._shown(names[: want.count]))
+        return told
+
+
+def test_one_block_of_a_store_as_it_stands_in_u() -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(60, 6))
+    rows[30:] *= 0.1  # far below: what rounding mixes up lies among the first
+    store = Rounding([Item(str(j), "", "") for j in range(60)], rows)
+    blocks, weights = (Constant(60), Vectors(rows), Constant(60)), (3.0, 0.5, 2.0)
+    for _ in range(20):
+        u = rng.normal(size=8)
+        session = store.session()
+        found = topk_of(Stacked([Constant(None), Indexed(session), Constant(None)], weights), 0.25)
+        assert isinstance(found, OneBlock)
+        exclude = found.top([Ask(u, 4)])[0].handles[:2]
+        gone = np.array([int(session.name(handle)) for handle in exclude.tolist()])
+        (mine,) = found.top([Ask(u, 8, exclude)])
+        (flat,) = Flat(Stacked(blocks, weights), 0.25).top([Ask(u, 8, gone)])
+        assert [int(session.name(handle)) for handle in mine.handles.tolist()] == flat.handles.tolist()
+        np.testing.assert_allclose(mine.scores, flat.scores, atol=1e-12)
