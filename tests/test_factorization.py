@@ -71,6 +71,36 @@ def test_a_device_is_passed_on(world: dict[str, np.ndarray], solver: Any) -> Non
             factorize(observed(world), world["vectors"], world["train_vectors"], solver=solver, device=device, **how)
 
 
+def test_products_of_inductive_factors_in_fewer_bits(
+    world: dict[str, np.ndarray], fitted: dict[str, Factors], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The networks' products are of bfloat16, weights and losses of float32; what comes out is nearly the same."""
+    import torch
+
+    seen: set[Any] = set()
+    gelu = torch.nn.GELU.forward
+    monkeypatch.setattr(torch.nn.GELU, "forward", lambda self, x: (seen.add(x.dtype), gelu(self, x))[1])
+    how: dict[str, Any] = {**FAST["inductive"], "solver": "inductive"}
+    rough = factorize(observed(world), world["vectors"], world["train_vectors"], dtype="bf16", **how)
+    assert seen == {torch.bfloat16}
+    exact = fitted["inductive"]
+    assert rough.fitting.settings["dtype"] == "bf16"
+    assert rough.rows(np.arange(4)).dtype == exact.rows(np.arange(4)).dtype
+    assert rough.fitting.held_out[rough.fitting.best] < 1.1 * exact.fitting.held_out[exact.fitting.best]
+    one, other = rough.rows(np.arange(400)), exact.rows(np.arange(400))
+    assert np.abs(one - other).max() > 0
+    assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.99
+    for solver, dtype, said in (
+        ("inductive", "fp16", "fp16 trains on a GPU, not on 'cpu'"),
+        ("inductive", "int8", "fp32, bf16, fp16, not in 'int8'"),
+        ("transductive", "bf16", "they have no products of matrices"),
+    ):
+        with pytest.raises(InputError, match=said):
+            factorize(
+                observed(world), world["vectors"], world["train_vectors"], dtype=dtype, **{**how, "solver": solver}
+            )
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_held_out_loss_falls(fitted: dict[str, Factors], solver: str) -> None:
     fitting = fitted[solver].fitting

@@ -507,6 +507,14 @@ def test_factors_are_trained_where_it_is_said(world: Planted) -> None:
             build(world, queries=10, space=space, per_query=10, device="nowhere")
     with pytest.raises(InputError, match="space='als' is solved on the CPU and takes no device, got 'cuda'"):
         build(world, queries=10, space="als", per_query=10, device="cuda")
+    made = build(world, queries=10, space="inductive", per_query=10, device="cpu#dtype=bf16")
+    assert made._state.factors is not None
+    assert made._state.factors.fitting.settings["dtype"] == "bf16"
+    for device, said in (("cpu#dtype=fp16", "fp16 trains on a GPU"), ("cpu#bits=8", "stands #dtype=bf16 or nothing")):
+        with pytest.raises(InputError, match=said):
+            build(world, queries=10, space="inductive", per_query=10, device=device)
+    with pytest.raises(InputError, match="trained in fp32, not in 'bf16'"):
+        build(world, queries=10, space="transductive", per_query=10, device="cpu#dtype=bf16")
 
 
 def test_a_store_makes_what_was_scored_free(world: Planted, tmp_path: Path) -> None:

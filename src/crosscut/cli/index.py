@@ -90,6 +90,10 @@ def build(
         str | None,
         typer.Option(help="Where factors are trained: cuda, cuda:1, mps.", show_default="cpu"),
     ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Of products while inductive factors are trained: bf16; fp16 on a GPU.", show_default="fp32"),
+    ] = None,
     stream: Annotated[
         bool | None,
         typer.Option(
@@ -148,7 +152,7 @@ def build(
             bm25=not no_words,
             method=method,
             engine=engine,  # type: ignore[arg-type]
-            device=device,
+            device=device if dtype is None else f"{device or 'cpu'}#dtype={dtype}",
             progress=progress,
             path=folder if streamed else None,
             **(columns if streamed else {}),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +44,7 @@ class Seller:
     name: str | None = None
     engine: EngineChoice = "local"
     progress: Progress | None = None
-    device: str | None = None  # where factors of the scores are trained
+    device: str | None = None  # where factors of the scores are trained, and in what arithmetic
 
     def terms(self, state: State, what: str) -> tuple[Scorer, Terms]:
         """The scorer, and how `crosscut.scores.buy` is to use it."""
@@ -84,12 +85,27 @@ def factorized(
     vectors = encoder.encode_queries(queries)
     ranked = top_items(per_query, state.vectors, vectors)
     pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
+    trained = training(seller.device, solver)  # refused before anything is bought
     scorer, terms = seller.terms(state, "scoring train queries with some items")
     scores = SparseScores.buy(scorer, queries, pairs, items=state.items, **terms)
-    trained: dict[str, Any] = {} if seller.device is None else {"device": seller.device}
-    if trained and solver == "als":
-        raise InputError(f"space='als' is solved on the CPU and takes no device, got {seller.device!r}: leave it out")
     return factorize(scores, state.vectors, vectors, solver=solver, **trained)
+
+
+def training(device: str | None, solver: str) -> dict[str, Any]:
+    """Settings of a solver from a device, behind which the arithmetic may stand: `cuda#dtype=bf16`."""
+    if device is None:
+        return {}
+    if solver == "als":
+        raise InputError(f"space='als' is solved on the CPU and takes no device, got {device!r}: leave it out")
+    from crosscut.spaces.factorization.transductive import arithmetic, device_of, import_torch
+
+    where, _, told = device.partition("#")
+    settings = dict(parse_qsl(told, keep_blank_values=True))
+    if not {*settings} <= {"dtype"}:
+        raise InputError(f"behind a device stands #dtype=bf16 or nothing; got {device!r}")
+    torch = import_torch(f"space={solver!r}")
+    arithmetic(torch, device_of(torch, where), settings.get("dtype", "fp32"), solver)
+    return {"device": where, **settings}
 
 
 class Reading(NamedTuple):

@@ -133,15 +133,15 @@ class Index(Searching, Growing):
         engine
             Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         device
-            Where `transductive` and `inductive` factors are trained, in fp32: "cuda", "cuda:1", "mps"; None is the CPU.
+            Where `transductive` and `inductive` factors are trained: "cuda", "cuda:1", "mps"; None is the CPU. Behind
+            it the arithmetic of the products of inductive ones may stand: "cuda#dtype=bf16", or fp16.
         price
             Of the scorer: `crosscut.Price(per_thousand_calls=2.0)`. Every `Hits` then has a `cost`.
         progress
             Called as `progress(what, done, total)`.
         path
-            Build it in this folder, item after item, instead of in memory: for corpora of millions. It is then saved,
-            and a build that was stopped goes on where it was when the same is asked for again. Train queries are scored
-            once it stands there. What the scorer in the box knows without a call it then knows of candidates only.
+            Build it in this folder, item after item, for corpora of millions; a build that was stopped goes on when the
+            same is asked for again. What the scorer in the box knows without a call it then knows of candidates only.
         columns
             Which columns of the source are what: `text="body", title="headline", id="pk"`, and `metadata`, `numbers`;
             see `crosscut.datasets.read_items`.

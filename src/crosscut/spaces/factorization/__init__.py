@@ -31,6 +31,7 @@ class SolverSettings(TypedDict, total=False):
     validation: float
     normalise: bool | Normalisation
     device: str | None
+    dtype: str
     seed: int
 
 

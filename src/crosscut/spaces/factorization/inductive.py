@@ -21,7 +21,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import Factors, Fitting, Matrix, SolverProgress, problem
-from crosscut.spaces.factorization.transductive import check_training, device_of, import_torch
+from crosscut.spaces.factorization.transductive import arithmetic, check_training, device_of, import_torch
 from crosscut.spaces.sparse import Normalisation, SparseScores
 from crosscut.storage import Saved
 from crosscut.types import Array
@@ -121,6 +121,7 @@ def inductive(
     validation: float = 0.1,
     normalise: bool | Normalisation = True,
     device: str | None = None,
+    dtype: str = "fp32",
     seed: int = 0,
 ) -> InductiveFactors:
     """Inductive factors by AdamW.
@@ -135,6 +136,8 @@ def inductive(
         As in `transductive`.
     gate
         w at the start; None leaves the skip out (x' alone), which the paper found not to generalise.
+    dtype
+        Of the networks' products while training: "fp32", "bf16", or, on a GPU, "fp16". Weights and losses stay in fp32.
     validation
         Share of the train *queries* held out: the model is to embed queries it has never seen.
     """
@@ -144,6 +147,7 @@ def inductive(
     made = problem(scores, vectors, query_vectors, normalise=normalise, validation=validation, by_query=True, seed=seed)
     d = made.items.shape[1]
     where = device_of(torch, device)
+    products, scaler = arithmetic(torch, where, dtype, "inductive")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         nets = [
@@ -184,19 +188,23 @@ def inductive(
                 distinct, back = np.unique(places, return_inverse=True)  # each vector through its network once
                 x = everything[torch.from_numpy(distinct).to(where)]
                 share = torch.sigmoid(gates[side])
-                vectors_of.append((share * nets[side](x) + (1 - share) * x)[torch.from_numpy(back).to(where)])
+                with products:
+                    turned = nets[side](x)
+                mixed = share * turned.float() + (1 - share) * x
+                vectors_of.append(mixed[torch.from_numpy(back).to(where)])
             predicted = (vectors_of[0] * vectors_of[1]).sum(1)
             targets = torch.from_numpy(made.train.scores[chosen].astype(np.float32)).to(where)
             loss = ((predicted - targets) ** 2).mean()
             optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
         best = note() or best
         if progress.settled:
             break
     assert best is not None
     settings: dict[str, Any] = {"rate": rate, "epochs": epochs, "batch": batch, "decay": decay, "gate": gate}
-    settings |= {"validation": validation, "seed": seed}
+    settings |= {"validation": validation, "seed": seed, **({} if dtype == "fp32" else {"dtype": dtype})}
     fitting = progress.fitting(scores, settings)
     u, v = best[0](made.queries), made.spread(best[1](made.items), best[1])
     return InductiveFactors(v, u, made.whole.normalisation, fitting, *best)

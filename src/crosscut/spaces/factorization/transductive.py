@@ -10,6 +10,7 @@ with AdamW; learning rate 0.005 on SciDocs and 0.001 elsewhere, 10 epochs on BEI
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def transductive(
     validation: float = 0.1,
     normalise: bool | Normalisation = True,
     device: str | None = None,
+    dtype: str = "fp32",
     seed: int = 0,
 ) -> Factors:
     """Transductive factors by AdamW.
@@ -52,6 +54,8 @@ def transductive(
         Share of the observed pairs held out; 0 trains all epochs on all pairs, as the paper does.
     device
         Where it is trained, such as "cuda"; the CPU when not given.
+    dtype
+        "fp32": a step is made of sums and reads rows of U and V; there is no product of matrices to do in fewer bits.
     """
     torch = import_torch("transductive factorisation by AdamW")
     check_training(rate, epochs, batch)
@@ -61,6 +65,7 @@ def transductive(
         scores, vectors, query_vectors, normalise=normalise, validation=validation, by_query=False, seed=seed
     )
     where = device_of(torch, device)
+    arithmetic(torch, where, dtype, "transductive")
     u = torch.nn.Parameter(torch.from_numpy(made.queries.copy()).to(where))
     v = torch.nn.Parameter(torch.from_numpy(made.items).to(where))
     optimizer = torch.optim.AdamW([u, v], lr=rate, weight_decay=decay)
@@ -116,6 +121,22 @@ def device_of(torch: Any, device: str | None) -> Any:
         return torch.device(found[0])
     except RuntimeError as error:
         raise InputError(f"there is no device {found[0]!r}; name cpu, cuda, cuda:1 or mps") from error
+
+
+def arithmetic(torch: Any, where: Any, dtype: str, solver: str) -> tuple[Any, Any]:
+    """A context in which products are computed in `dtype`, and what scales gradients that fp16 would lose."""
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if dtype not in kinds:
+        raise InputError(f"factors are trained in {', '.join(kinds)}, not in {dtype!r}")
+    if dtype == "fp16" and where.type != "cuda":
+        raise InputError(f"fp16 trains on a GPU, not on {where.type!r}; use bf16 or fp32 there")
+    if dtype != "fp32" and solver == "transductive":
+        raise InputError(
+            f"transductive factors are trained in fp32, not in {dtype!r}: they have no products of matrices, and "
+            "memory is what takes the time; leave dtype out, or train inductive ones"
+        )
+    context = nullcontext() if dtype == "fp32" else torch.autocast(where.type, kinds[dtype])
+    return context, torch.amp.GradScaler("cuda", enabled=dtype == "fp16")
 
 
 def check_training(rate: float, epochs: int, batch: int) -> None:
