@@ -204,7 +204,7 @@ def inductive(
             break
     assert best is not None
     settings: dict[str, Any] = {"rate": rate, "epochs": epochs, "batch": batch, "decay": decay, "gate": gate}
-    settings |= {"validation": validation, "seed": seed, **({} if dtype == "fp32" else {"dtype": dtype})}
+    settings |= {"validation": validation, "dtype": dtype, "seed": seed}
     fitting = progress.fitting(scores, settings)
     u, v = best[0](made.queries), made.spread(best[1](made.items), best[1])
     return InductiveFactors(v, u, made.whole.normalisation, fitting, *best)
