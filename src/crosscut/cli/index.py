@@ -152,7 +152,7 @@ def build(
             bm25=not no_words,
             method=method,
             engine=engine,  # type: ignore[arg-type]
-            device=device if dtype is None else f"{device or 'cpu'}#dtype={dtype}",
+            device=_trained_on(device, dtype),
             progress=progress,
             path=folder if streamed else None,
             **(columns if streamed else {}),
@@ -165,6 +165,11 @@ def build(
     _result(f"{what} in {folder}, in {took}{learnt}", record, as_json)
     if not as_json:
         say(f'next: crosscut search {folder} "…", or crosscut serve {folder}')
+
+
+def _trained_on(device: str | None, dtype: str | None) -> str | None:
+    """A device with the arithmetic behind it, as `Index.build` takes them."""
+    return device if dtype is None else f"{device or 'cpu'}#dtype={dtype}"
 
 
 @app.command()
