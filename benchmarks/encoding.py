@@ -20,9 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.turns import spread
-
-FIRST_VERSION = "06db54a"
+from benchmarks.turns import FIRST_VERSION, checked_out, spread
 
 
 def texts(data: Path, count: int) -> list[dict[str, str]]:
@@ -56,14 +54,6 @@ def timed(source: Path, data: Path, count: int) -> dict[str, float]:
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=world, cwd=here)
     figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return figures
-
-
-def checked_out(revision: str, folder: Path) -> Path:
-    """The package as it was."""
-    here = Path(__file__).parent.parent
-    packed = subprocess.run(["git", "archive", revision, "src"], check=True, capture_output=True, cwd=here).stdout
-    subprocess.run(["tar", "-x", "-C", str(folder)], check=True, input=packed)
-    return folder / "src"
 
 
 def run() -> None:

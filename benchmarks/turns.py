@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+FIRST_VERSION = "06db54a"
+"""The revision of this repository that had the first version whole."""
 
 
 def in_turns(
@@ -32,3 +37,11 @@ def in_turns(
 def spread(values: list[float]) -> dict[str, float]:
     """Median and range."""
     return {"median": float(np.median(values)), "low": min(values), "high": max(values), "runs": len(values)}
+
+
+def checked_out(revision: str, folder: Path) -> Path:
+    """The package as it was at a revision of this repository: its `src`, unpacked into a folder."""
+    here = Path(__file__).parent.parent
+    packed = subprocess.run(["git", "archive", revision, "src"], check=True, capture_output=True, cwd=here).stdout
+    subprocess.run(["tar", "-x", "-C", str(folder)], check=True, input=packed)
+    return folder / "src"

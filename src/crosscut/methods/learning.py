@@ -81,7 +81,7 @@ def learn(
     counts = np.ones(len(searches)) if weights is None else np.asarray(weights, dtype=np.float64)
     told = [j for j, past in enumerate(searches) if len(past.scores) > 2 * BEST]
     if len(told) < max(fewest, 2 * FOLDS):
-        why = f"{len(told)} searches of more than {2 * BEST} calls are too few to learn from: {fewest} are needed"
+        why = f"too few searches of more than {2 * BEST} calls to learn from: {len(told)}, and {fewest} are needed"
         return Learned(None, len(told), float("nan"), float("nan"), float("nan"), why)
     parts = Parts(encoder=encoder, anchors=anchors, n=n, seed=seed)
     space, weight, heard = _space(searches, encoder, anchors, seed)

@@ -158,7 +158,7 @@ class Prior:
 
 def padded(vector: Floats, d: int) -> Floats:
     """A vector with 0 in the coordinates that it does not have."""
-    return vector if len(vector) == d else np.pad(vector, (0, d - len(vector)))
+    return vector if len(vector) == d else np.concatenate([vector, np.zeros(d - len(vector))])
 
 
 def fit_prior(

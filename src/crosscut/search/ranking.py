@@ -12,6 +12,7 @@ collections for scorers good and bad alike (`benchmarks/fusion.py`); judgements 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
@@ -30,14 +31,14 @@ _RANKS: Registry[Rank] = Registry("rank", "fused@scorer=2")
 
 
 @dataclass(frozen=True, repr=False)
-class Rank(Named):
+class Rank(Named, ABC):
     """An order of what was scored."""
 
     needs: ClassVar[bool] = False  # evidence beside the scores
 
+    @abstractmethod
     def values(self, scores: Floats, evidence: Evidence) -> Floats:
         """What hits are ordered by (m), highest first."""
-        raise NotImplementedError
 
 
 @_RANKS.register

@@ -13,6 +13,7 @@ Scores are relevance, 0 … 1, so that thresholds keep their meaning; `raw_score
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +29,7 @@ FIELDS = 32  # of a document that are read, at most
 IGNORED = Field(None, description="Accepted for compatibility; the index's scorer is what runs.")
 
 
-class AnyRequest(BaseModel):
+class AnyRequest(BaseModel, ABC):
     """What all shapes have in common."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -38,9 +39,9 @@ class AnyRequest(BaseModel):
     raw_scores: bool = RAW
     threshold: float | None = Field(None, ge=0, le=1, description="Only results of at least this relevance, 0 … 1.")
 
+    @abstractmethod
     def texts_of(self) -> list[str]:
         """The documents, as the scorer reads them."""
-        raise NotImplementedError
 
     @property
     def wanted(self) -> int | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -59,11 +60,12 @@ def open_body(folder: Path, weights: dict[str, npt.NDArray[np.float32]] | None =
     return body
 
 
-class Savable(nn.Module):
+class Savable(nn.Module, ABC):
     """A model that writes itself to a folder."""
 
+    @abstractmethod
     def save(self, folder: Path) -> None:
-        raise NotImplementedError
+        """Write what `load` of its kind reads."""
 
 
 class PaperCross(Savable):
