@@ -29,7 +29,7 @@ from crosscut.training.hardware import Hardware, Replicas
 from crosscut.training.published import recipes
 from crosscut.training.published.distillation import distil, match, pair
 from crosscut.training.published.fitting import Case, Recipe, fit, warmed
-from crosscut.training.published.models import PaperCross, Savable, Towers
+from crosscut.training.published.models import PaperCross, Towers
 from tests.hub_models import add_pair_template, write_model
 from tests.tiny_models import WORDS, sentences, write_tokenizer
 
