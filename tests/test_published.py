@@ -415,8 +415,7 @@ def test_refusals(bert: Path, tmp_path: Path) -> None:
         PaperCross.start(bert, "mean", tokens=TOKENS)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 2"):
         recipes.train_towers([world("a", 1)], bert, tmp_path, recipe(), tokens=TOKENS)
-    model = Towers.__new__(Towers)
-    model.weight = torch.nn.Parameter(torch.zeros(1))
+    model = PaperCross.start(bert, tokens=TOKENS)
     with pytest.raises(InputError, match="no training examples"):
         fit(model, lambda epoch: [], toy()[2], lambda _: 0.0, recipe(), tmp_path / "none")
     target, scores = scores_of()
