@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--studies", nargs="*", default=STUDIES)
     parser.add_argument("--solvers", nargs="+", default=SOLVERS, help="of factors; inductive takes longest")
     parser.add_argument("--distilled", type=Path, help="the BEIR folder of the texts: distil, where the rest is done")
-    parser.add_argument("--k-d", type=int, nargs="+", default=(100, 400), help="scored items of a query, to distil")
+    parser.add_argument("--k-d", type=int, nargs="+", default=(100,), help="scored items of a query, to distil")
     parser.add_argument("--epochs", type=int, default=10, help="of a distillation")
     options = parser.parse_args()
     results = RESULTS / f"at_size-{options.data.stem}.json"

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results"
 RECALL = RESULTS / "reproduction-wordnet-cognition.json"
 LOOP = RESULTS / "loop.json"
+HUB = RESULTS / "hub_scorer.json"
 OPERATIONS = RESULTS / "operations.json"
 MODELS = RESULTS / "models_wordnet.json"
 SEARCH = RESULTS / "relevance-search.json"
@@ -123,6 +124,28 @@ def loop_table() -> str:
         )
         rows.append([what, price, f"{share[0]:.1f} %", f"{share[1]:.1f} %", plain])
     return table(["", "a call takes", "axn", "crosscut", "plain numpy"], rows)
+
+
+def hub_table() -> str:
+    """A hub model on a CPU: ours and sentence-transformers' ONNX backend, as multiples of `predict`."""
+    keys = ("CrossEncoder, onnx backend", "crosscut, float32", "crosscut, int8")
+    rows = [
+        [one["model"], str(one["items"]), "1", *(f"{one['times_predict'][key]:.2f}×" for key in keys)]
+        for one in json.loads(HUB.read_text())["rows"]
+    ]
+    heads = ["model, same weights", "pairs", "`CrossEncoder.predict`", "its ONNX backend", "crosscut, fp32"]
+    return table([*heads, "crosscut, int8"], rows)
+
+
+def int8_table() -> str:
+    """What eight bits keep of each top 10, and how much faster they are."""
+    rows = []
+    for one in json.loads(HUB.read_text())["int8"]:
+        for name, way in one["ways"].items():
+            times = f"{way['times_predict']:.2f}×" if "times_predict" in way else "–"
+            kept = f"{way['top10_kept']:.3f}"
+            rows += [[one["model"], name, kept, f"{way['times_float32']:.2f}×", times]] if "int8" in name else []
+    return table(["model", "", "kept of each top 10", "against crosscut, fp32", "against `predict`"], rows)
 
 
 def search_table() -> str:
@@ -331,6 +354,8 @@ def missed(method: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "recall": recall_table,
     "loop": loop_table,
+    "hub": hub_table,
+    "int8": int8_table,
     "search": search_table,
     "precision": precision_table,
     "sizes": sizes_table,

@@ -121,6 +121,16 @@ def unmarked(text: str) -> str:
     return text.replace("[START] ", "").replace(" [END]", "")
 
 
+class Theirs:
+    """`CrossEncoder.predict`, asked as ours is."""
+
+    def __init__(self, model: Any, items: list[str]) -> None:
+        self.model, self.items = model, items
+
+    def score(self, query: str, _: Any) -> Any:
+        return self.model.predict([(query, item) for item in self.items], show_progress_bar=False)
+
+
 def judged(model: str, told: str) -> dict[str, Any]:
     """What eight bits keep of each top 10, of 40 queries × 100 items, and what they cost; each way that is tried."""
     exported: Any = importlib.import_module("crosscut.scorers.exported")
@@ -139,6 +149,11 @@ def judged(model: str, told: str) -> dict[str, Any]:
         made = ExportedCrossEncoder.load(model, precision="int8", threads=1, max_length=256 - len(left))
         ways[name] = made.bind(items)
     exported.left_out = kept
+    if not model.startswith("emb+"):
+        library: Any = importlib.import_module("sentence_transformers")
+        torch: Any = importlib.import_module("torch")
+        theirs = library.CrossEncoder(model, device="cpu", activation_fn=torch.nn.Identity())
+        ways["CrossEncoder.predict"] = Theirs(theirs, items)
     tops: dict[str, list[set[int]]] = {name: [] for name in ways}
     seconds = dict.fromkeys(ways, 0.0)
     for query in queries:
@@ -150,6 +165,8 @@ def judged(model: str, told: str) -> dict[str, Any]:
     for name in ways:
         shares = [len(one & other) / 10 for one, other in zip(tops["float32"], tops[name], strict=True)]
         found[name] = {"top10_kept": float(np.mean(shares)), "times_float32": seconds["float32"] / seconds[name]}
+        if "CrossEncoder.predict" in ways:
+            found[name]["times_predict"] = seconds["CrossEncoder.predict"] / seconds[name]
     row = {"model": told, "queries": len(queries), "items": len(items), "ways": found}
     print(json.dumps(row), flush=True)
     return row

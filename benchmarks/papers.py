@@ -118,6 +118,8 @@ def page(paper: str) -> str:
         lines += ["", *texts["at_size"]["squad-13k"].strip().splitlines()]
     if paper in texts["at_size"]:
         lines += ["", *texts["at_size"][paper].strip().splitlines()]
+    if paper == "axn":
+        lines += ["", *size_table()]
     lines += [
         "",
         "DIR is a BEIR, MS MARCO or ZESHEL folder (`--world yugioh`), or an .npz of scores. `--scorer` and `--encoder` name your "
@@ -129,6 +131,52 @@ def page(paper: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+SIZES_FILE = ROOT / "benchmarks/results/at_size-wordnet-117k.json"
+SIZE_CELLS = ((10, 100), (100, 300))
+SIZE_ROWS = (  # what it is called, index, method
+    ("ADACUR, 5 anchor queries", "CUR, k_q = 5", "adacur"),
+    ("ADACUR, 10 anchor queries", "CUR, k_q = 10", "adacur"),
+    ("AXN, ALS, 100 near items a query", "als, top, |Q| = 10, k_d = 100", "axn"),
+    ("AXN, ALS, 50 near and 50 random", "als, mix, |Q| = 10, k_d = 100", "axn"),
+    ("AXN, transductive, 100 near", "transductive, top, |Q| = 10, k_d = 100", "axn"),
+    ("AXN, inductive, 100 near", "inductive, top, |Q| = 10, k_d = 100", "axn"),
+    ("AXN, transductive, 5 queries an item", "transductive, per-item, |Q| = 10, k_d = 5", "axn"),
+    ("AXN, inductive, 5 queries an item", "inductive, per-item, |Q| = 10, k_d = 5", "axn"),
+    ("reranking, distilled encoder, 100 near", "distilled, top, |Q| = 10, k_d = 100", "rnr"),
+    ("AXN, distilled encoder, 100 near", "distilled, top, |Q| = 10, k_d = 100", "axn"),
+    ("crosscut, distilled encoder, 100 near", "distilled, top, |Q| = 10, k_d = 100", "crosscut"),
+    ("reranking, no index", "no index", "rnr"),
+    ("crosscut, no index (the default)", "no index", "crosscut"),
+    ("crosscut, 10 anchor queries", "CUR, k_q = 10", "crosscut"),
+)
+
+
+def size_table() -> list[str]:
+    """Recall and indexing calls as n grows, and how many times fewer calls reach ADACUR with all anchors."""
+    sizes = json.loads(SIZES_FILE.read_text("utf-8"))["sizes"]
+    found = {(n, one["index"], one["method"], one["k"]): one for n, size in sizes.items() for one in size["records"]}
+    columns = [f"k = {k}, n = {int(n):,}" for k, _ in SIZE_CELLS for n in sizes]
+    lines = [f"| | indexing calls | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+    for name, index, method in SIZE_ROWS:
+        calls = [found[n, index, method, 10]["calls"] for n in sizes if (n, index, method, 10) in found]
+        told = f"{calls[0]:,}" if min(calls) == max(calls) else f"{calls[0]:,} … {calls[-1]:,}"
+        cells = [found.get((n, index, method, k)) for k, _ in SIZE_CELLS for n in sizes]
+        shown = ["–" if one is None else f"{one['recall']:.3f}".removeprefix("0") for one in cells]
+        lines.append(f"| {name} | {told} | {' | '.join(shown)} |")
+    for way, name in (
+        ("axn", "AXN on factors"),
+        ("distilled", "reranking, distilled"),
+        ("crosscut", "crosscut on factors"),
+    ):
+        cells = []
+        for k, _ in SIZE_CELLS:
+            for n in sizes:
+                most = next(row for row in sizes[n]["ratios"] if row["k"] == k and row["k_q"] == 10).get(way)
+                cells.append("–" if most is None else f"{most['ratio']:,.1f}".removesuffix(".0"))
+        lines.append(f"| times fewer calls than ADACUR with 10, at its recall: {name} | | {' | '.join(cells)} |")
+    return lines
 
 
 def filled(told: dict[str, Any], name: str, look: Callable[[Any], float], wanted: str) -> str:
