@@ -170,12 +170,12 @@ def size_table() -> list[str]:
         ("distilled", "reranking, distilled"),
         ("crosscut", "crosscut on factors"),
     ):
-        cells = []
+        ratios: list[str] = []
         for k, _ in SIZE_CELLS:
             for n in sizes:
                 most = next(row for row in sizes[n]["ratios"] if row["k"] == k and row["k_q"] == 10).get(way)
-                cells.append("–" if most is None else f"{most['ratio']:,.1f}".removesuffix(".0"))
-        lines.append(f"| times fewer calls than ADACUR with 10, at its recall: {name} | | {' | '.join(cells)} |")
+                ratios.append("–" if most is None else f"{most['ratio']:,.1f}".removesuffix(".0"))
+        lines.append(f"| times fewer calls than ADACUR with 10, at its recall: {name} | | {' | '.join(ratios)} |")
     return lines
 
 

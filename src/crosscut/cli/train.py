@@ -24,7 +24,6 @@ from crosscut.cli.training import (
     reporting,
     show_outcome,
 )
-from crosscut.encoders.folder import DEFAULT, default_folder
 from crosscut.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -194,6 +193,8 @@ def _train(
 
 
 def _job(values: dict[str, Any]) -> Job:
+    from crosscut.encoders.folder import DEFAULT, default_folder
+
     try:
         from crosscut.training.hardware import Hardware
         from crosscut.training.jobs import Job
