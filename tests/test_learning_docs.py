@@ -88,6 +88,10 @@ def test_the_cost_of_learning_is_that_of_the_results(learning: str) -> None:
     medians = [f"{100 * (cost['ratio_of_medians'] - 1):.0f} %" for cost in (small, large)]
     assert f"{fastest[0]} at {small['items']:,} items and {fastest[1]} at {large['items']:,} items" in learning
     assert f"{medians[0]} and {medians[1]} by medians" in learning
+    told = " ".join(learning.split())
+    assert "takes {:.2f} and {:.1f} ms then".format(*(cost["milliseconds_with"] for cost in (small, large))) in told
+    assert "takes {:.2f} and {:.1f} ms in the".format(*(cost["milliseconds_before"] for cost in (small, large))) in told
+    assert "{:.2f} and {:.2f} times as long".format(*(cost["ratio_to_before"] for cost in (small, large))) in told
 
 
 def test_the_tables_of_rivals_are_those_of_the_results() -> None:
