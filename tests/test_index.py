@@ -507,10 +507,15 @@ def test_factors_are_trained_where_it_is_said(world: Planted) -> None:
             build(world, queries=10, space=space, per_query=10, device="nowhere")
     with pytest.raises(InputError, match="space='als' is solved on the CPU and takes no device, got 'cuda'"):
         build(world, queries=10, space="als", per_query=10, device="cuda")
-    made = build(world, queries=10, space="inductive", per_query=10, device="cpu#dtype=bf16")
+    made = build(world, queries=10, space="inductive", per_query=10, device="cpu#dtype=bf16&batch_size=64")
     assert made._state.factors is not None
     assert made._state.factors.fitting.settings["dtype"] == "bf16"
-    for device, said in (("cpu#dtype=fp16", "fp16 trains on a GPU"), ("cpu#bits=8", "stands #dtype=bf16 or nothing")):
+    assert made._state.factors.fitting.settings["batch"] == 64
+    for device, said in (
+        ("cpu#dtype=fp16", "fp16 trains on a GPU"),
+        ("cpu#bits=8", "stands #dtype=bf16"),
+        ("cpu#batch_size=0", "stands #dtype=bf16"),
+    ):
         with pytest.raises(InputError, match=said):
             build(world, queries=10, space="inductive", per_query=10, device=device)
     with pytest.raises(InputError, match="trained in fp32, not in 'bf16'"):

@@ -94,6 +94,9 @@ def build(
         str | None,
         typer.Option(help="Of products while inductive factors are trained: bf16; fp16 on a GPU.", show_default="fp32"),
     ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Scores of a step while factors are trained.", show_default="1024")
+    ] = None,
     stream: Annotated[
         bool | None,
         typer.Option(
@@ -152,7 +155,7 @@ def build(
             bm25=not no_words,
             method=method,
             engine=engine,  # type: ignore[arg-type]
-            device=_trained_on(device, dtype),
+            device=_trained_on(device, dtype=dtype, batch_size=batch_size),
             progress=progress,
             path=folder if streamed else None,
             **(columns if streamed else {}),
@@ -167,9 +170,10 @@ def build(
         say(f'next: crosscut search {folder} "…", or crosscut serve {folder}')
 
 
-def _trained_on(device: str | None, dtype: str | None) -> str | None:
-    """A device with the arithmetic behind it, as `Index.build` takes them."""
-    return device if dtype is None else f"{device or 'cpu'}#dtype={dtype}"
+def _trained_on(device: str | None, **settings: str | int | None) -> str | None:
+    """A device with arithmetic and batches behind it, as `Index.build` takes them."""
+    told = "&".join(f"{name}={value}" for name, value in settings.items() if value is not None)
+    return f"{device or 'cpu'}#{told}" if told else device
 
 
 @app.command()

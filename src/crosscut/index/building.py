@@ -92,7 +92,7 @@ def factorized(
 
 
 def training(device: str | None, solver: str) -> dict[str, Any]:
-    """Settings of a solver from a device, behind which the arithmetic may stand: `cuda#dtype=bf16`."""
+    """Settings of a solver from a device and what stands behind it: `cuda#dtype=bf16&batch_size=64`."""
     if device is None:
         return {}
     if solver == "als":
@@ -100,12 +100,14 @@ def training(device: str | None, solver: str) -> dict[str, Any]:
     from crosscut.spaces.factorization.transductive import arithmetic, device_of, import_torch
 
     where, _, told = device.partition("#")
-    settings = dict(parse_qsl(told, keep_blank_values=True))
-    if not {*settings} <= {"dtype"}:
-        raise InputError(f"behind a device stands #dtype=bf16 or nothing; got {device!r}")
+    named = dict(parse_qsl(told, keep_blank_values=True))
+    size = named.get("batch_size", "1")
+    if not {*named} <= {"dtype", "batch_size"} or not size.isdecimal() or int(size) < 1:
+        raise InputError(f"behind a device stands #dtype=bf16, #batch_size=64, both with & or nothing; got {device!r}")
     torch = import_torch(f"space={solver!r}")
-    arithmetic(torch, device_of(torch, where), settings.get("dtype", "fp32"), solver)
-    return {"device": where, **settings}
+    arithmetic(torch, device_of(torch, where), named.get("dtype", "fp32"), solver)
+    settings: dict[str, Any] = {"dtype": named["dtype"]} if "dtype" in named else {}
+    return {"device": where, **settings, **({"batch": int(size)} if "batch_size" in named else {})}
 
 
 class Reading(NamedTuple):

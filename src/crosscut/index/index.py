@@ -134,7 +134,7 @@ class Index(Searching, Growing):
             Where train queries are scored: `"local"`, `"ray"`, `LocalEngine(…)`, `RayEngine(workers=4, gpus=1)`.
         device
             Where `transductive` and `inductive` factors are trained: "cuda", "cuda:1", "mps"; None is the CPU. Behind
-            it the arithmetic of the products of inductive ones may stand: "cuda#dtype=bf16", or fp16.
+            it the arithmetic of inductive ones may stand, and scores of a step: "cuda#dtype=bf16&batch_size=64".
         price
             Of the scorer: `crosscut.Price(per_thousand_calls=2.0)`. Every `Hits` then has a `cost`.
         progress
