@@ -166,7 +166,7 @@ def test_layers_stay_in_float32_where_that_keeps_the_ranking(tmp_path: Path, mon
 
     monkeypatch.setattr(module, "whole_graph", written)
     shares = iter([0.9, 0.99])
-    monkeypatch.setattr(module, "_agreement", lambda *_: next(shares))
+    monkeypatch.setattr(module, "_shared", lambda *_: next(shares))
     samples = (sentences(2), sentences(30, seed=2))
     made = ExportedCrossEncoder.load(model, precision="int8", samples=samples)
     assert made.record["layers_in_float32"] == [0, 2]

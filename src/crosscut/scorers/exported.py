@@ -38,9 +38,9 @@ Precision = Literal["float32", "int8"]
 Samples = tuple[Sequence[str], Sequence[Item | str]]
 KEPT_QUERIES = 256
 TOKENS = 512  # of a call: more would leave the caches, fewer cost calls
-SAMPLE_QUERIES, SAMPLE_ITEMS = 10, 100
-CALIBRATED = 5  # of so many sample pairs one is read for the scales of channels
-KEPT_SHARE = 0.98
+SAMPLE_QUERIES, SAMPLE_ITEMS = 40, 100
+CALIBRATED = 10, 5  # of so many sample queries, one in so many pairs is read for the scales of channels
+TOP, KEPT_SHARE = 10, 0.98
 """Of each top 10, what eight bits have to keep of it to be used."""
 
 
@@ -260,13 +260,14 @@ class SavedModel:
         self, body: Body, head: Head, exact: bytes, rows: Sequence[Sequence[Row]]
     ) -> tuple[bytes, dict[str, Any]]:
         """The model in eight bits, with as many of its layers as the ranking allows, and what is kept of it."""
-        scales = channel_scales(body, head, [some[::CALIBRATED] for some in rows])
-        shares = []
+        queries, step = CALIBRATED
+        scales = channel_scales(body, head, [some[::step] for some in rows[:queries]])
+        best, shares = _tops(exact, rows), []
         for left in left_out(body.layers):
             exempt = tuple(f"layers.{layer}." for layer in left)
             channels = {name: None if name.startswith(exempt) else scale for name, scale in scales.items()}
             small = whole_graph(body, head, "integer", channels)
-            shares.append(_agreement(exact, small, rows))
+            shares.append(_shared(best, _tops(small, rows)))
             if shares[-1] >= KEPT_SHARE:
                 return small, {"top10_kept": shares[-1], "layers_in_float32": list(left)}
         raise InputError(
@@ -318,15 +319,16 @@ def _sample_rows(form: Form, samples: Samples | None, *, marked: bool) -> list[l
     return [[form.join(query, item) for item in read] for query in form.queries(texts)]
 
 
-def _agreement(exact: bytes, rounded: bytes, rows: Sequence[Sequence[Row]], k: int = 10) -> float:
-    """The mean share of each query's top k that the rounded model keeps."""
-    shares = []
-    sessions = [OnnxSession(graph, cores()) for graph in (exact, rounded)]
+def _tops(graph: bytes, rows: Sequence[Sequence[Row]]) -> list[set[int]]:
+    """The places of each query's ten best items."""
+    session, tops = OnnxSession(graph, cores()), []
     for some in rows:
-        tops = []
-        for session in sessions:
-            feeds = [packed(some[at : at + 32], session.inputs) for at in range(0, len(some), 32)]
-            parts = session.map(session.run, feeds)
-            tops.append(set(np.argsort(-np.concatenate(parts), kind="stable")[:k].tolist()))
-        shares.append(len(tops[0] & tops[1]) / k)
-    return float(np.mean(shares))
+        feeds = [packed(some[at : at + 32], session.inputs) for at in range(0, len(some), 32)]
+        scores = np.concatenate(session.map(session.run, feeds))
+        tops.append(set(np.argsort(-scores, kind="stable")[:TOP].tolist()))
+    return tops
+
+
+def _shared(best: Sequence[set[int]], found: Sequence[set[int]]) -> float:
+    """The mean share of each query's best that was found."""
+    return float(np.mean([len(one & other) / TOP for one, other in zip(best, found, strict=True)]))
