@@ -12,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from crosscut.cli import app
+from crosscut.cli.reproduce import _models
 from crosscut.encoders.running import WORKER
 from crosscut.errors import InputError
 from crosscut.evaluation.papers.experiments import EXPERIMENTS
 from crosscut.evaluation.papers.inventory import INVENTORY, PAPERS, Entry, find
 from crosscut.evaluation.papers.setting import Setting
-from crosscut.evaluation.papers.world_files import load_arrays, plan, read_texts
+from crosscut.evaluation.papers.world_files import Models, load_arrays, make_arrays, plan, read_texts
 from crosscut.evaluation.world import make_world
 from tests.hub_models import write_model
 from tests.tiny_models import sentences
@@ -369,7 +370,7 @@ def test_errors_are_sentences(archive: Path) -> None:
         (["axn", "table2", "--data", str(archive)], "is no experiment"),
         (["axn", "fig8"], "name the data"),
         (["axn", "fig8", "--data", str(archive), "--size", "huge"], "small or full"),
-        (["axn", "fig8", "--data", str(archive), "--gpus", "1"], "use it with --engine ray"),
+        (["axn", "fig8", "--data", "beir", "--gpus", "1"], "use it with --engine ray"),
         (["axn", "fig3", "--data", str(archive)], "needs judgements"),
     ):
         told = CliRunner().invoke(app, ["reproduce", *arguments])
@@ -413,3 +414,91 @@ def test_worker_processes_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     assert os.environ[WORKER] == "3"
+
+
+# ----------------------------------------------------------------- what a world is made of
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_another_model_or_another_text_makes_the_world_anew(cross_encoder: Path, here: Path) -> None:
+    write_beir(Path("beir"))
+    other = write_model(here / "other", "distilbert", layers=1)
+    body = write_model(here / "body", "bert", layers=1, head=False)
+    home = Path("reproduced/beir-small/12/world.npz")
+
+    def made(*more: str) -> tuple[Any, dict[str, Any]]:
+        told = run("reproduce", "adacur", "fig6", "--data", "beir", "--seeds", "1", *more)
+        assert "made already" not in told.output + told.stderr
+        assert "made already" in run("reproduce", "adacur", "fig6", "--data", "beir", *more, "--plan").stderr
+        return load_arrays(home), json.loads(Path("reproduced/adacur-fig6.json").read_text())
+
+    first, told = made("--scorer", str(cross_encoder), "--encoder", "none")
+    assert (told["scorer"], told["encoder"], told["data"]) == (str(cross_encoder), None, "beir")
+    second, told = made("--scorer", str(other), "--encoder", "none")
+    assert told["scorer"] == str(other)
+    assert abs(first["test"] - second["test"]).max() > 0.01
+    third, _ = made("--scorer", str(other), "--encoder", str(body))
+    assert np.array_equal(third["test"], second["test"])  # from the store
+    assert third["vectors"].shape == (40, 32)
+    lines = Path("beir/corpus.jsonl").read_text().splitlines()
+    Path("beir/corpus.jsonl").write_text("\n".join([json.dumps({"_id": "i0", "text": "another river"}), *lines[1:]]))
+    fourth, _ = made("--scorer", str(other), "--encoder", str(body))
+    assert np.array_equal(fourth["test"][:, 1:], third["test"][:, 1:])
+    assert not np.array_equal(fourth["test"][:, 0], third["test"][:, 0])
+    home.write_bytes(home.read_bytes()[:500])  # as if it had been cut short
+    fifth, _ = made("--scorer", str(other), "--encoder", str(body))
+    assert np.array_equal(fifth["test"], fourth["test"])
+
+
+def test_a_stopped_run_says_how_to_go_on_and_its_plan_what_is_left(
+    cross_encoder: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crosscut.scores import buy
+
+    folder, ce = write_beir(Path("beir")), str(cross_encoder)
+    texts, models = read_texts(folder, None, "small"), Models(ce, None)
+    with pytest.raises(InputError, match="650 scores are still missing"):
+        make_arrays(texts, models, Path("reproduced/beir-small/12"), limit=150, block_pairs=50)
+    asked = ["reproduce", "adacur", "fig6", "--data", "beir", "--scorer", ce, "--encoder", "none"]
+    told = run(*asked, "--plan").stderr.replace("\n", " ")
+    assert "20 × 40" not in told
+    assert "800 calls" in told
+    assert "150 of them bought before, about" in told
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(buy, "buy_matrix", stopped)
+        result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.stderr
+    run(*asked, "--seeds", "1")
+    Path("reproduced/beir-small/12/world.npz").unlink()
+    assert "all of them bought before" in run(*asked, "--plan").stderr.replace("\n", " ")
+
+
+def test_settings_reach_what_can_take_them(archive: Path, here: Path) -> None:
+    given = {"device": "cpu", "dtype": "int8", "batch_size": 4, "max_length": 64}
+    models, trained = _models("a/scorer", "an/encoder", "inductive", given)
+    assert models.scorer == "a/scorer#device=cpu&dtype=int8&batch_size=4&max_length=64"
+    assert models.encoder == "an/encoder#device=cpu&batch_size=4"
+    assert trained == {"device": "cpu"}
+    models, trained = _models("default", "default", "inductive", {"device": "cuda", "dtype": "bf16"})
+    assert (models.scorer, models.encoder, trained) == ("default", "default", {"device": "cuda", "dtype": "bf16"})
+    assert _models("default", None, "transductive", {"device": "cuda"})[1] == {"device": "cuda"}
+    for arguments, said in (
+        (["axn", "fig9", "--data", str(archive), "--device", "cuda"], "--device would change nothing here"),
+        (["axn", "fig9", "--data", str(archive), "--scorer", "a/b", "--size", "full"], "--scorer, --size is for"),
+        (["axn", "fig9", "--data", str(archive), "--solver", "inductive", "--device", "cuda:9"], "torch sees 0 GPUs"),
+    ):
+        told = CliRunner().invoke(app, ["reproduce", *arguments])
+        assert said in str(told.exception), told.exception
+    run("reproduce", "anncur", "fig8", "--data", str(archive), "--train", "7", "--output", str(here))
+    assert json.loads((here / "anncur-fig8.json").read_text())["train"] == 7

@@ -37,6 +37,8 @@ TrustRemote = Annotated[
     ),
 ]
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
+INTERRUPTED = 130
+"""The exit code of a command that was stopped from the keyboard."""
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_TO_THE_FIRST = 1.0
 WRAPPED = 30

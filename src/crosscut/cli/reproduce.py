@@ -10,16 +10,31 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from crosscut.cli.common import BatchSize, Device, DtypeName, EngineName, MaxLength, numbers, progress_bar, say, table
+from crosscut.cli.common import (
+    INTERRUPTED,
+    BatchSize,
+    Device,
+    DtypeName,
+    EngineName,
+    lasting,
+    numbers,
+    progress_bar,
+    say,
+    table,
+)
 from crosscut.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
     from crosscut.evaluation.papers.inventory import Entry
     from crosscut.evaluation.papers.setting import Records, Setting
-    from crosscut.evaluation.papers.world_files import WorldTexts
+    from crosscut.evaluation.papers.world_files import Models, WorldTexts
+
+OF_TEXTS = ("world", "scorer", "encoder", "size", "engine", "workers", "gpus")
+"""Options that an archive of scores has no use for."""
 
 
 def reproduce(
+    context: typer.Context,
     paper: Annotated[
         str, typer.Argument(help="anncur, adacur, axn or early-exit; `list` prints every figure.")
     ] = "list",
@@ -59,7 +74,7 @@ def reproduce(
     device: Device = None,
     dtype: DtypeName = None,
     batch_size: BatchSize = None,
-    max_length: MaxLength = None,
+    max_length: Annotated[int | None, typer.Option(help="Most tokens of a pair.", show_default="the model's")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of what is drawn.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON and nothing else.")] = False,
 ) -> None:
@@ -78,7 +93,6 @@ def reproduce(
 
         crosscut reproduce axn fig9 --data scifact/ --solver inductive --device cuda
     """
-    from crosscut.encoders.running import with_settings
     from crosscut.evaluation.papers.inventory import find, plain
     from crosscut.spaces.factorization import Solver
 
@@ -94,17 +108,70 @@ def reproduce(
         raise InputError(f"--size is small or full; got {size!r}")
     if solver not in get_args(Solver):
         raise InputError(f"--solver is {', '.join(get_args(Solver))}; got {solver!r}")
-    named = with_settings(scorer, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length)
-    setting = _setting(
-        entry, data, world, named, None if encoder in (None, "none") else encoder, size, train, output,
-        plan_only=plan_only, engine=_engine(engine, workers, gpus), seeds=seeds, quiet=as_json,
-    )  # fmt: skip
+    if data.suffix == ".npz":
+        _refuse(context, data)
+    models, trained = _models(
+        scorer if data.suffix != ".npz" else "default",
+        encoder if data.suffix != ".npz" and encoder != "none" else None,
+        solver if entry.experiment == "indexing" else "als",
+        {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length},
+    )
+    try:
+        setting = _setting(
+            entry, data, world, models, size, train, output,
+            plan_only=plan_only, engine=_engine(engine, workers, gpus), seeds=seeds, quiet=as_json,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        say(f"stopped; every block that was finished is in {output}, and the same command goes on")
+        raise typer.Exit(INTERRUPTED) from None
     if setting is None:
         return
-    asked: dict[str, Any] = {"shortlist": shortlist, "solver": solver, "device": device}
+    asked: dict[str, Any] = {"shortlist": shortlist, "solver": solver, **trained}
     asked |= {"rounds": rounds or setting.rounds, "ks": tuple(numbers("-k", k))}
     asked["budgets"] = tuple(numbers("--budgets", budgets))
-    _run(entry, f"{paper}-{plain(figure)}", replace(setting, **asked), output, as_json)
+    told: dict[str, Any] = {"data": str(data), "solver": solver, "shortlist": shortlist, "seeds": seeds}
+    if data.suffix != ".npz":
+        told |= {"world": world, "size": size, "scorer": models.scorer, "encoder": models.encoder}
+    _run(entry, f"{paper}-{plain(figure)}", replace(setting, **asked), told, output, as_json)
+
+
+def _refuse(context: typer.Context, data: Path) -> None:
+    """Options that would change nothing."""
+    sources = {name: context.get_parameter_source(name) for name in OF_TEXTS}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise InputError(
+            f"{', '.join(f'--{name}' for name in given)} is for a folder of texts; {str(data)!r} holds scores already"
+        )
+
+
+def _models(scorer: str, encoder: str | None, solver: str, given: dict[str, Any]) -> tuple[Models, dict[str, Any]]:
+    """The models with their settings, and those of factors that are trained by gradients.
+
+    Device and arithmetic are of whatever can take them; eight bits, and the length of pairs, of the scorer alone.
+    """
+    from crosscut.encoders.running import fixed, with_settings
+    from crosscut.evaluation.papers.world_files import Models
+
+    given = {name: value for name, value in given.items() if value is not None}
+    plain = {name: value for name, value in given.items() if name != "max_length" and value != "int8"}
+    trained: dict[str, Any] = {}
+    taken: set[str] = set()
+    if not fixed(scorer) and "://" not in scorer:
+        scorer, taken = with_settings(scorer, **given), {*given}
+    if encoder is not None and not fixed(encoder):
+        encoder, taken = with_settings(encoder, **plain), taken | {*plain}
+    if solver != "als":
+        wanted = ("device", "dtype") if solver == "inductive" else ("device",)  # the others compute in fp32 alone
+        trained = {name: plain[name] for name in wanted if name in plain}
+        taken |= {*trained}
+    left = [f"--{name.replace('_', '-')}" for name in given if name not in taken]
+    if left:
+        raise InputError(
+            f"{', '.join(left)} would change nothing here: it is for hub models (--scorer, --encoder) and for factors "
+            "that are trained (--solver transductive or inductive); what is in the box runs on the CPU as it is"
+        )
+    return Models(scorer, encoder), trained
 
 
 def _engine(name: str, workers: int | None, gpus: float) -> Any:
@@ -132,8 +199,7 @@ def _setting(
     entry: Entry,
     data: Path,
     world: str | None,
-    scorer: str,
-    encoder: str | None,
+    models: Models,
     size: Any,
     train: int | None,
     output: Path,
@@ -145,11 +211,24 @@ def _setting(
 ) -> Setting | None:
     """The world of the experiment, made if need be; None if only the plan was asked for."""
     from crosscut.evaluation.papers.setting import Setting
-    from crosscut.evaluation.papers.world_files import FULL, SMALL, load_arrays, make_arrays, plan, read_texts, views_of
+    from crosscut.evaluation.papers.world_files import (
+        FULL,
+        SMALL,
+        bought_before,
+        is_made,
+        load_arrays,
+        make_arrays,
+        plan,
+        read_texts,
+        views_of,
+    )
     from crosscut.evaluation.world import make_world
 
     if data.suffix == ".npz":
         arrays, gold, rounds = load_arrays(data), None, None
+        for name in ("train", "anchor_query_vectors"):
+            if name in arrays:
+                arrays[name] = arrays[name][:train]
         if plan_only:
             say(f"{data} holds the scores: nothing to pay")
             return None
@@ -158,22 +237,17 @@ def _setting(
         anchors = (SMALL if size == "small" else FULL)["item_anchors"] if entry.experiment == "item-baselines" else 0
         cost = plan(texts, item_anchors=anchors)
         folder = output / f"{texts.name.replace('/', '-')}-{size}" / str(len(texts.train))
-        done = (folder / "world.npz").is_file()
+        wanted: dict[str, Any] = {"item_anchors": cost.item_anchors, "views": entry.experiment == "multi-view"}
         if not quiet or plan_only:
-            say(cost.said(None if done else _rate(scorer, texts)) + (", made already" if done else ""))
+            if is_made(texts, models, folder, **wanted):
+                say(f"{cost.said()}, made already")
+            else:
+                cost = bought_before(cost, texts, models, folder)
+                say(cost.said() + _pace(texts, models, cost.left, engine.workers))
         if plan_only:
             return None
         with progress_bar(quiet=quiet) as progress:
-            arrays = make_arrays(
-                texts,
-                scorer,
-                encoder,
-                folder,
-                item_anchors=cost.item_anchors,
-                views=entry.experiment == "multi-view",
-                progress=progress,
-                engine=engine,
-            )
+            arrays = make_arrays(texts, models, folder, **wanted, progress=progress, engine=engine)
         gold, rounds = texts.gold, 10 if texts.words == "bm25" else None  # of BEIR; ZESHEL's are the methods' own, 5
     views = views_of(arrays)
     names = {"train": "anchors"}
@@ -182,23 +256,25 @@ def _setting(
     return Setting(made, gold, seeds=seeds, views=views, rounds=rounds)
 
 
-def _rate(scorer: str, texts: WorldTexts, count: int = 24) -> float | None:
-    """Pairs a second, from a few of them; they are not kept. None for an address: nobody pays for an estimate."""
-    if "://" in scorer:
-        return None
-    from crosscut.datasets.records import items_of
-    from crosscut.scorers.named import load_scorer
-
-    bound = load_scorer(scorer).bind(items_of(texts.items[:count]))
+def _pace(texts: WorldTexts, models: Models, calls: int, workers: int, count: int = 24) -> str:
+    """How long so many calls take, from a few that are not kept; of an address nothing: nobody pays for an estimate."""
+    if "://" in models.scorer or not calls:
+        return ""
     import numpy as np
 
-    bound.score(texts.train[0], np.arange(min(4, len(texts.items))))
+    from crosscut.datasets.records import items_of
+
+    some = min(count, len(texts.items))
+    bound = models.scoring.bind(items_of(texts.items[:some]))
+    bound.score(texts.train[0], np.arange(min(4, some)))
     started = time.perf_counter()
-    bound.score(texts.train[0], np.arange(min(count, len(texts.items))))
-    return min(count, len(texts.items)) / max(time.perf_counter() - started, 1e-9)
+    bound.score(texts.train[0], np.arange(some))
+    rate = some / max(time.perf_counter() - started, 1e-9)
+    each = " of one worker" if workers > 1 else ""
+    return f", about {lasting(calls / rate)} at {rate:,.0f} pairs/s{each}"
 
 
-def _run(entry: Entry, name: str, setting: Setting, output: Path, as_json: bool) -> None:
+def _run(entry: Entry, name: str, setting: Setting, told: dict[str, Any], output: Path, as_json: bool) -> None:
     from crosscut.evaluation.papers.experiments import EXPERIMENTS
     from crosscut.evaluation.report import machine
     from crosscut.storage import make_folder, write_json
@@ -209,6 +285,7 @@ def _run(entry: Entry, name: str, setting: Setting, output: Path, as_json: bool)
         "paper": entry.paper,
         "figure": entry.figure,
         "experiment": entry.experiment,
+        **told,
         "queries": len(setting.world.test),
         "train": 0 if setting.world.anchors is None else len(setting.world.anchors),
         "items": setting.n,

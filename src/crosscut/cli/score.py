@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crosscut.cli.common import (
+    INTERRUPTED,
     BatchSize,
     Device,
     DtypeName,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from crosscut.datasets.columns import ColumnNames
     from crosscut.scores import Coverage, Purchase
     from crosscut.scores.engines.pace import Estimate
-
-INTERRUPTED = 130
 
 
 def score(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
@@ -84,9 +85,31 @@ def gpus() -> int:
     return int(torch.cuda.device_count())
 
 
+def check_device(device: str) -> str:
+    """The device, if torch has it here."""
+    import torch
+
+    try:
+        where = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"there is no device {device!r}; name cpu, cuda, cuda:1 or mps") from error
+    if where.type == "cuda" and (where.index or 0) >= (found := gpus()):
+        raise InputError(f"there is no device {device!r}: torch sees {found} GPUs here; name another, or leave it out")
+    if where.type == "mps" and not torch.backends.mps.is_available():
+        raise InputError("there is no device 'mps': torch sees none here; name another, or leave it out")
+    return device
+
+
+def fixed(name: str) -> bool:
+    """Whether a model runs as it is, on the CPU: the one in the box, or a folder that crosscut has trained."""
+    return name == "default" or any((Path(name) / file).is_file() for file in ("cross.onnx", "dual.onnx"))
+
+
 def split_name(name: str) -> tuple[str, Running]:
     """A model's name and how it is run."""
     bare, _, settings = name.partition("#")
+    if settings and fixed(bare):
+        raise InputError(f"{settings!r} is for hub models; {bare!r} runs on the CPU as it is")
     given = dict(parse_qsl(settings, keep_blank_values=True))
     known = [one.name for one in fields(Running)]
     unknown = sorted(set(given) - set(known))
@@ -117,8 +140,9 @@ def with_settings(
         return name
     if "://" in name:
         raise InputError(f"{', '.join(given)} are for models that run here, not for the address {name!r}")
-    if name == "default":
-        raise InputError(f"{', '.join(given)} are for hub models; the model in the box runs on the CPU as it is")
+    if fixed(name):
+        own = "the model in the box" if name == "default" else repr(name)
+        raise InputError(f"{', '.join(given)} are for hub models; {own} runs on the CPU as it is")
     bare, _, before = name.partition("#")
     made = f"{bare}#{urlencode({**dict(parse_qsl(before)), **given}, safe=':,*/')}"
     split_name(made)

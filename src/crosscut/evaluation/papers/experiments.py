@@ -258,7 +258,7 @@ def indexing(setting: Setting) -> Records:
     ranked = np.argsort(-np.asarray(vectors.predict(queries)), axis=1, kind="stable")
     plans = [(f"{depth} items a query", items_per_query(depth, (count, n), ranked=ranked)) for depth in depths]
     plans += [(f"{each} queries an item", queries_per_item(each, (count, n))) for each in (2, 5, 10) if each < count]
-    how: dict[str, Any] = {} if setting.solver == "als" else {"device": setting.device}
+    how: dict[str, Any] = {} if setting.solver == "als" else {"device": setting.device, "dtype": setting.dtype}
     for name, pairs in plans:
         sparse = SparseScores.from_dense(anchors, pairs)
         started = time.process_time()

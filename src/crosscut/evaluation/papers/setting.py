@@ -32,7 +32,8 @@ class Setting:
     rounds: int | None = None  # of adaptive methods where the experiment does not vary them; None: their own, 5
     shortlist: int | None = None  # rounds stay within the first stage's top S
     solver: Solver = "als"  # of factors
-    device: str | None = None  # where factors are trained
+    device: str | None = None  # where factors are trained, and in what arithmetic
+    dtype: str = "fp32"
 
     @property
     def n(self) -> int:

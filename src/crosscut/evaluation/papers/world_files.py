@@ -5,15 +5,18 @@
     DIR with collection.tsv               MS MARCO; queries.train.tsv train, queries.dev.small.tsv and its qrels test
     scores.npz                            matrices that exist already
 
-Everything lands in one folder: a score store, vectors, and `world.npz` with the arrays that `crosscut replay --data`
-takes. What is there is not made again; the same command goes on where it was stopped.
+Everything lands in one folder: a score store, and `world.npz` with the arrays that `crosscut replay --data` takes. What
+is there is not made again; the same command goes on where it was stopped. The archive knows which scorer, encoder and
+texts it is of: another of them makes it anew, from scores that the store keeps for each scorer.
 """
 
 from __future__ import annotations
 
+import hashlib
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 from zipfile import BadZipFile
@@ -23,11 +26,13 @@ import numpy as np
 from crosscut.datasets.records import Collection, Item
 from crosscut.encoders.pairs import as_query
 from crosscut.errors import InputError
-from crosscut.storage import make_folder, write_json
+from crosscut.storage import make_folder, write_json, writing
 from crosscut.types import Array, Progress
 
 if TYPE_CHECKING:
-    from crosscut.scores.buy import Terms
+    from crosscut.encoders.named import DualEncoder
+    from crosscut.scorers.base import Scorer
+    from crosscut.scores.buy import Purchase, Terms
 
 Size: TypeAlias = Literal["small", "full"]
 PARTS = ("test", "train", "vectors", "query_vectors", "anchor_query_vectors", "words", "item_scores", "item_anchors")
@@ -48,28 +53,66 @@ class WorldTexts:
     gold: list[list[int]]
     words: Literal["tfidf", "bm25"]
 
+    def anchors(self, count: int) -> list[int]:
+        """The positions of items that are asked as queries, drawn."""
+        return sorted(np.random.default_rng(1).choice(len(self.items), count, replace=False).tolist())
+
+
+@dataclass(frozen=True)
+class Models:
+    """What scores and what encodes, by name; each is loaded when first needed."""
+
+    scorer: str
+    encoder: str | None
+
+    @cached_property
+    def scoring(self) -> Scorer:
+        from crosscut.scorers.named import load_scorer
+
+        return load_scorer(self.scorer)
+
+    @cached_property
+    def encoding(self) -> DualEncoder | None:
+        from crosscut.encoders.named import load_encoder
+
+        return None if self.encoder is None else load_encoder(self.encoder)
+
+    def mark(self, texts: WorldTexts) -> Array:
+        """What a world is made of, in 32 bytes: the fingerprints of these models, the texts in their order."""
+        from crosscut.scores.keys import Keys
+
+        encoder = "" if self.encoding is None else self.encoding.fingerprint
+        lists = [Keys.of(one).digest for one in (texts.train, texts.test, texts.items)]
+        parts = " ".join([self.scoring.fingerprint, encoder, texts.words, *lists])
+        return np.frombuffer(hashlib.sha256(parts.encode()).digest(), np.uint8)
+
 
 @dataclass(frozen=True)
 class WorldPlan:
-    """What a world costs."""
+    """What a world costs; `known` of its calls were made before."""
 
     items: int
     train: int
     test: int
     item_anchors: int
+    known: int = 0
 
     @property
     def calls(self) -> int:
         return (self.train + self.test + self.item_anchors) * self.items
 
-    def said(self, rate: float | None) -> str:
+    @property
+    def left(self) -> int:
+        return self.calls - self.known
+
+    def said(self) -> str:
         """The plan as a sentence."""
-        words = (
+        return (
             f"{self.train} train and {self.test} test queries × {self.items:,} items"
             + (f", {self.item_anchors} anchor items × {self.items:,} items" if self.item_anchors else "")
-            + f": {self.calls:,} calls, {4 * self.calls / 1e6:,.0f} MB of scores"
+            + f": {self.calls:,} calls, {4 * self.calls / 1e6:,.1f} MB of scores"
+            + (f", {f'{self.known:,}' if self.left else 'all'} of them bought before" if self.known else "")
         )
-        return words if rate is None else f"{words}, about {self.calls / rate / 3600:,.2f} h at {rate:,.0f} pairs/s"
 
 
 def read_texts(data: Path, world: str | None, size: Size, *, train: int | None = None, seed: int = 0) -> WorldTexts:
@@ -160,47 +203,72 @@ def plan(texts: WorldTexts, *, item_anchors: int = 0) -> WorldPlan:
     return WorldPlan(len(texts.items), len(texts.train), len(texts.test), min(item_anchors, len(texts.items) // 4))
 
 
+def bought_before(cost: WorldPlan, texts: WorldTexts, models: Models, folder: Path) -> WorldPlan:
+    """The plan, with the calls whose scores are in the folder already."""
+    from crosscut.scores import ScoreStore
+
+    if not (folder / "scores").is_dir():
+        return cost
+    asked = [*texts.train, *texts.test, *(as_query(texts.items[place]) for place in texts.anchors(cost.item_anchors))]
+    held = ScoreStore(folder / "scores", scorer_fingerprint=models.scoring.fingerprint)
+    return replace(cost, known=held.coverage(asked, texts.items).known or 0)
+
+
+def is_made(texts: WorldTexts, models: Models, folder: Path, *, item_anchors: int = 0, views: bool = False) -> bool:
+    """Whether the folder holds the arrays of this world, those that are asked for among them."""
+    try:
+        with (folder / "world.npz").open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            wanted = {"made_of", *(["item_scores"] if item_anchors else []), *(["views"] if views else [])}
+            return wanted <= {*archive.files} and np.array_equal(archive["made_of"], models.mark(texts))
+    except UNREADABLE:  # not there, or not whole
+        return False
+
+
 def make_arrays(
     texts: WorldTexts,
-    scorer: str,
-    encoder: str | None,
+    models: Models,
     folder: Path,
     *,
     item_anchors: int = 0,
     views: bool = False,
-    buy: Callable[..., Any] | None = None,
     **terms: Unpack[Terms],
 ) -> dict[str, Array]:
     """The arrays of a world, made or read; `terms` go to the purchase of scores (engine, limit …)."""
     from crosscut.scores.buy import buy_matrix
 
-    terms = {**terms, "store": folder / "scores"}
-
-    make_folder(folder)
     target = folder / "world.npz"
-    if target.is_file():
-        found = load_arrays(target)
-        if ("item_scores" in found or not item_anchors) and ("views" in found or not views):
-            return found
-    bought = (buy or buy_matrix)(scorer, [*texts.train, *texts.test], texts.items, **terms)
-    if bought.missing:
-        raise InputError(f"{bought.missing:,} scores are still missing; run the same command again")
-    scores = np.asarray(bought.scores, np.float32)
+    if is_made(texts, models, folder, item_anchors=item_anchors, views=views):
+        return load_arrays(target)
+    make_folder(folder)
+    terms = {**terms, "store": folder / "scores", "load": models.scorer}
+    scores = _complete(buy_matrix(models.scoring, [*texts.train, *texts.test], texts.items, **terms))
     arrays: dict[str, Array] = {"train": scores[: len(texts.train)], "test": scores[len(texts.train) :]}
     if item_anchors:
-        places = np.sort(np.random.default_rng(1).choice(len(texts.items), item_anchors, replace=False))
-        asked = [as_query(texts.items[place]) for place in places.tolist()]
-        between = (buy or buy_matrix)(scorer, asked, texts.items, **terms)
-        arrays |= {"item_scores": np.asarray(between.scores, np.float32), "item_anchors": places}
-    if encoder is not None:
-        arrays |= _encoded(texts, encoder, terms.get("progress"))
+        places = texts.anchors(item_anchors)
+        asked = [as_query(texts.items[place]) for place in places]
+        between = _complete(buy_matrix(models.scoring, asked, texts.items, **terms))
+        arrays |= {"item_scores": between, "item_anchors": np.asarray(places)}
+    if models.encoding is not None:
+        arrays |= _encoded(texts, models.encoding, terms.get("progress"))
         if views:
-            arrays |= _views(texts, encoder)
+            arrays |= _views(texts, models.encoding)
     arrays["words"] = _words(texts)
     kept: dict[str, Any] = {name: _half(array) for name, array in arrays.items()}
-    np.savez_compressed(target, **kept)
     write_json(folder / "gold.json", texts.gold)
+    with writing(folder):
+        unfinished = folder / "world.tmp.npz"
+        np.savez_compressed(unfinished, made_of=models.mark(texts), **kept)
+        unfinished.replace(target)
     return load_arrays(target)
+
+
+def _complete(bought: Purchase) -> Array:
+    if bought.missing:
+        raise InputError(f"{bought.missing:,} scores are still missing; run the same command again")
+    return np.asarray(bought.scores, np.float32)
+
+
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, BadZipFile, zlib.error, EOFError, MemoryError)
 
 
 def load_arrays(path: Path) -> dict[str, Array]:
@@ -209,7 +277,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = {"anchors": "train"}
             found = {names.get(name, name): archive[name] for name in archive.files}
-    except (OSError, ValueError, TypeError, LookupError, BadZipFile, zlib.error, EOFError, MemoryError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{str(path)!r} is not a readable archive of scores ({error})") from error
     for name, array in found.items():
         if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
@@ -227,10 +295,7 @@ def _half(array: Array) -> Array:
     return array.astype(np.float16) if array.dtype == np.float32 else array
 
 
-def _encoded(texts: WorldTexts, name: str, progress: Progress | None) -> dict[str, Array]:
-    from crosscut.encoders.named import load_encoder
-
-    encoder = load_encoder(name)
+def _encoded(texts: WorldTexts, encoder: DualEncoder, progress: Progress | None) -> dict[str, Array]:
     done = 0
 
     def tell(count: int) -> None:
@@ -246,12 +311,10 @@ def _encoded(texts: WorldTexts, name: str, progress: Progress | None) -> dict[st
     }
 
 
-def _views(texts: WorldTexts, name: str) -> dict[str, Array]:
+def _views(texts: WorldTexts, encoder: DualEncoder) -> dict[str, Array]:
     """Sentences of items, and their runs, each a vector of its own."""
-    from crosscut.encoders.named import load_encoder
     from crosscut.retrievers.multiview import MultiView, runs
 
-    encoder = load_encoder(name)
     cut, merged = MultiView.encode(encoder, texts.items), MultiView.encode(encoder, texts.items, split=runs(), most=40)
     return dict(zip(VIEWS, (cut.vectors, cut.counts, merged.vectors, merged.counts), strict=True))
 

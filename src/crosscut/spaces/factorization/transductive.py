@@ -112,15 +112,12 @@ def import_torch(what: str) -> Any:
 
 def device_of(torch: Any, device: str | None) -> Any:
     """The device that a setting names, one of them."""
-    from crosscut.encoders.running import devices_of
+    from crosscut.encoders.running import check_device, devices_of
 
     found = devices_of(device)
     if len(found) > 1:
         raise InputError(f"a factorisation is trained on one device, not on {', '.join(found)}")
-    try:
-        return torch.device(found[0])
-    except RuntimeError as error:
-        raise InputError(f"there is no device {found[0]!r}; name cpu, cuda, cuda:1 or mps") from error
+    return torch.device(check_device(found[0]))
 
 
 def arithmetic(torch: Any, where: Any, dtype: str, solver: str) -> tuple[Any, Any]:
