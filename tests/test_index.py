@@ -224,6 +224,20 @@ def test_an_empty_index_and_one_item(world: Planted) -> None:
     assert index.search("query 1", 5, 10).ids == ["i0"]
 
 
+@pytest.mark.parametrize("space", ["encoder", "cur", "als"])
+def test_an_index_whose_items_are_all_gone_answers_with_none(world: Planted, space: Any, tmp_path: Path) -> None:
+    index = build(world, stop=20, queries=0 if space == "encoder" else 10, space=space)
+    index.remove([f"i{j}" for j in range(20)])
+    for method in index.methods:
+        hits = index.search("query 30", 5, 10, method=method)
+        assert (hits.ids, hits.calls, hits.stop_reason) == ([], 0, "exhausted")
+    index.save(tmp_path / "empty.index")
+    index = Index.load(tmp_path / "empty.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
+    index.add(planted_items(20, 40))
+    for method in index.methods:
+        assert index.search("query 30", 5, 20, method=method).ids == best(world, 30, range(20, 40), 5)
+
+
 def test_another_scorer_is_refused_unless_told(world: Planted, tmp_path: Path) -> None:
     index = build(world, stop=20)
     index.save(tmp_path / "a.index")

@@ -62,6 +62,40 @@ def test_it_keeps_its_clusters_on_disk(tmp_path: Path) -> None:
     assert [(hit.id, hit.score, hit.round) for hit in after] == [(hit.id, hit.score, hit.round) for hit in before]
 
 
+@pytest.mark.parametrize("space", ["cur", "als"])
+def test_what_is_gone_takes_its_anchor_scores_and_factors_along(space: Any, tmp_path: Path) -> None:
+    world = Planted()
+    build(world, queries=12, space=space, path=tmp_path / "large.index")
+
+    def load() -> Index:
+        return Index.load(
+            tmp_path / "large.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world
+        )
+
+    def rows(index: Index) -> dict[str, Any]:
+        parts = index._state.parts
+        space = parts.factors if parts.anchors is None else parts.anchors
+        assert space is not None
+        there = np.flatnonzero(index._state.alive)
+        return {
+            index._state.items[j].id: row.tolist() for j, row in zip(there.tolist(), space.rows(there), strict=True)
+        }
+
+    index = load()
+    before = rows(index)
+    index.forget([f"i{j}" for j in range(0, 60, 2)])
+    index.add(planted_items(200, 210))
+    index.remove([f"i{j}" for j in range(60, 90)] + ["i203"])  # more than an eighth: files are written anew
+    index.save()
+    index.close()
+    again = load()
+    assert Index.verify(tmp_path / "large.index") == []
+    assert len(again) == 149
+    after = rows(again)
+    there = {f"i{j}" for j in range(200) if not (60 <= j < 90 or (j < 60 and j % 2 == 0))}
+    assert {id: after[id] for id in there} == {id: before[id] for id in there}
+
+
 def test_it_grows_and_shrinks() -> None:
     world = Planted()
     index = build(world)

@@ -20,6 +20,7 @@ from crosscut.retrievers.first import Dense, Drawn, Filled, FirstStage, Lexical,
 from crosscut.retrievers.late import Pairwise, Reordered
 from crosscut.search.loop import Plan
 from crosscut.search.prior import Prior
+from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
@@ -157,6 +158,8 @@ class Method(Named, ABC):
         """The plan, or an error that says what is missing."""
         if (told := self.missing(parts)) is not None:
             raise InputError(f"{self.name} {told}")
+        if parts.n == 0:  # all were removed, say: nothing is found, and little can be made of nothing
+            return Plan(parts.pool, Drawn(parts.pool), Schedule(1))
         return self.plan(parts)
 
 
