@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from torch.nn import functional
 from typer.testing import CliRunner
 
 from crosscut.cli import app
+from crosscut.cli.training import scored_by
 from crosscut.datasets.records import Collection, Item, ItemList, Query
 from crosscut.datasets.zeshel import read_worlds
-from crosscut.encoders.named import load_encoder
-from crosscut.encoders.running import devices_of
-from crosscut.encoders.towers import TwoTowers
+from crosscut.encoders.named import TorchDualEncoder, load_encoder
+from crosscut.encoders.running import WORKER, Running, devices_of
+from crosscut.encoders.towers import TorchTowers, TwoTowers
 from crosscut.errors import InputError
 from crosscut.scorers.exported import ExportedCrossEncoder
 from crosscut.scorers.named import load_scorer
@@ -364,6 +366,106 @@ def test_our_own_models_run_where_their_weights_are(bert: Path, tmp_path: Path) 
         assert {p.device.type for p in model.parameters()} == {"meta"}
         with pytest.raises(RuntimeError, match="meta"):  # only the count of hits, a number, cannot be told
             loss_of(model, batch)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_towers_in_torch_are_those_on_onnxruntime(bert: Path, tmp_path: Path, linear: bool) -> None:
+    folder = tmp_path / "de"
+    Towers.start(bert, tokens=TOKENS).save(folder)
+    if linear:
+        saved = torch.load(folder / "model.torch", weights_only=True)
+        for tower in ("input_encoder", "label_encoder"):
+            saved[f"{tower}.additional_linear.weight"] = torch.randn(8, 32)
+        torch.save(saved, folder / "model.torch")
+    target = world("a", 9)
+    asked = [query.text for query in target.queries]
+    exact = TwoTowers.load(folder)
+    for how in (Running("cpu", batch_size=4), Running("cpu,cpu", batch_size=3)):
+        made = TorchTowers.load(folder, how)
+        assert made.dimension == exact.dimension == (8 if linear else 32)
+        assert made.fingerprint != exact.fingerprint
+        np.testing.assert_allclose(made.encode_items(target.items), exact.encode_items(target.items), atol=1e-4)
+        np.testing.assert_allclose(made.encode_queries(asked), exact.encode_queries(asked), atol=1e-4)
+
+
+def test_settings_of_towers_are_obeyed(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "de"
+    Towers.start(bert, tokens=TOKENS).save(folder)
+    items = [f"{one.text} " * 4 for one in world("a", 5).items]
+    plain, unit, short = (
+        load_encoder(f"{folder}{more}") for more in ("", "#similarity=cosine&device=cpu", "#max_length=8")
+    )
+    assert len({one.fingerprint for one in (plain, unit, short)}) == 3
+    rows = plain.encode_items(items)
+    np.testing.assert_allclose(unit.encode_items(items), rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-6)
+    assert not np.allclose(short.encode_items(items), rows, atol=1e-3)
+    for more, said in (
+        ("#max_length=4000", "has positions for 96 tokens and 4000 are asked for"),
+        ("#device=cuda:1", "there is no device 'cuda:1': torch sees 0 GPUs here"),
+        ("#dtype=int8", "int8 is for cross-encoders"),
+    ):
+        with pytest.raises(InputError, match=said):
+            load_encoder(f"{folder}{more}")
+    seen = []
+    monkeypatch.setattr("crosscut.encoders.towers.check_device", lambda device: seen.append(device) or "cpu")
+    load_encoder(f"{folder}#device=cuda:0,cuda:1&dtype=bf16").encode_items(items)
+    assert seen == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]  # two towers on each
+
+
+class FakeSentences:
+    """What `SentenceTransformer` is asked for."""
+
+    made: ClassVar[list[str]] = []
+
+    def __init__(self, _: str, device: str | None) -> None:
+        self.made.append(str(device))
+        self.used = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weight": torch.ones(2)}
+
+    def encode(self, texts: list[str], **_: Any) -> Any:
+        self.used += len(texts)
+        time.sleep(0.02)
+        return np.asarray([[len(text), 1] for text in texts], np.float32)
+
+
+def test_hub_encoders_run_on_the_cpu_or_on_every_device_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer", FakeSentences)
+    monkeypatch.setattr("crosscut.encoders.running.gpus", lambda: 2)
+    monkeypatch.setattr(FakeSentences, "made", [])
+    load_encoder("an/encoder")
+    assert FakeSentences.made == ["cpu"]  # even where there are GPUs
+    texts = [f"{'a' * (n % 50)}" for n in range(5000)]
+    told: list[int] = []
+    encoder = load_encoder("an/encoder#device=cuda:*&similarity=dot")
+    assert FakeSentences.made[1:] == ["cuda:0", "cuda:1"]
+    np.testing.assert_array_equal(
+        encoder.encode_items(texts, progress=told.append)[:, 0], [len(text) for text in texts]
+    )
+    assert sum(told) == 5000
+    assert isinstance(encoder, TorchDualEncoder)
+    free = encoder._models._free
+    assert min(free.get().used for _ in range(2)) >= 1024  # both have worked
+    monkeypatch.setenv(WORKER, "3")
+    load_encoder("an/encoder#device=cuda:*")
+    assert FakeSentences.made[3:] == ["cuda:1"]  # a worker takes its own
+
+
+def test_a_scorer_goes_where_the_training_is() -> None:
+    two = Hardware(("cuda:0", "cuda:1"))
+    for given, named, workers in (
+        ("a/b", "a/b#device=cuda:0,cuda:1", 2),
+        ("a/b#dtype=bf16&device=cuda:3", "a/b#dtype=bf16&device=cuda:3", 1),
+        ("default", "default", 1),
+        ("https://example.com/rerank", "https://example.com/rerank", 1),
+    ):
+        made, engine = scored_by(given, "local", two)
+        assert (made, engine.workers) == (named, workers)
+    made, engine = scored_by("a/b", "local", Hardware(("cpu", "cpu")))
+    assert (made, engine.workers) == ("a/b", 1)
 
 
 def test_devices() -> None:

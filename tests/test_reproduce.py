@@ -399,6 +399,22 @@ def test_encode_and_export(cross_encoder: Path, tmp_path: Path, monkeypatch: pyt
     assert "12 of 12 scores of the test queries are not in" in str(told.exception)
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_scores_of_the_box_are_exported(here: Path) -> None:
+    """`crosscut score` keeps the scores that an index of these items would have; the archive holds the same."""
+    Path("items.txt").write_text("\n".join(sentences(6)))
+    Path("test.txt").write_text("river\ncat\n")
+    run("score", "items.txt", "--queries", "test.txt", "--store", "scores")
+    run("export", "scores", "out.npz", "--corpus", "items.txt", "--test", "test.txt")
+    assert load_arrays(Path("out.npz"))["test"].shape == (2, 6)
+
+
 def test_worker_processes_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a number, and with it a device of its own."""
     from queue import SimpleQueue
@@ -417,13 +433,6 @@ def test_worker_processes_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ----------------------------------------------------------------- what a world is made of
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
-    return tmp_path
 
 
 def test_another_model_or_another_text_makes_the_world_anew(cross_encoder: Path, here: Path) -> None:

@@ -23,6 +23,10 @@ def encode(
     dtype: DtypeName = None,
     batch_size: BatchSize = None,
     max_length: MaxLength = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Copies of the model, one device each.", show_default="one a device"),
+    ] = None,
 ) -> None:
     """Encode items or queries with a dual encoder.
 
@@ -30,16 +34,20 @@ def encode(
 
         crosscut encode corpus.jsonl items.npy
 
+        crosscut encode msmarco/ items.npy --encoder organisation/model --device cuda --dtype bf16 --workers 4
+
         crosscut encode queries.txt queries.npy --queries
     """
     import numpy as np
 
     from crosscut.datasets import read_items, read_queries
     from crosscut.encoders.named import load_encoder
-    from crosscut.encoders.running import with_settings
+    from crosscut.encoders.running import with_settings, workers_on
 
     if output.suffix != ".npy":
         raise InputError(f"vectors are written as .npy; got {str(output)!r}")
+    if workers is not None:
+        device = ",".join(workers_on(device, workers))
     named = with_settings(
         encoder, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length, similarity=similarity
     )
@@ -81,11 +89,12 @@ def export(
 
     from crosscut.datasets import read_items, read_queries
     from crosscut.encoders.named import load_encoder
+    from crosscut.index.knowing import of_its_own
     from crosscut.scorers.named import load_scorer
     from crosscut.scores import ScoreStore
 
     items = list(read_items(corpus))
-    held = ScoreStore(store, scorer_fingerprint=load_scorer(scorer).fingerprint)
+    held = ScoreStore(store, scorer_fingerprint=of_its_own(load_scorer(scorer), items).fingerprint)
     arrays: dict[str, Any] = {}
     asked = {"test": [query.text for query in read_queries(test)]}
     if train is not None:

@@ -22,6 +22,7 @@ from crosscut.cli.training import (
     TrainingDtype,
     read_collections,
     reporting,
+    scored_by,
     show_outcome,
 )
 from crosscut.errors import MissingDependency
@@ -173,7 +174,8 @@ def distill(
 
         items = list(read_items(find(data, "corpus.jsonl")))
         texts = [query.text for query in read_queries(find(data, "queries.jsonl"))][:queries]
-        scores = bought_scores(items, texts, scorer, job, k_d, engine=engine, progress=progress)  # type: ignore[arg-type]
+        named, workers = scored_by(scorer, engine, job.hardware)
+        scores = bought_scores(items, texts, named, job, k_d, engine=workers, progress=progress)
         bought.update(calls=scores.calls, scoring_seconds=scores.seconds)
         return train_distilled(items, texts, scores, job, loss=loss, report=report)  # type: ignore[arg-type]
 
@@ -212,7 +214,7 @@ def _job(values: dict[str, Any]) -> Job:
         frozen=values["frozen"],
         query_tokens=values["max_tokens"],
         item_tokens=values["max_tokens"],
-        hardware=Hardware.of(values["device"], values["dtype"]),
+        hardware=Hardware.of(values["device"], values["dtype"]).check(),
         settings=TrainingSettings(
             tokens_per_batch=values["tokens_per_batch"],
             learning_rate=values["learning_rate"],

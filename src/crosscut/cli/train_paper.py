@@ -18,6 +18,7 @@ from crosscut.cli.training import (
     TrainingDtype,
     read_collections,
     reporting,
+    scored_by,
     show_outcome,
 )
 from crosscut.errors import InputError, MissingDependency
@@ -49,7 +50,7 @@ def _made(values: dict[str, Any]) -> tuple[Recipe, Hardware]:
     except ImportError as error:
         raise MissingDependency("training needs torch", "torch") from error
     names = ("learning_rate", "warm_up", "epochs", "batch", "accumulate", "candidates", "seed")
-    hardware = Hardware.of(values["device"], values["dtype"], workers=values["workers"])
+    hardware = Hardware.of(values["device"], values["dtype"], workers=values["workers"]).check()
     return Recipe(**{name: values[name] for name in names}), hardware
 
 
@@ -189,8 +190,9 @@ def distill(
         ranked = rank_dense(vectors, towers.embed(towers.form.queries(texts.train), 0), count)
     pairs = items_per_query(count, shape, ranked=ranked)
     with progress_bar(quiet=as_json) as progress:
-        terms: Any = {"store": output / "scores", "engine": engine, "progress": progress}
-        scores = SparseScores.buy(scorer, texts.train, pairs, items=texts.items, **terms)
+        named, workers_of = scored_by(scorer, engine, hardware)
+        terms: Any = {"store": output / "scores", "engine": workers_of, "progress": progress}
+        scores = SparseScores.buy(named, texts.train, pairs, items=texts.items, **terms)
         outcome = distil(
             texts.items,
             texts.train,
@@ -236,7 +238,6 @@ def student(
     """
     recipe, hardware = _made(locals())
     from crosscut.retrievers.bm25 import BM25
-    from crosscut.scores.engines import make_engine
     from crosscut.training.negatives import top
     from crosscut.training.published.recipes import teach
 
@@ -252,17 +253,19 @@ def student(
         words = BM25(collection.items)
         most = min(candidates + 20, len(collection.items))
         ranked = np.concatenate([top(np.asarray(words.scores(text))[None], most) for text in judged])
+        placed = [scored_by(one, engine, hardware) for one in teacher]
+        engines = [made for _, made in placed]
         outcome = teach(
             collection,
             start,
             output,
             recipe,
-            teacher,
+            [named for named, _ in placed],
             ranked=ranked,
             tokens=max_tokens,
             hardware=hardware,
             report=reporting(progress, quiet=as_json),
-            engine=make_engine(engine),
+            engine=engines[int(np.argmax([made.workers for made in engines]))],
             progress=progress,
         )
     show_outcome(outcome, output / "model", as_json=as_json, measure="1 / (1 + error)")

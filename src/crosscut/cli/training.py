@@ -12,6 +12,8 @@ from crosscut.cli.common import say, table
 
 if TYPE_CHECKING:
     from crosscut.datasets.records import Collection
+    from crosscut.scores.engines import Engine
+    from crosscut.training.hardware import Hardware
     from crosscut.training.loop import Outcome, Report
     from crosscut.types import Progress
 
@@ -24,6 +26,18 @@ Tokens = Annotated[int, typer.Option(help="Most tokens a side")]
 TrainingDtype = Annotated[
     str | None, typer.Option(help="fp32 or bf16; fp16 on a GPU, for the papers' recipes", show_default="fp32")
 ]
+
+
+def scored_by(scorer: str, engine: str, hardware: Hardware) -> tuple[str, Engine]:
+    """A scorer on the devices of the training, if it can use them and names none itself, and an engine for it.
+
+    There is a worker for every GPU; on the CPU, which a model uses whole, there is one.
+    """
+    from crosscut.encoders.running import placed
+    from crosscut.scores.engines import make_engine
+
+    named = placed(scorer, hardware.devices)
+    return named, make_engine(engine, workers=len(hardware.devices) if named != scorer else None)
 
 
 def read_collections(data: Path, split: str) -> list[Collection]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,7 +16,7 @@ import numpy.typing as npt
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.functions import function_encoder
 from crosscut.encoders.modules import check_modules
-from crosscut.encoders.running import Running, Similarity, split_name
+from crosscut.encoders.running import Running, Similarity, check_device, split_name
 from crosscut.errors import InputError, MissingDependency
 
 Rows = npt.NDArray[np.float32]
@@ -63,11 +66,15 @@ class TorchDualEncoder:
     """A sentence-transformers model as a crosscut dual encoder.
 
     Vectors are what inner products are taken of: unit length where the model's similarity is the cosine, as they are
-    where it is the dot product; `similarity` says otherwise.
+    where it is the dot product; `similarity` says otherwise. `copies` are the same model on other devices: items are
+    shared out among all of them.
     """
 
-    def __init__(self, model: Any, *, batch_size: int = 64, similarity: Similarity | None = None) -> None:
+    def __init__(
+        self, model: Any, *, batch_size: int = 64, similarity: Similarity | None = None, copies: Sequence[Any] = ()
+    ) -> None:
         self.model = model
+        self._models = Alike([model, *copies])
         self.batch_size = batch_size
         self.similarity: Similarity = similarity or ("dot" if _own_similarity(model) == "dot" else "cosine")
         self.fingerprint = torch_fingerprint(model) + ("-dot" if self.similarity == "dot" else "")
@@ -82,31 +89,55 @@ class TorchDualEncoder:
             raise MissingDependency("hub encoders run on sentence-transformers", "torch") from error
         how = running or Running(batch_size=64)
         check_modules(model)
-        try:
-            loaded = SentenceTransformer(str(model), device=how.here() if how.device else None)
-        except (OSError, ValueError) as error:
-            raise InputError(f"no dual encoder can be loaded from {str(model)!r} ({error})") from error
-        if how.max_length is not None:
-            loaded.max_seq_length = how.max_length
-        if how.dtype in ("fp16", "bf16"):
-            loaded.half() if how.dtype == "fp16" else loaded.bfloat16()
-        return cls(loaded, batch_size=how.batch_size, similarity=how.similarity)
+        copies = []
+        for device in map(check_device, how.every()):
+            try:
+                loaded = SentenceTransformer(str(model), device=device)
+            except (OSError, ValueError) as error:
+                raise InputError(f"no dual encoder can be loaded from {str(model)!r} ({error})") from error
+            if how.max_length is not None:
+                loaded.max_seq_length = how.max_length
+            if how.dtype in ("fp16", "bf16"):
+                loaded.half() if how.dtype == "fp16" else loaded.bfloat16()
+            copies.append(loaded)
+        return cls(copies[0], batch_size=how.batch_size, similarity=how.similarity, copies=copies[1:])
 
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         return self._encode(texts)
 
     def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
-        return in_parts(self._encode, [plain_text(item) for item in items], self.dimension, progress)
+        texts = [plain_text(item) for item in items]
+        return in_parts(self._encode, texts, self.dimension, progress, self._models.count)
 
     def _encode(self, texts: Sequence[str]) -> Rows:
-        rows = self.model.encode(
-            list(texts),
-            batch_size=self.batch_size,
-            normalize_embeddings=self.similarity == "cosine",
-            convert_to_numpy=True,
-            show_progress_bar=False,
-        )
+        with self._models.one() as model:
+            rows = model.encode(
+                list(texts),
+                batch_size=self.batch_size,
+                normalize_embeddings=self.similarity == "cosine",
+                convert_to_numpy=True,
+                show_progress_bar=False,
+            )
         return np.asarray(rows, np.float32)
+
+
+class Alike:
+    """The same model on several devices: whoever needs one takes one that is free."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        self.count = len(models)
+        self._free: SimpleQueue[Any] = SimpleQueue()
+        for model in models:
+            self._free.put(model)
+
+    @contextmanager
+    def one(self) -> Iterator[Any]:
+        """A model that nobody else uses meanwhile; waits for it."""
+        model = self._free.get()
+        try:
+            yield model
+        finally:
+            self._free.put(model)
 
 
 def in_parts(
@@ -114,13 +145,16 @@ def in_parts(
     texts: Sequence[Any],
     dimension: int,
     progress: Callable[[int], None] | None,
+    workers: int = 1,
 ) -> Rows:
-    """Vectors of many texts, a thousand at a time."""
+    """Vectors of many texts, a thousand at a time, `workers` of such parts at once."""
     parts = [np.empty((0, dimension), np.float32)]
-    for start in range(0, len(texts), 1024):
-        parts.append(encode(texts[start : start + 1024]))
-        if progress is not None:
-            progress(len(parts[-1]))
+    blocks = (texts[start : start + 1024] for start in range(0, len(texts), 1024))
+    with ThreadPoolExecutor(workers) as pool:
+        for rows in pool.map(encode, blocks) if workers > 1 else map(encode, blocks):
+            parts.append(rows)
+            if progress is not None:
+                progress(len(rows))
     return np.concatenate(parts)
 
 
@@ -145,10 +179,14 @@ def load_encoder(encoder: Any = "default") -> DualEncoder:
                 f"there is no dual encoder called {name!r} and no folder of that name; pass 'default', a model "
                 "folder, or a hub id such as 'organisation/model'"
             )
-        from crosscut.encoders.towers import TwoTowers, has_towers
+        if how.dtype == "int8":
+            raise InputError(
+                f"int8 is for cross-encoders; the dual encoder {bare!r} runs in fp32, on a GPU in fp16 or bf16"
+            )
+        from crosscut.encoders.towers import has_towers, load_towers
 
         if has_towers(bare):
-            return TwoTowers.load(bare)
+            return load_towers(bare, how)
         return TorchDualEncoder.load(bare, how if "#" in name else None)
     if isinstance(encoder, DualEncoder):
         return encoder

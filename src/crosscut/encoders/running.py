@@ -9,7 +9,7 @@ worker process takes one of its own, in turn.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -57,7 +57,11 @@ class Running:
 
     @property
     def on_cpu(self) -> bool:
-        return self.device is None or self.device == "cpu"
+        return all(one.strip() == "cpu" for one in (self.device or "cpu").split(","))
+
+    def every(self) -> list[str]:
+        """Every device of the setting; in a worker of an engine its own alone."""
+        return [self.here()] if WORKER in os.environ else devices_of(self.device)
 
     def here(self, count: Callable[[], int] | None = None) -> str:
         """The device of this process: the worker's own, where there are several. `count()` says how many GPUs are."""
@@ -76,6 +80,20 @@ def devices_of(device: str | None, count: Callable[[], int] | None = None) -> li
     if not all(devices):
         raise InputError(f"the devices {device!r} have an empty name among them; write cuda:0,cuda:1")
     return devices
+
+
+def workers_on(device: str | None, workers: int | None, count: Callable[[], int] | None = None) -> list[str]:
+    """The devices of so many workers, one each: the first of those that are named, `cuda` being every GPU there is; on
+    the CPU they share it. None: a worker for every device."""
+    several = workers is not None and workers > 1
+    devices = devices_of("cuda:*" if several and device == "cuda" else device, count)
+    if workers is None:
+        return devices
+    if several and devices == ["cpu"]:
+        devices = devices * workers
+    if not 1 <= workers <= len(devices):
+        raise InputError(f"{workers} workers need a device each, and there are {len(devices)}: {', '.join(devices)}")
+    return devices[:workers]
 
 
 def gpus() -> int:
@@ -103,6 +121,13 @@ def check_device(device: str) -> str:
 def fixed(name: str) -> bool:
     """Whether a model runs as it is, on the CPU: the one in the box, or a folder that crosscut has trained."""
     return name == "default" or any((Path(name) / file).is_file() for file in ("cross.onnx", "dual.onnx"))
+
+
+def placed(name: str, devices: Sequence[str]) -> str:
+    """A model's name with devices behind it, where it can take them and names none itself."""
+    if fixed(name) or "://" in name or "device=" in name.partition("#")[2] or set(devices) == {"cpu"}:
+        return name
+    return with_settings(name, device=",".join(devices))
 
 
 def split_name(name: str) -> tuple[str, Running]:

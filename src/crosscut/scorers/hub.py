@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from crosscut.encoders.running import Running, split_name
+from pathlib import Path
+
+from crosscut.encoders.running import Running, check_device, split_name
 from crosscut.errors import InputError, MissingDependency
 from crosscut.scorers.base import Scorer
 
@@ -14,6 +16,12 @@ def hub_scorer(name: str) -> Scorer:
     other devices.
     """
     model, how = split_name(name)
+    folder = Path(model.removeprefix("emb+"))
+    if how.max_length is not None and any(folder.glob("*.torch")) + any(folder.glob("*.ckpt")):
+        raise InputError(
+            f"{model!r} reads each side in the lengths of its wrapper_config.json, and no pair of {how.max_length} "
+            "tokens: leave max_length out, or change the file"
+        )
     if how.on_cpu:
         exported = _exported(model, how)
         if exported is not None:
@@ -21,7 +29,8 @@ def hub_scorer(name: str) -> Scorer:
     from crosscut.scorers.torch import TorchCrossEncoder, TorchPairs, is_published
 
     kind = TorchPairs if is_published(model) else TorchCrossEncoder
-    return kind.load(model, device=how.here(), dtype=how.dtype, max_length=how.max_length, batch_size=how.batch_size)
+    device = check_device(how.here())
+    return kind.load(model, device=device, dtype=how.dtype, max_length=how.max_length, batch_size=how.batch_size)
 
 
 def _exported(model: str, how: Running) -> Scorer | None:

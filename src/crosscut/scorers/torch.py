@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.datasets.records import Item, Items, items_of
+from crosscut.encoders.bodies import filled_body, read_rows, torch_dtype
 from crosscut.encoders.modules import check_modules
 from crosscut.encoders.named import torch_fingerprint
 from crosscut.encoders.pairs import Form, Row
@@ -20,16 +21,6 @@ from crosscut.errors import InputError, MissingDependency, ScorerError
 from crosscut.scorers.base import Answer, BoundScorer, Scorer
 from crosscut.scorers.texts import BoundTexts, TextRequest
 from crosscut.types import Floats
-
-
-def torch_dtype(name: str) -> Any:
-    """The torch type of fp32, fp16 or bf16."""
-    import torch
-
-    kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    if name not in kinds:
-        raise InputError(f"torch computes in {', '.join(kinds)}; got {name!r}")
-    return kinds[name]
 
 
 class TorchCrossEncoder(Scorer):
@@ -151,8 +142,6 @@ class TorchPairs(Scorer):
         batch_size: int = 32,
     ) -> TorchPairs:
         """A hub id or a folder; `emb+…` for ADACUR's."""
-        import transformers
-
         from crosscut.encoders.exported import local_folder
         from crosscut.encoders.pairs import open_tokenizer
         from crosscut.scorers.exported import SavedModel, form_of
@@ -160,14 +149,7 @@ class TorchPairs(Scorer):
         name = str(model)
         source = SavedModel(local_folder(name.removeprefix("emb+")), emb="emb" in name, max_length=max_length)
         _, head, form = source.read()
-        library: Any = transformers
-        body = library.AutoModel.from_config(library.AutoConfig.for_model(**source.config))
-        saved = {key: torch_tensor(value) for key, value in source.body_arrays().items()}
-        missing, _ = body.load_state_dict(saved, strict=False)
-        lacking = [key for key in missing if "pooler" not in key and "position_ids" not in key]
-        if lacking:
-            raise InputError(f"{name!r} lacks the tensor {lacking[0]!r}; save the model again")
-        body = body.to(device or "cpu", torch_dtype(dtype)).eval()
+        body = filled_body(source.config, source.body_arrays(), name).to(device or "cpu", torch_dtype(dtype)).eval()
         made = form_of(open_tokenizer(source.folder), form)
         return cls(body, head, made, batch_size=batch_size, name=name, dtype=dtype)
 
@@ -210,49 +192,3 @@ class TorchPairs(Scorer):
 
     def __repr__(self) -> str:
         return f"TorchPairs({self.name!r}, fingerprint={self.fingerprint!r})"
-
-
-def padded(rows: Sequence[Row]) -> dict[str, Any]:
-    """Rows side by side, padded to the longest."""
-    lengths = np.asarray([len(row.ids) for row in rows], np.int64)
-    arrays = {name: np.zeros((len(rows), int(lengths.max())), np.int64) for name in ("ids", "types", "positions")}
-    for place, row in enumerate(rows):
-        for name, array in arrays.items():
-            array[place, : lengths[place]] = getattr(row, name)
-    return {**arrays, "reads": np.stack([row.reads for row in rows]), "lengths": lengths}
-
-
-def read_rows(body: Any, rows: Sequence[Row], *, whole: bool = False) -> Any:
-    """States of the last layer where each row's head reads them (b × r × D), on the device of the body.
-
-    With `whole` all states (b × l × D) instead, and which of them are of tokens (b × l).
-    """
-    import inspect
-
-    import torch
-
-    device = next(body.parameters()).device
-    arrays = padded(rows)
-    tensors = {key: torch.from_numpy(value).to(device) for key, value in arrays.items()}
-    mask = torch.arange(tensors["ids"].shape[1], device=device)[None] < tensors["lengths"][:, None]
-    inputs = {"input_ids": tensors["ids"], "attention_mask": mask.long()}
-    takes = inspect.signature(body.forward).parameters
-    kind = str(body.config.model_type)
-    if "position_ids" in takes:
-        begin = int(body.config.pad_token_id) + 1 if "roberta" in kind or kind == "camembert" else 0
-        inputs["position_ids"] = tensors["positions"] + begin
-    elif any(row.positions[-1] + 1 != len(row.positions) for row in rows):
-        raise InputError(f"a {kind} of this version of transformers takes no positions; use BERT, or a newer version")
-    if int(getattr(body.config, "type_vocab_size", 0) or 0) > 1:
-        inputs["token_type_ids"] = tensors["types"]
-    states = body(**inputs).last_hidden_state
-    if whole:
-        return states, mask
-    return states[torch.arange(len(rows), device=device)[:, None], tensors["reads"]]
-
-
-def torch_tensor(array: Any) -> Any:
-    """An array that torch may write to."""
-    import torch
-
-    return torch.from_numpy(np.array(array, np.float32))

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from crosscut.encoders.running import devices_of
+from crosscut.encoders.running import check_device, workers_on
 from crosscut.errors import InputError
 
 M = TypeVar("M", bound=nn.Module)
@@ -55,17 +55,13 @@ class Hardware:
         `workers` is how many copies of the model work side by side, one device each: the first so many of the devices,
         `cuda` being all GPUs that there are; on the CPU they share it.
         """
-        several = workers is not None and workers > 1
-        devices = devices_of("cuda:*" if several and device == "cuda" else device, count)
-        if workers is None:
-            return cls(tuple(devices), dtype or "fp32")
-        if several and devices == ["cpu"]:
-            devices = devices * workers
-        if not 1 <= workers <= len(devices):
-            raise InputError(
-                f"{workers} workers need a device each, and there are {len(devices)}: {', '.join(devices)}"
-            )
-        return cls(tuple(devices[:workers]), dtype or "fp32")
+        return cls(tuple(workers_on(device, workers, count)), dtype or "fp32")
+
+    def check(self) -> Hardware:
+        """Itself, if torch has the devices here."""
+        for device in self.devices:
+            check_device(device)
+        return self
 
     def one_device(self) -> None:
         """Refuse what only the papers' recipes can use."""

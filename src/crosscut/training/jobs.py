@@ -18,6 +18,7 @@ import torch
 
 from crosscut.datasets.records import Collection, Query
 from crosscut.encoders.named import load_encoder
+from crosscut.encoders.running import placed
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
 from crosscut.retrievers.tfidf import TfIdf
@@ -195,7 +196,7 @@ def _ranker(
         index = TfIdf(collection.items)
         return lambda queries: index.rank([query.text for query in queries], job.mined)
     if job.miner is not None:
-        trained = load_encoder(job.miner)
+        trained = load_encoder(placed(str(job.miner), job.hardware.devices))
         vectors = trained.encode_items(collection.items)
         return lambda queries: rank_dense(vectors, trained.encode_queries([q.text for q in queries]), job.mined)
     if job.negatives == "dual" and dual is not None:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crosscut.datasets.records import Item, plain_text
+from crosscut.encoders.bodies import filled_body, read_rows
 from crosscut.encoders.checkpoints import read_arrays, read_config, weights_file
 from crosscut.encoders.exported import local_folder
 from crosscut.encoders.modules import FILE, read_modules
@@ -32,7 +33,6 @@ from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokeniz
 from crosscut.encoders.states import of_one_length
 from crosscut.encoders.towers import TOWERS, has_towers
 from crosscut.errors import InputError, MissingDependency
-from crosscut.scorers.torch import read_rows, torch_tensor
 from crosscut.storage import write_file, write_json
 
 Kind = Literal["emb", "cls"]
@@ -51,12 +51,7 @@ def open_body(folder: Path, weights: dict[str, npt.NDArray[np.float32]] | None =
             return library.AutoModel.from_pretrained(str(folder)).float()  # type: ignore[no-any-return]
         except (OSError, ValueError) as error:
             raise InputError(f"no encoder can be started from {str(folder)!r} ({error})") from error
-    body: nn.Module = library.AutoModel.from_config(library.AutoConfig.for_model(**read_config(folder)))
-    own = {name.removeprefix(prefix): torch_tensor(w) for name, w in weights.items() if name.startswith(prefix)}
-    missing, _ = body.load_state_dict(own, strict=False)
-    lacking = [name for name in missing if "position_ids" not in name and "pooler" not in name]
-    if lacking:
-        raise InputError(f"{str(folder)!r} lacks the tensor {prefix + lacking[0]!r}; save the model again")
+    body: nn.Module = filled_body(read_config(folder), weights, str(folder), prefix)
     return body
 
 

@@ -25,6 +25,7 @@ from torch.nn import functional
 from crosscut.datasets.records import Collection, Item
 from crosscut.encoders.named import load_encoder
 from crosscut.encoders.pairs import Form, Text
+from crosscut.encoders.running import placed
 from crosscut.encoders.towers import has_towers
 from crosscut.errors import InputError
 from crosscut.retrievers.tfidf import TfIdf
@@ -152,7 +153,7 @@ def ranked_by(towers: Towers, world: ReadWorld, count: int) -> Positions:
 def ranker(
     miner: str | Path, count: int, tokens: int, how: Hardware, seed: int = 0
 ) -> Callable[[ReadWorld], Positions]:
-    """Ranks a world's items by a trained dual encoder: two towers on the training's own device, others as they run.
+    """Ranks a world's items by a trained dual encoder: on the training's own device.
 
     Or by `random` and `tfidf`, the other negatives of ANNCUR's table 3.
     """
@@ -164,7 +165,7 @@ def ranker(
     if has_towers(miner):
         towers = Towers.start(miner, tokens=tokens).to(how.first)
         return lambda world: ranked_by(towers, world, count)
-    encoder = load_encoder(str(miner))
+    encoder = load_encoder(placed(str(miner), how.devices))
 
     def rank(world: ReadWorld) -> Positions:
         items, queries = world.texts
