@@ -29,11 +29,11 @@ from crosscut.methods.base import Method, Parts
 from crosscut.methods.weights import spread_of
 from crosscut.retrievers.first import Retriever
 from crosscut.scorers.callable import AnyBound
-from crosscut.search.hits import Hits
+from crosscut.search.hits import Hits, Scored
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.searcher import Allow, Searcher
 from crosscut.spaces.base import Space, Stacked, Vectors
-from crosscut.types import NO_SCORES, Floats, Positions
+from crosscut.types import Floats, Positions
 
 TRUST = 0.3
 """w: how much of a dear score c may explain at first, against all that the vectors may; 0.2 … 0.5 do alike."""
@@ -191,7 +191,7 @@ class TwoScorers:
         if kept:
             guess = np.array(kept[-1], np.float64)
         else:
-            told = np.concatenate([NO_SCORES, *(made.scores for made in first.trace)])  # none, if time was over
+            told = Scored.of(first.trace).scores  # none, if time was over
             guess = np.full(self.cheap.n, told.min() if len(told) else 0.0)
         for made in first.trace:
             guess[made.positions] = made.scores

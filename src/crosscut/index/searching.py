@@ -25,7 +25,7 @@ from crosscut.index.state import State
 from crosscut.methods import Method, methods, parse
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
-from crosscut.search.ranking import Evidence, Rank, scored
+from crosscut.search.ranking import Evidence, Rank
 from crosscut.search.recall import TargetRecall
 from crosscut.search.stopping import Confident, Stop, parse_stop
 from crosscut.searcher import Allow, Searcher, checked_deadline
@@ -253,7 +253,7 @@ def _document(items: ItemList | FiledItems, position: int) -> Any:
 
 def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
     """What vectors and words say of everything that was scored."""
-    handles, _ = scored(hits)
+    handles = hits.scored
     made: dict[str, Floats] = {}
     if state.vectors is not None and vector is not None:
         rows = np.asarray(state.vectors[handles], np.float64)

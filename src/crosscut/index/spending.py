@@ -24,7 +24,7 @@ from crosscut.index.building import Seller
 from crosscut.index.state import State
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
-from crosscut.search.hits import Hits
+from crosscut.search.hits import Hits, Scored
 from crosscut.search.prior import Past
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
@@ -179,9 +179,9 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
 
 def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
     """What a search has scored, and with which chance; of a scorer that knows a part of it unasked, the rest."""
-    scores = np.concatenate([round.scores for round in hits.trace])
+    scored = Scored.of(hits.trace)
+    scores = scored.scores
     if state.scorer is not None and state.scorer.knows:
-        scores = scores - state.scorer.known(query, hits.scored)
+        scores = scores - state.scorer.known(query, scored.positions)
     finite = np.isfinite(scores)
-    chances = [np.ones(len(one.scores)) if one.chances is None else one.chances for one in hits.trace]
-    return hits.scored[finite], np.asarray(scores[finite], np.float64), np.concatenate(chances)[finite]
+    return scored.positions[finite], scores[finite], scored.chances[finite]

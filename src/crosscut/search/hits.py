@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item
 from crosscut.scorers.calibration import Calibration
-from crosscut.types import NO_SCORES, Floats, Positions
+from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
 
 REASONS = {
     "budget": "the budget is spent",
@@ -68,6 +68,33 @@ class Round:
     seconds: Seconds
     predictions: npt.NDArray[np.float32] | None = None  # of every item, when the search was told to keep them
     chances: Floats | None = None  # with which each was picked, where some were drawn at random to explore; None: 1
+
+
+class Scored(NamedTuple):
+    """Everything that some rounds scored, in the order of buying (m of each)."""
+
+    positions: Positions
+    scores: Floats
+    rounds: Positions  # in which, from 1
+    estimates: Floats
+    chances: Floats  # with which each was picked
+
+    @classmethod
+    def of(cls, rounds: Sequence[Round]) -> Scored:
+        """What these rounds scored."""
+        return cls(
+            np.concatenate([NO_HANDLES, *(one.positions for one in rounds)]),
+            np.concatenate([NO_SCORES, *(one.scores for one in rounds)]),
+            np.repeat(np.arange(1, len(rounds) + 1), [len(one.positions) for one in rounds]),
+            np.concatenate([NO_SCORES, *(one.estimates for one in rounds)]),
+            np.concatenate([NO_SCORES, *(np.ones(len(r.scores)) if r.chances is None else r.chances for r in rounds)]),
+        )
+
+    def hits(self, places: Positions) -> list[Hit]:
+        """The items at some places, each called by its position."""
+        told = (self.positions, self.scores, self.rounds, self.estimates)
+        found = zip(*(one[places].tolist() for one in told), strict=True)
+        return [Hit(position, score, number, estimate, position) for position, score, number, estimate in found]
 
 
 def _line(place: int, hit: Hit) -> str:
@@ -146,8 +173,8 @@ class Hits(Sequence[Hit]):
 
     def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
         """The same with probabilities; with a threshold, only the hits whose probability is at least that."""
-        among = np.concatenate([NO_SCORES, *(round.scores for round in self.trace)])
-        chances = calibration.probabilities(self.values, among if self.ranking is None else self.ranking).tolist()
+        among = Scored.of(self.trace).scores if self.ranking is None else self.ranking
+        chances = calibration.probabilities(self.values, among).tolist()
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
         return replace(self, items=tuple(hit for hit, chance in zip(hits, chances, strict=True) if chance >= least))
@@ -159,14 +186,11 @@ class Hits(Sequence[Hit]):
         ranked otherwise than by score, so are groups.
         """
         groups: dict[Any, list[tuple[float, Hit]]] = {}
-        scores = np.concatenate([NO_SCORES, *(made.scores for made in self.trace)])
-        values = iter(scores if self.ranking is None else self.ranking)
-        for number, made in enumerate(self.trace, 1):
-            for position, value, estimate in zip(
-                made.positions.tolist(), made.scores.tolist(), made.estimates.tolist(), strict=True
-            ):
-                name = group(position)
-                groups.setdefault(name, []).append((float(next(values)), Hit(name, value, number, estimate, position)))
+        scored = Scored.of(self.trace)
+        values = scored.scores if self.ranking is None else self.ranking
+        for value, hit in zip(values.tolist(), scored.hits(np.arange(len(values))), strict=True):
+            name = group(hit.position)
+            groups.setdefault(name, []).append((value, replace(hit, id=name)))
         tops = []
         for hits in groups.values():
             value, top = min(hits, key=lambda pair: (-pair[0], pair[1].position))
@@ -180,5 +204,4 @@ class Hits(Sequence[Hit]):
     @property
     def scored(self) -> Positions:
         """Positions of all that was scored, in order."""
-        parts = [round.positions for round in self.trace]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return np.concatenate([NO_HANDLES, *(round.positions for round in self.trace)])

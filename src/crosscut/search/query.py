@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from crosscut.ann.trail import Trail
 from crosscut.retrievers.first import FirstRequest
 from crosscut.scorers.meter import Account
 from crosscut.search.estimators import Fit
-from crosscut.search.hits import Hit, Hits, Round
+from crosscut.search.hits import Hits, Round, Scored
 from crosscut.search.stopping import SoFar, Watch
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
@@ -71,21 +71,11 @@ class QueryState:
 
     def hits(self, k: int, ids: Any = None, texts: Any = None) -> Hits:
         """The result so far."""
-        found = np.repeat(np.arange(1, len(self.rounds) + 1), [len(r.positions) for r in self.rounds])
-        estimates = np.concatenate([r.estimates for r in self.rounds]) if self.rounds else np.empty(0)
-        top = self.top(k)
-        told = (self.account.positions, self.account.scores, found, estimates)
-        items = [
-            Hit(
-                id=position if ids is None else ids[position],
-                score=score,
-                round=number,
-                estimate=estimate,
-                position=position,
-                text=None if texts is None else texts[position],
-            )
-            for position, score, number, estimate in zip(*(one[top].tolist() for one in told), strict=True)
-        ]
+        items = Scored.of(self.rounds).hits(self.top(k))
+        if ids is not None:
+            items = [replace(hit, id=ids[hit.position]) for hit in items]
+        if texts is not None:
+            items = [replace(hit, text=texts[hit.position]) for hit in items]
         return Hits(
             query=self.account.query,
             items=tuple(items),

@@ -21,8 +21,8 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
-from crosscut.search.hits import Hit, Hits
-from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
+from crosscut.search.hits import Hits, Scored
+from crosscut.types import Floats
 
 Evidence: TypeAlias = Mapping[str, Floats]
 """`dense` and `words` of everything that was scored, in the order of buying, where they are known."""
@@ -92,29 +92,9 @@ def standard(values: Floats) -> Floats:
     return np.asarray((values - values.mean()) / max(float(values.std()), 1e-9))
 
 
-def scored(hits: Hits) -> tuple[Handles, Floats]:
-    """Everything that a search scored, in the order of buying: handles and scores."""
-    return (
-        np.concatenate([NO_HANDLES, *(round.positions for round in hits.trace)]),
-        np.concatenate([NO_SCORES, *(round.scores for round in hits.trace)]),
-    )
-
-
 def ordered(hits: Hits, rank: Rank, evidence: Evidence, k: int) -> Hits:
     """The best k of everything that was scored, by another order; ties go to the lower position."""
-    handles, scores = scored(hits)
-    values = rank.values(scores, evidence)
-    best = np.lexsort((handles, -values))[:k]
-    rounds = np.repeat(np.arange(1, len(hits.trace) + 1), [len(round.positions) for round in hits.trace])
-    estimates = np.concatenate([NO_SCORES, *(round.estimates for round in hits.trace)])
-    items = tuple(
-        Hit(
-            id=int(handles[place]),
-            score=float(scores[place]),
-            round=int(rounds[place]),
-            estimate=float(estimates[place]),
-            position=int(handles[place]),
-        )
-        for place in best.tolist()
-    )
-    return replace(hits, items=items, ranking=values)
+    scored = Scored.of(hits.trace)
+    values = rank.values(scored.scores, evidence)
+    best = np.lexsort((scored.positions, -values))[:k]
+    return replace(hits, items=tuple(scored.hits(best)), ranking=values)
