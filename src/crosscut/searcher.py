@@ -14,7 +14,7 @@ from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
-from crosscut.retrievers.first import Dense, FirstStage, MostKnown, Retriever
+from crosscut.retrievers.first import Retriever
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.hits import Hits
@@ -108,7 +108,7 @@ class Searcher:
             raise InputError(f"{self.method} makes one round and searches no space: there is nothing to cluster")
         topk = cluster(plan.space, plan.offset.base, lists=lists, rule=rule, seed=self.parts.seed)
         encoder = self.parts.encoder
-        first = plan.first if encoder is None else _through(plan.first, block_of(topk, encoder) or topk_of(encoder))
+        first = plan.first if encoder is None else plan.first.through(block_of(topk, encoder) or topk_of(encoder))
         self.plan = replace(plan, topk=topk, first=first)
         return self
 
@@ -287,13 +287,6 @@ class Searcher:
             return np.array([self._place[name] for name in names], dtype=np.int64)
         except KeyError as error:
             raise InputError(f"item id {error.args[0]!r} is not among the {self.n} items") from None
-
-
-def _through(first: FirstStage, topk: TopK) -> FirstStage:
-    """A first stage that asks this index, if it ranks by the query vector."""
-    if isinstance(first, MostKnown):
-        return replace(first, otherwise=_through(first.otherwise, topk))
-    return replace(first, topk=topk) if isinstance(first, Dense) else first
 
 
 def _size(things: Sequence[Any] | None) -> int | None:

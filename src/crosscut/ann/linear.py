@@ -8,7 +8,7 @@ items have a base of their own (`Residuals`), it is asked for more of them, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from crosscut.ann.flat import Base, Flat, masked, rerank
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.lists import Lists
-from crosscut.linalg.arrays import without
+from crosscut.linalg.arrays import looked_up, without
 from crosscut.linalg.top import ranked, slack_for
 from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
@@ -125,10 +125,7 @@ class SeenItems:
         self._order = seen[np.argsort(-values, kind="stable")]
 
     def __getitem__(self, handles: Handles) -> Floats:
-        if not len(self.seen):
-            return np.zeros(len(handles))
-        places = np.minimum(np.searchsorted(self.seen, handles), len(self.seen) - 1)
-        return np.where(self.seen[places] == handles, self.values[places], 0.0)
+        return looked_up(handles, self.seen, self.values)
 
     def highest(self, exclude: Handles, within: Within) -> Handles:
         some = self._order[: JOIN + len(exclude)]
@@ -136,27 +133,17 @@ class SeenItems:
         return some if within is None else some[np.isin(some, within)]
 
 
-def _alike(space: Space) -> Iterator[tuple[int, float]]:
-    """The coordinates in which all items are the same, and their values there."""
-    start = 0
-    for block, weight in space.blocks:
-        if block.constant:
-            yield from enumerate((weight * block.rows(np.zeros(1, np.int64))[0]).tolist(), start)
-        start += block.d
-
-
 def topk_of(space: Space, base: Base = 0.0) -> TopK:
     """How the top of a space is found: by the index that one of its blocks brings along; of many items, by the lists
     they lie in; otherwise by reading every item."""
-    moving = [(j, block, weight) for j, (block, weight) in enumerate(space.blocks) if not block.constant]
-    if len(moving) == 1 and moving[0][1].topk is not None and not isinstance(base, np.ndarray):
-        place, block, weight = moving[0]
-        assert block.topk is not None
-        start = sum(before.d for before, _ in space.blocks[:place])
-        columns = slice(start, start + block.d)
-        if not (block.topk.precise and isinstance(base, int | float)):
-            return Projected(block.topk, space, columns, weight, base)
-        return OneBlock(block.topk, space, columns, weight, float(base), alike=tuple(_alike(space)))
+    moving = [block for block in space.blocks if not block.space.constant]
+    own = moving[0].space.topk if len(moving) == 1 and not isinstance(base, np.ndarray) else None
+    if own is not None:
+        _, weight, columns = moving[0]
+        if not (own.precise and isinstance(base, int | float)):
+            return Projected(own, space, columns, weight, base)
+        alike = [one for part, row in space.alike for one in enumerate(row[0].tolist(), part.start)]
+        return OneBlock(own, space, columns, weight, float(base), alike=tuple(alike))
     if space.home is not None and space.readable and space.n >= clustered.SMALL:
         assert isinstance(base, np.ndarray | int | float)  # residuals are for what an index or a store finds
         return Lists(space, base, space.home)
@@ -167,9 +154,8 @@ def cluster(
     space: Space, base: Base = 0.0, *, lists: int | None = None, rule: Rule | int | None = None, seed: int = 0
 ) -> Projected:
     """An index over a space as it stands, whatever its blocks, in float16: n × d numbers more."""
-    starts = np.cumsum([0, *(block.d for block, _ in space.blocks)])
-    parts = [np.arange(starts[j], starts[j + 1]) for j, (block, _) in enumerate(space.blocks) if not block.constant]
-    columns = np.concatenate(parts)
+    parts = [block.part for block in space.blocks if not block.space.constant]
+    columns = np.concatenate([np.arange(part.start, part.stop) for part in parts])
     based = isinstance(base, np.ndarray)
     rows: npt.NDArray[np.float16] = np.empty((space.n, len(columns) + based), dtype=np.float16)
     for start in range(0, space.n, 1 << 14):
@@ -184,11 +170,9 @@ def cluster(
 def block_of(found: Projected, block: Space) -> Projected | None:
     """The same index asked for one block of its coordinates alone, if it holds it: the encoder's, for round one."""
     assert isinstance(found.columns, np.ndarray)
-    start = 0
-    for own, weight in found.space.blocks:
+    for own, weight, part in found.space.blocks:
         if own is block and weight:
-            inside = (found.columns >= start) & (found.columns < start + block.d)
-            columns = np.where(inside, found.columns - start, 0)
+            inside = (found.columns >= part.start) & (found.columns < part.stop)
+            columns = np.where(inside, found.columns - part.start, 0)
             return Projected(found.inner, block, columns, np.where(inside, found.weights / weight, 0.0))
-        start += own.d
     return None

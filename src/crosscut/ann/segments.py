@@ -45,6 +45,10 @@ class Segments(Space):
         return _TopK(self)
 
     @property
+    def lasting(self) -> IVF:
+        return self.first
+
+    @property
     def home(self) -> Home | None:
         lists = self.first.home
         if lists is None or self.behind is None:

@@ -80,7 +80,8 @@ def replay(
         "words": words,
         "late": late,
     }
-    arrays = {**_archive(data), **{name: _array(path) for name, path in given.items() if path is not None}}
+    brought = {name: _array(path) for name, path in given.items() if path is not None}
+    arrays = {**_archive(data, {*given, "train"}), **brought}
     if "test" not in arrays:
         raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
     if plots is not None:
@@ -185,22 +186,10 @@ def _plots(
     errors.print(f"wrote plots to {folder}")
 
 
-def _archive(path: Path | None) -> dict[str, Any]:
+def _archive(path: Path | None, wanted: set[str]) -> dict[str, Any]:
     if path is None:
         return {}
     names = {"train": "anchors"}
-    wanted = (
-        "test",
-        "anchors",
-        "train",
-        "vectors",
-        "query_vectors",
-        "anchor_query_vectors",
-        "item_scores",
-        "item_anchors",
-        "words",
-        "late",
-    )
     archive = loaded_array(path)
     if not hasattr(archive, "files"):  # numpy's NpzFile
         raise InputError(

@@ -20,6 +20,7 @@ from crosscut.cli.common import (
     TextColumn,
     Title,
     columns_of,
+    lasting,
     progress_bar,
     say,
 )
@@ -143,19 +144,10 @@ def said(estimate: Estimate) -> str:
         return f"nothing to score: all {pairs:,} scores are in the store"
     words = [f"{known:,} of {pairs:,} scores are in the store; {calls:,} calls to make"]
     if estimate.seconds is not None and rate is not None:
-        words.append(f"about {duration(estimate.seconds)} at {rate:,.0f} pairs/s")
+        words.append(f"about {lasting(estimate.seconds)} at {rate:,.0f} pairs/s")
     if estimate.cost is not None:
         words.append(f"costing about {estimate.cost:,.2f}")
     return ", ".join(words)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def _texts(
@@ -245,7 +237,7 @@ def _status(
     say(f"{coverage.known:,} of {coverage.pairs:,} scores are in the store ({share:.1f} %)")
     if coverage.missing:
         left = coverage.seconds_left
-        pace = "at a pace not yet known" if left is None else f"about {duration(left)} at the latest pace"
+        pace = "at a pace not yet known" if left is None else f"about {lasting(left)} at the latest pace"
         say(f"{coverage.missing:,} calls to make, {pace}" + ("" if cost is None else f", about {cost:,.2f}"))
     say(
         f"in all {coverage.scores:,} scores of {coverage.queries:,} queries by scorer {coverage.scorer}: "
@@ -289,4 +281,4 @@ def _report(bought: Purchase, store: Path, price: float | None, as_json: bool) -
         return
     left = f"; {bought.missing:,} are left for the next run" if bought.missing else ""
     lost = f", {bought.lost:,} of them with workers that died" if bought.lost else ""
-    say(f"made {bought.calls:,} calls in {duration(bought.seconds)}{lost}{left}")
+    say(f"made {bought.calls:,} calls in {lasting(bought.seconds)}{lost}{left}")

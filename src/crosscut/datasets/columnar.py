@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item, ItemSequence, SharedItems
 from crosscut.errors import FolderError, InputError
+from crosscut.linalg.arrays import starts_of
 from crosscut.storage import Files, Saved, Touched, divides, put_down
 from crosscut.types import Array, Handles, Positions
 
@@ -55,9 +56,7 @@ class Packed:
     def of(cls, items: Sequence[Item]) -> Packed:
         """Of items in memory."""
         data, sizes, lengths = packed(items)
-        starts = np.zeros(len(items) + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
-        return cls.laid(np.frombuffer(data, np.uint8), starts, lengths)
+        return cls.laid(np.frombuffer(data, np.uint8), starts_of(sizes), lengths)
 
     @classmethod
     def laid(cls, data: Bytes, starts: Positions, lengths: Array) -> Packed:
@@ -162,9 +161,7 @@ class Packed:
             return
         inverse = np.full(len(self), -1, np.int64)
         inverse[order] = np.arange(len(order))
-        sizes = np.diff(starts)[order]
-        laid = np.zeros(len(order) + 1, np.int64)
-        np.cumsum(sizes, out=laid[1:])
+        laid = starts_of(np.diff(starts)[order])
         files.rows("items", np.uint8, (int(laid[-1]),), self._gathered(order), scattered=True)
         files.array("items-starts", laid)
         files.array("items-lengths", lengths[order])
@@ -307,6 +304,4 @@ class Filing:
             np.memmap(self._path(name), kind, mode="r") if self._path(name).stat().st_size else np.zeros(0, kind)
             for name, kind in self.NAMES
         ]
-        starts = np.zeros(len(maps[1]) + 1, np.int64)
-        np.cumsum(maps[1], out=starts[1:])
-        return Packed.laid(maps[0], starts, maps[2].reshape(-1, 3))
+        return Packed.laid(maps[0], starts_of(maps[1]), maps[2].reshape(-1, 3))

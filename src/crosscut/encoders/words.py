@@ -29,6 +29,7 @@ from scipy import sparse
 from crosscut.datasets.records import MENTION_END, MENTION_START
 from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.errors import InputError
+from crosscut.linalg.arrays import looked_up
 from crosscut.storage import Files, Saved
 
 Floats = npt.NDArray[np.float32]
@@ -138,11 +139,7 @@ class Lexicon:
     def idf(self, words: Sequence[str]) -> Floats:
         """The weight of each word, (len(words),)."""
         half = 0.5 / self.documents
-        share = np.zeros(len(words))
-        if len(self._keys):
-            keys = np.fromiter(map(_key, words), np.uint64, len(words))
-            places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-            share = np.where(self._keys[places] == keys, self._shares[places], 0.0)
+        share = looked_up(np.fromiter(map(_key, words), np.uint64, len(words)), self._keys, self._shares)
         return np.log1p((1 - share + half) / (share + half)).astype(np.float32)
 
     def save(self, path: Path) -> None:

@@ -38,7 +38,7 @@ from crosscut.index.folder import KIND
 from crosscut.index.items import Source, stream
 from crosscut.index.metadata import write_columns
 from crosscut.index.passages import Passages
-from crosscut.linalg.arrays import finite
+from crosscut.linalg.arrays import finite, starts_of
 from crosscut.retrievers.filed import FiledBM25
 from crosscut.retrievers.postings import Counting, Postings
 from crosscut.storage import (
@@ -223,9 +223,7 @@ class StreamedBuild:
             self._tell("clustering vectors", 0, n)
             centroids, home = clusters.partition(vectors, seed=self.seed)
             order = np.argsort(home, kind="stable")
-            starts = np.zeros(len(centroids) + 1, np.int64)
-            np.cumsum(np.bincount(home, minlength=len(centroids)), out=starts[1:])
-            lists = (centroids, starts)
+            lists = (centroids, starts_of(np.bincount(home, minlength=len(centroids))))
             self._tell("clustering vectors", n, n)
 
         def fill(files: Files) -> None:

@@ -19,9 +19,23 @@ NOTHING: Ids = np.zeros(0, dtype=np.int64)
 
 def joined(parts: Sequence[Ids]) -> tuple[Ids, Ids]:
     """Arrays one after another, and where each begins."""
-    starts = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in parts], out=starts[1:])
-    return np.concatenate([NOTHING, *parts]), starts
+    return np.concatenate([NOTHING, *parts]), starts_of([len(part) for part in parts])
+
+
+def starts_of(sizes: npt.ArrayLike) -> Ids:
+    """(m + 1) where each of m parts of these sizes begins when they stand side by side, and where the last one ends."""
+    each = np.asarray(sizes)
+    starts = np.zeros(len(each) + 1, dtype=np.int64)
+    np.cumsum(each, out=starts[1:])
+    return starts
+
+
+def looked_up(wanted: Array, keys: Array, values: Array, otherwise: float = 0.0) -> Array:
+    """The values of some keys, which are sorted and each there once; `otherwise` of one that is not there."""
+    if not len(keys):
+        return np.full(len(wanted), otherwise)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[places] == wanted, values[places], otherwise)
 
 
 def inside(some: Ids, places: Ids) -> npt.NDArray[np.bool_]:

@@ -132,8 +132,8 @@ class Crosscut(InRounds):
     def _expecting(self, parts: Parts, own: Space, prior: Prior) -> Plan:
         cur = parts.anchors
         noise = self.ridge * CAUTION * prior.noise
-        blocks, weights = zip(*own.blocks, (Constant(parts.n), (LEVEL * noise) ** 0.5), strict=True)
-        space = Stacked(blocks, weights)
+        blocks, weights, _ = zip(*own.blocks, strict=True)
+        space = Stacked([*blocks, Constant(parts.n)], [*weights, (LEVEL * noise) ** 0.5])
         estimator = Expecting(prior, noise, None if cur is None else _trust(cur, noise))
         spread = 0.0 if parts.words is None else prior.spread(some_rows(own, parts.seed))
         if cur is not None:

@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from crosscut.ann.ivf import IVF
-from crosscut.ann.segments import Segments
 from crosscut.spaces.base import Space, Stacked, Vectors
 from crosscut.spaces.cur import CUR, background, reduced
 from crosscut.types import Array, Floats, Positions
@@ -170,7 +168,7 @@ def _trials(
     return trials
 
 
-_DRAWN: WeakKeyDictionary[IVF, dict[int, Floats]] = WeakKeyDictionary()
+_DRAWN: WeakKeyDictionary[Space, dict[int, Floats]] = WeakKeyDictionary()
 
 
 def spread_of(space: Space, seed: int) -> float:
@@ -187,13 +185,11 @@ def some_rows(space: Space, seed: int) -> Floats:
     Of a large index they are of the items in lists, whatever is added behind them, and kept: to draw them from its
     files takes longer than a search.
     """
-    if isinstance(space, Segments):
-        space = space.first
-    if not isinstance(space, IVF):
+    if space.lasting is None:
         return _drawn(space, seed)
-    kept = _DRAWN.setdefault(space, {})
+    kept = _DRAWN.setdefault(space.lasting, {})
     if seed not in kept:
-        kept[seed] = _drawn(space, seed)
+        kept[seed] = _drawn(space.lasting, seed)
     return kept[seed]
 
 

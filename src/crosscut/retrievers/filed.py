@@ -15,7 +15,7 @@ from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.words import K1, B
 from crosscut.retrievers.bm25 import settings_of
 from crosscut.retrievers.first import Retriever
-from crosscut.retrievers.postings import Counting, Mapped, Postings, terms_asked, terms_of
+from crosscut.retrievers.postings import Counting, Postings, terms_asked, terms_of
 from crosscut.storage import Files, Saved
 from crosscut.types import NO_HANDLES, Handles, Mask, Positions
 
@@ -202,8 +202,7 @@ def counted(items: Sequence[Item | str]) -> Postings:
 def _found(part: Postings, terms: npt.NDArray[np.uint64]) -> Positions:
     """Where the terms stand, their items ready to be gone by."""
     places = part.find(terms)
-    if isinstance(part, Mapped):
-        part.ready(places[places >= 0])
+    part.ready(places[places >= 0])
     return places
 
 

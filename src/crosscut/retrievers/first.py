@@ -47,6 +47,10 @@ class FirstStage(Protocol):
         """How many items it ranks; None: whatever there is."""
         return None
 
+    def through(self, topk: TopK) -> FirstStage:
+        """The same, by this index where it ranks by the query vector."""
+        return self
+
     @abstractmethod
     def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
         """For each query at most `count` items, best first, none of them excluded or not allowed."""
@@ -88,6 +92,9 @@ class Dense(FirstStage):
 
     topk: TopK
     otherwise: FirstStage | None = None
+
+    def through(self, topk: TopK) -> Dense:
+        return replace(self, topk=topk)
 
     def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
         picks: list[Handles] = [NO_HANDLES] * len(requests)
@@ -146,6 +153,9 @@ class MostKnown(FirstStage):
     """The items of which most is known without a call; `otherwise` for scorers that know nothing."""
 
     otherwise: FirstStage
+
+    def through(self, topk: TopK) -> MostKnown:
+        return MostKnown(self.otherwise.through(topk))
 
     def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
         if any(request.known is None for request in requests):

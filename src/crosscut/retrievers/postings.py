@@ -26,6 +26,7 @@ import numpy.typing as npt
 from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
 from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.encoders.words import STOP_WORDS, WORD, query_stems, stems
+from crosscut.linalg.arrays import starts_of
 from crosscut.storage import Files, Saved, divides
 from crosscut.types import Positions
 
@@ -138,12 +139,9 @@ class Counting:
 
     def done(self) -> Counted:
         """Everything that was counted."""
-        sizes = self._read("sizes", np.int32)
-        starts = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
         return Counted(
             np.array(self._fresh, np.uint64) if self._folder is None else self._read("terms", np.uint64),
-            starts,
+            starts_of(self._read("sizes", np.int32)),
             self._read("numbers", np.int32),
             self._read("counts", np.uint8),
             self._read("lengths", np.uint32),
@@ -169,11 +167,10 @@ class Postings:
         by_hash = np.argsort(counted.terms)
         rank = np.empty(len(by_hash), np.int32)
         rank[by_hash] = np.arange(len(by_hash), dtype=np.int32)
-        starts = np.zeros(len(by_hash) + 1, np.int64)
         often = np.zeros(len(by_hash), np.int64)
         for begin in range(0, m, SOME):  # bincount makes 64 bits of each
             often += np.bincount(counted.numbers[begin : begin + SOME], minlength=len(by_hash))
-        np.cumsum(often[by_hash], out=starts[1:])
+        starts = starts_of(often[by_hash])
 
         def room(name: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
             if folder is None or not m:
@@ -211,9 +208,7 @@ class Postings:
         place = np.full(self.n, -1, np.int32)
         place[positions] = np.arange(len(positions), dtype=np.int32)
         stay = place[self.items] >= 0
-        before = np.zeros(len(self.items) + 1, np.int64)
-        np.cumsum(stay, out=before[1:])
-        starts = before[self.starts]
+        starts = starts_of(stay)[self.starts]
         used = np.flatnonzero(np.diff(starts))
         return Postings(
             self.terms[used],
@@ -222,6 +217,9 @@ class Postings:
             self.counts[stay],
             np.asarray(self.lengths)[positions],
         )
+
+    def ready(self, places: Positions) -> None:
+        """Before compiled code goes by the items of these terms."""
 
     def _whole(self) -> None:
         """Before everything is read."""
@@ -242,8 +240,7 @@ class Postings:
         self._whole()
         numbers = np.repeat(np.arange(len(self.terms), dtype=np.int32), np.diff(self.starts))
         order = np.argsort(self.items, kind="stable")
-        starts = np.zeros(self.n + 1, np.int64)
-        np.cumsum(np.bincount(self.items, minlength=self.n), out=starts[1:])
+        starts = starts_of(np.bincount(self.items, minlength=self.n))
         return Counted(self.terms, starts, numbers[order], self.counts[order], np.asarray(self.lengths))
 
     def write(self, files: Files, prefix: str = "") -> None:
@@ -275,7 +272,6 @@ class Mapped(Postings):
     guard: _Guard
 
     def ready(self, places: Positions) -> None:
-        """Before compiled code goes by the items of these terms."""
         self.guard.check(self.starts[places], self.starts[places + 1])
 
     def _whole(self) -> None:
@@ -302,8 +298,7 @@ class _Guard:
 def _trimmed(counted: Counted, positions: Positions) -> Counted:
     """Of some items; terms that only others have are gone."""
     sizes = np.diff(counted.starts)[positions]
-    starts = np.zeros(len(positions) + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
+    starts = starts_of(sizes)
     places = np.repeat(counted.starts[positions] - starts[:-1], sizes) + np.arange(starts[-1])
     used, numbers = np.unique(counted.numbers[places], return_inverse=True)
     return Counted(

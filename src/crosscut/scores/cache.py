@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from crosscut.errors import StoreError
+from crosscut.linalg.arrays import looked_up
 from crosscut.scores.keys import Contents, Keys, text_hash
 from crosscut.storage import Since
 from crosscut.types import Floats, Positions
@@ -68,11 +69,7 @@ class StoreCache:
         with self._lock:
             known, values = self._known(text_hash(query))
             positions = np.asarray(positions, np.int64)
-            scores = np.full(len(positions), np.nan)
-            if len(known):
-                places = np.minimum(np.searchsorted(known, positions), len(known) - 1)
-                hits = known[places] == positions
-                scores[hits] = values[places[hits]]
+            scores = looked_up(positions, known, values, np.nan)
             waiting = self._batch.scores.get(query)
             if waiting:
                 for place, position in enumerate(positions.tolist()):

@@ -16,8 +16,9 @@ An estimator makes one `Fit` per query; a fit takes in the items scored in each 
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -41,15 +42,18 @@ class Fit(Protocol):
 
 
 class Estimator(Protocol):
-    """A way to estimate query vectors in a space."""
+    """A way to estimate query vectors in a space. One of your own inherits from it."""
 
+    small: ClassVar[bool] = False
+    """Whether the products of a fit are no larger than those of a ridge with a prior of `RANK` directions."""
+
+    @abstractmethod
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
         """A fresh fit for one query; `query_vector` is the encoder's, if the query has one."""
-        ...
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Estimator):
     """Least squares or ridge on all that was scored.
 
     Parameters
@@ -92,7 +96,7 @@ class _RegressionFit:
 
 
 @dataclass(frozen=True)
-class Stretched:
+class Stretched(Estimator):
     """Ridge that is easy on one direction: the encoder's query vector q.
 
     The prior variance of u along q̂ = q / ‖q‖ is g² times that of any other direction, so that "more of what the
@@ -109,6 +113,8 @@ class Stretched:
     trust
         (n) σ / σ_i for items whose own noise σ_i is larger than that of the rest; None: the same for all.
     """
+
+    small: ClassVar[bool] = True
 
     ridge: float
     stretch: float = 1.0
@@ -141,12 +147,14 @@ class _StretchedFit:
 
 
 @dataclass(frozen=True)
-class Expecting:
+class Expecting(Estimator):
     """Ridge towards what past searches lead to expect: u ~ N(u₀(q), Σ), noise μ.
 
     The encoder's coordinates come first in the space; those that stand behind them, a constant and what words tell, are
     estimated beside them, with variance 1. `trust` is that of `Stretched`.
     """
+
+    small: ClassVar[bool] = True
 
     prior: Prior
     ridge: float
@@ -180,7 +188,7 @@ class _ExpectingFit:
 
 
 @dataclass(frozen=True)
-class FixedAnchors:
+class FixedAnchors(Estimator):
     """ANNCUR: U = C_anc†, once for all queries that are scored with the same anchor items.
 
     `anchors` is the fixed order in which anchor items are taken; a query scored with other items (a retriever's,
@@ -242,7 +250,7 @@ def _moved(what: str, space: Space, query_vector: Floats | None) -> Floats:
 
 
 @dataclass(frozen=True)
-class GradientStep:
+class GradientStep(Estimator):
     """TOUR: one gradient step on the items of each round, starting at the encoder's query vector."""
 
     loss: Literal["kl", "mse"] = "kl"
@@ -276,7 +284,7 @@ class _GradientFit:
 
 
 @dataclass(frozen=True)
-class Feedback:
+class Feedback(Estimator):
     """Qdrant's naive relevance feedback: u = a q + c Σ (s_p − s_n)ᵇ (p − n), over pairs with s_p > s_n."""
 
     a: float
@@ -305,7 +313,7 @@ class _FeedbackFit:
 
 
 @dataclass(frozen=True)
-class OwnScores:
+class OwnScores(Estimator):
     """FIXEDITEM: the query's scores with the anchor items are its vector."""
 
     anchors: Positions

@@ -33,7 +33,7 @@ from crosscut.linalg.least_squares import keeps_to_itself
 from crosscut.linalg.products import LARGE, share
 from crosscut.retrievers.first import Drawn, FirstStage, Retriever
 from crosscut.scorers.meter import Meter
-from crosscut.search.estimators import Estimator, Expecting, Stretched
+from crosscut.search.estimators import Estimator
 from crosscut.search.guides import FreeSchedule, Guide, QueryBefore
 from crosscut.search.hits import Round, Seconds
 from crosscut.search.prior import RANK
@@ -222,8 +222,8 @@ def _limit(estimator: Estimator | None, new: int, d: int) -> AbstractContextMana
     """One thread for BLAS, which takes products as small as those of a usual round on one thread by itself.
 
     To tell it so costs 50 µs where a store has just read all its vectors, and nothing is in the cache."""
-    known = isinstance(estimator, Stretched | Expecting)
-    return nullcontext() if known and keeps_to_itself(new, d, RANK) else one_thread()
+    small = estimator is not None and estimator.small
+    return nullcontext() if small and keeps_to_itself(new, d, RANK) else one_thread()
 
 
 def _drawn_of(explore: float, queries: Sequence[QueryState], counts: Sequence[int]) -> list[int]:

@@ -35,6 +35,7 @@ from scipy.linalg.blas import ssyrk
 from scipy.linalg.lapack import dtrtri
 
 from crosscut.errors import InputError
+from crosscut.linalg.arrays import looked_up
 from crosscut.linalg.blas import one_thread
 from crosscut.storage import WILD, Files, Saved
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
@@ -253,7 +254,7 @@ class _Expectation:
         vectors = rows(handles)  # (M × d), of all
         single = vectors.astype(np.float32)  # two products of M × d × d are most of the work
         spread = (single @ self.covariance).astype(np.float64)  # X Σ
-        base = self._base(handles)
+        base = looked_up(handles, self.prior.seen, self.prior.residuals)  # what is known so far of items' own
         ends = np.cumsum([len(past.handles) for past in block])
         for past, count, end in zip(block, counts, ends.tolist(), strict=True):
             part = slice(end - len(past.handles), end)
@@ -279,14 +280,6 @@ class _Expectation:
         self.pairs += count * len(rows)
         self.pull.append((past.handles, count * (dual + precision * base), count * precision))
         return np.asarray((np.sqrt(count) * inverse) @ rows)
-
-    def _base(self, handles: Handles) -> Floats:
-        """What is known so far of items' own residuals."""
-        seen = self.prior.seen
-        if not len(seen):
-            return np.zeros(len(handles))
-        places = np.minimum(np.searchsorted(seen, handles), len(seen) - 1)
-        return np.where(seen[places] == handles, self.prior.residuals[places], 0.0)
 
     def maximised(self, shrink: float) -> Prior:
         """The prior that makes all of it most likely, shrunk."""

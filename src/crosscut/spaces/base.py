@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 Slot: TypeAlias = Literal["encoder", "anchors", "factors", "item_scores"]
 
 
+class Block(NamedTuple):
+    """A space inside another: what its vectors are multiplied with there, and which coordinates they are."""
+
+    space: Space
+    weight: float
+    part: slice
+
+
 @runtime_checkable
 class Space(Protocol):
     """What a search needs of item vectors. A space of one's own inherits from it."""
@@ -39,6 +47,8 @@ class Space(Protocol):
     """Whether every item has the same vector."""
     of_queries: ClassVar[bool] = False
     """Whether the encoder's query vectors live in this space too."""
+    alike: Sequence[tuple[slice, Floats]] = ()
+    """Coordinates that are the same for every item, and their values (1 × m), where it is stacked with such."""
 
     @property
     def normal(self) -> tuple[float, float]:
@@ -46,9 +56,14 @@ class Space(Protocol):
         return 0.0, 1.0
 
     @property
-    def blocks(self) -> Sequence[tuple[Space, float]]:
-        """What it is stacked from, each with its weight: itself, if from nothing else."""
-        return ((self, 1.0),)
+    def blocks(self) -> Sequence[Block]:
+        """What it is stacked from: itself, if from nothing else."""
+        return (Block(self, 1.0, slice(0, self.d)),)
+
+    @property
+    def lasting(self) -> Space | None:
+        """What of a large index stays as it is while items are added: what was drawn from it may be kept."""
+        return None
 
     @property
     def topk(self) -> TopK | None:
@@ -58,12 +73,13 @@ class Space(Protocol):
     @property
     def home(self) -> Home | None:
         """Lists of items that are near each other, where there are such."""
-        return next((block.home for block, _ in self.blocks if block is not self and block.home is not None), None)
+        inner = (block.space for block in self.blocks if block.space is not self)
+        return next((space.home for space in inner if space.home is not None), None)
 
     @property
     def readable(self) -> bool:
         """Whether `predict` can read every item; vectors in a store cannot be read so."""
-        return all(block.readable for block, _ in self.blocks if block is not self)
+        return all(block.space.readable for block in self.blocks if block.space is not self)
 
     @property
     @abstractmethod
@@ -154,25 +170,21 @@ class Stacked(Space):
         weights = [1.0] * len(blocks) if weights is None else list(weights)
         if len(weights) != len(blocks):
             raise InputError(f"{len(weights)} weights for {len(blocks)} blocks: give one weight per block")
-        self._blocks = tuple(zip(blocks, weights, strict=True))
-        self._d = sum(block.d for block in blocks)
-        self._alike: list[tuple[slice, Floats]] = []  # coordinates that are the same for every item
-        self._moving: list[tuple[slice, Space, float]] = []
-        start = 0
-        for block, weight in self._blocks:
-            part = slice(start, start := start + block.d)
-            if block.constant:
-                self._alike.append((part, weight * block.rows(np.zeros(1, np.int64))))
-            else:
-                self._moving.append((part, block, weight))
+        ends = np.cumsum([block.d for block in blocks]).tolist()
+        places = [slice(end - block.d, end) for block, end in zip(blocks, ends, strict=True)]
+        self._blocks = tuple(map(Block, blocks, weights, places))
+        self._d = int(ends[-1])
+        one = np.zeros(1, np.int64)
+        self.alike = [(part, weight * space.rows(one)) for space, weight, part in self._blocks if space.constant]
+        self._moving = [block for block in self._blocks if not block.space.constant]
 
     @property
-    def blocks(self) -> Sequence[tuple[Space, float]]:
+    def blocks(self) -> Sequence[Block]:
         return self._blocks
 
     @property
     def n(self) -> int:
-        return self._blocks[0][0].n
+        return self._blocks[0].space.n
 
     @property
     def d(self) -> int:
@@ -180,32 +192,28 @@ class Stacked(Space):
 
     def rows(self, positions: Positions) -> Floats:
         taken = np.empty((len(positions), self._d))
-        for part, row in self._alike:
+        for part, row in self.alike:
             taken[:, part] = row
-        for part, block, weight in self._moving:
-            np.multiply(block.rows(positions), weight, out=taken[:, part])
+        for space, weight, part in self._moving:
+            np.multiply(space.rows(positions), weight, out=taken[:, part])
         return taken
 
     def at(self, positions: Positions, vector: Floats) -> Array:
         total = np.zeros(len(positions))
-        start = 0
-        for block, weight in self._blocks:
-            total += block.at(positions, weight * vector[start : start + block.d])
-            start += block.d
+        for space, weight, part in self._blocks:
+            total += space.at(positions, weight * vector[part])
         return total
 
     def predict(self, queries: Floats) -> Array:
         total: Array | None = None
-        start = 0
-        for block, weight in self._blocks:
-            part = block.predict(weight * queries[:, start : start + block.d])
-            start += block.d
+        for space, weight, part in self._blocks:
+            more = space.predict(weight * queries[:, part])
             if total is None:
-                total = part
-            elif total.flags.writeable and total.dtype == np.result_type(total, part):
-                add(total, part)  # a batch of predictions is large: no second one beside it
+                total = more
+            elif total.flags.writeable and total.dtype == np.result_type(total, more):
+                add(total, more)  # a batch of predictions is large: no second one beside it
             else:
-                total = total + part
+                total = total + more
         assert total is not None
         return total
 

@@ -139,6 +139,10 @@ class IVF(VectorIndex):
         return self._layout
 
     @property
+    def lasting(self) -> IVF:
+        return self
+
+    @property
     def home(self) -> Home | None:
         """Its lists, for a space that its vectors are a part of."""
         layout = self._layout
