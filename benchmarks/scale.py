@@ -28,6 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,14 +217,14 @@ def with_anchors(index: Index, scorer: Scorer) -> dict[str, Any]:
 
     asked = [(number * 7919 + 13) % len(scorer.base) for number in range(QUERIES)]
     known = np.stack([scores(query).astype(np.float16) for query in asked])
-    made = state.with_parts(anchors=known, measured=np.ones(len(rows), np.bool_))
+    made = replace(state, anchors=known, measured=np.ones(len(rows), np.bool_))
     small = clustered.SMALL
     times: dict[str, list[float]] = {}
     found: dict[str, list[float]] = {}
     states = {}
     for how, least in (("lists", small), ("flat", len(rows) + 1)):
         clustered.SMALL = least
-        states[how] = made.with_parts()
+        states[how] = replace(made)
         started = time.perf_counter()
         states[how].searcher(parse(f"crosscut@rounds={ROUNDS}"))
         index._state = states[how]

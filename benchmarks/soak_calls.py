@@ -26,6 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ class Soak:
 
     def _taught(self) -> crosscut.Index:
         index = self._index(False, anchors=False)
-        index._state = index._state.with_parts(prior=self._prior())
+        index._state = replace(index._state, prior=self._prior())
         return index
 
     def _database(self) -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def measured(
     found += points(index, queries, {}, methods=methods, budgets=budgets, k=[10], truth=truth)
     found += unscored(index, queries, judgements) + points(index, queries, judgements, methods=methods, budgets=budgets)
     shown = [one for one in records_of(found) if one.measure in SHOWN or one.measure.startswith("recall")]
-    index._state = index._state.with_parts(cache=None)  # from here on every call is made
+    index._state = replace(index._state, cache=None)  # from here on every call is made
     return [record.json() for record in shown]
 
 

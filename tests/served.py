@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def small_index(scorer: Any = None, n: int = 400, **settings: Any) -> crosscut.I
     if scorer is not None:
         state = index._state
         index.scorer = crosscut.TextScorer(scorer) if not hasattr(scorer, "bind") else scorer
-        index._state = state.with_parts(scorer=as_bound(index.scorer.bind(state.items.shared)))
+        index._state = replace(state, scorer=as_bound(index.scorer.bind(state.items.shared)))
     return index
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ def test_a_learned_prior_is_searched_by_lists(large: None) -> None:
         index = build(world, queries=queries)
         d = 8 + queries
         prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.array([3]), np.array([0.5]))
-        index._state = index._state.with_parts(prior=prior)
+        index._state = replace(index._state, prior=prior)
         plan = plan_of(index)
         assert type(plan.estimator).__name__ == "Expecting"
         assert isinstance(plan.topk, kind)
@@ -212,7 +213,7 @@ def test_lists_come_when_an_index_with_anchor_scores_and_a_prior_has_grown(monke
     state = index._state
     residuals = np.arange(200) / 100
     prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.arange(200), residuals)
-    index._state = state.with_parts(prior=prior)
+    index._state = replace(state, prior=prior)
     assert isinstance(plan_of(index).topk, Flat)
     scores = {item.id: state.anchors[:, j] for j, item in enumerate(state.items)}  # type: ignore[index]
     index.add(planted_items(200, 300))
@@ -304,7 +305,7 @@ def test_lists_that_do_not_fit_are_damage(large: None, soon: None, tmp_path: Pat
     assert made is not None
     wrong = made.lists.copy()
     wrong[5] = 10**6
-    index._state = index._state.with_parts(later=later.LaterLists(wrong, made.index))
+    index._state = replace(index._state, later=later.LaterLists(wrong, made.index))
     index.save()
     with pytest.raises(InputError, match=r"more-lists\.npy.*does not share 100 items among"):
         Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)

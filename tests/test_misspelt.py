@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -14,8 +13,7 @@ import pytest
 from crosscut.datasets.columns import ColumnNames
 from crosscut.encoders.running import with_settings
 from crosscut.index import Index
-from crosscut.index.options import Building, Loading, ManyQueries, OneQuery, StateParts
-from crosscut.index.state import State
+from crosscut.index.options import Building, Loading, ManyQueries, OneQuery
 from crosscut.integrations import opened
 from crosscut.integrations.haystack import CrosscutRetriever as Haystack
 from crosscut.integrations.llama_index import CrosscutPostprocessor
@@ -68,10 +66,6 @@ def not_called(index: Index, folder: Path) -> None:
     LlamaIndex(index, filterr={})  # type: ignore[call-arg]
     PyTerrier(folder).retriever(filterr={})  # type: ignore[call-arg]
     CrosscutSearch(scorrer="default")  # type: ignore[call-arg]
-
-
-def test_parts_of_a_state_are_its_fields() -> None:
-    assert set(StateParts.__annotations__) == {one.name for one in fields(State) if not one.name.startswith("_")}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ def test_no_array_of_a_large_index_leads_astray(tmp_path: Path, monkeypatch: pyt
 def test_no_array_of_what_was_learned_leads_astray(tmp_path: Path) -> None:
     index, rng = build(WORLD, stop=30), np.random.default_rng(0)
     prior = Prior(rng.normal(size=8), rng.normal(size=8), 1.0, np.eye(8), 0.5, 40, np.arange(0, 30, 3), np.ones(10))
-    index._state = index._state.with_parts(prior=prior)
+    index._state = replace(index._state, prior=prior)
     index.save(tmp_path / "learned")
     outcomes = without_a_crash(tmp_path / "learned", tmp_path / "a", KIND, used)
     learned = {name: found for name, found in outcomes.items() if name.startswith("prior-")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from crosscut.datasets.judged import JudgedQueries
@@ -35,7 +37,7 @@ def hidden_titles(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Ind
         scorer=index.scorer,
         encoder=index.encoder,
         bm25=state.bm25 is not None,
-        method="crosscut" if index.method.missing(state.with_parts(anchors=None, factors=None).parts) else index.method,
+        method="crosscut" if index.method.missing(replace(state, anchors=None, factors=None).parts) else index.method,
         seed=state.seed,
     )
     right: dict[str, dict[str, float]] = {}

@@ -28,6 +28,7 @@ and beside them stand
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
     elif state.in_files:
         _purged(state, files)
         there = np.flatnonzero(state.alive)
-        state = state.with_parts(
+        state = replace(
+            state,
             anchors=None if state.anchors is None else state.anchors[:, there],
             measured=None if state.measured is None else state.measured[there],
             factors=None if state.factors is None else state.factors.taken(there),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Unpack
 
 import numpy as np
@@ -151,8 +152,8 @@ class Growing(Learning, Keeping):
             if len(missing):
                 anchors = np.array(state.anchors)
                 anchors[:, missing], calls = self._seller(engine, progress).scores(state, self.anchor_queries, missing)
-                self._state = state.with_parts(
-                    anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
+                self._state = replace(
+                    state, anchors=anchors, measured=state.measured | np.isin(np.arange(len(state.measured)), missing)
                 )
                 self.build_calls += calls
             return calls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -29,7 +30,7 @@ from crosscut.index.state import State
 from crosscut.index.streaming import StreamedBuild
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
-from crosscut.methods import Method, parse
+from crosscut.methods import Method
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
@@ -216,11 +217,11 @@ class Index(Searching, Growing):
             return
         if space == "cur":
             scores, self.build_calls = seller.scores(state, asked, np.arange(n))
-            self._state = state.with_parts(anchors=scores, measured=np.ones(n, np.bool_))
+            self._state = replace(state, anchors=scores, measured=np.ones(n, np.bool_))
         else:
             factors = factorized(state, self.encoder, asked, per_query, space, seller)
             self.build_calls = factors.fitting.calls
-            self._state = state.with_parts(factors=factors)
+            self._state = replace(state, factors=factors)
 
     def _spend(self, asked: list[str], calls: int, anchors: int, seller: Seller) -> None:
         """At most so many calls for train queries, where they help most."""
@@ -258,9 +259,7 @@ class Index(Searching, Growing):
 
     def tuning_calls(self, queries: Sequence[str] | None = None) -> int:
         """The calls that `tune` would make at most: none for anchor queries, every item for any other."""
-        asked = (
-            [] if queries is None else [query for query in dict.fromkeys(queries) if query not in self.anchor_queries]
-        )
+        asked = [query for query in dict.fromkeys(queries or ()) if query not in self.anchor_queries]
         return len(asked[:MOST]) * len(self)
 
     @overload
@@ -370,8 +369,9 @@ class Index(Searching, Growing):
         def folds(count: int) -> list[Fold]:
             return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
 
-        candidates = None if methods is None else [parse(method) for method in methods]
-        report = choose(folds, k, budget, spent, candidates, progress)
+        return self._tuned(choose(folds, k, budget, spent, methods, progress))
+
+    def _tuned(self, report: Tuning) -> Tuning:
         self.method = report.chosen.method
         self.stop = None if report.patience is None else Patience(report.patience)
         self.recall_model, self.tuned = report.model, report.json()

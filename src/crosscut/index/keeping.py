@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -59,12 +59,12 @@ class Keeping(Core):
         if state.saved is None:
             return state
         if state.starts is None:
-            return state.with_parts(saved=None)  # its maps stay; the files that they are of are gone
+            return replace(state, saved=None)  # its maps stay; the files that they are of are gone
         if state.purge:
             cache = state.cache
             filed = folder.load(lambda saved: read_state(saved, self.scorer, cache))[0]
-            return filed.with_parts(cache=cache.over(filed.items)) if isinstance(cache, StoreCache) else filed
-        return state.with_parts(saved=folder.load(lambda saved: saved))
+            return replace(filed, cache=cache.over(filed.items)) if isinstance(cache, StoreCache) else filed
+        return replace(state, saved=folder.load(lambda saved: saved))
 
     def _facts(self) -> dict[str, Any]:
         def told(name: str, model: Scorer | DualEncoder | None) -> dict[str, Any] | None:
@@ -159,7 +159,7 @@ class Keeping(Core):
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target)
         state, queries = read_state(saved, model, cache)
         if store is not None and model is not None:
-            state = state.with_parts(cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
+            state = replace(state, cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
             state,
             scorer=model,

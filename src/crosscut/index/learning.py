@@ -92,7 +92,7 @@ class Learning(Core):
         if old is not None and old.bought and (got.prior is None or got.searches < old.searches):
             why = f"{got.why}; what {old.searches} searches taught while the index was built stays"
             return replace(got, prior=old, why=why)
-        self._state = state.with_parts(prior=got.prior)
+        self._state = replace(state, prior=got.prior)
         return got
 
     def forget_queries(self, queries: Iterable[str]) -> int:
@@ -111,7 +111,7 @@ class Learning(Core):
         """Whether there was something that had been learned; it is gone."""
         if self._state.prior is None:
             return False
-        self._state = self._state.with_parts(prior=None)
+        self._state = replace(self._state, prior=None)
         return True
 
     @property

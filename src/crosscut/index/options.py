@@ -16,26 +16,11 @@ from crosscut.search.stopping import Stop
 from crosscut.types import Progress
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from crosscut.datasets.columnar import FiledItems
-    from crosscut.datasets.records import ItemList
-    from crosscut.encoders.known import KnownItems
-    from crosscut.encoders.words import Lexicon
     from crosscut.index.building import Brought
-    from crosscut.index.later import LaterLists
     from crosscut.index.passages import Passages
-    from crosscut.retrievers.bm25 import BM25
-    from crosscut.retrievers.filed import FiledBM25
-    from crosscut.scorers.base import BoundScorer
     from crosscut.scorers.meter import ScoreCache
     from crosscut.scores.engines import EngineChoice
     from crosscut.search.price import Price
-    from crosscut.search.prior import Prior
-    from crosscut.spaces.factorization.factors import Factors
-    from crosscut.spaces.rows import FiledVectors
-    from crosscut.storage import Saved, Touched, Unread
-    from crosscut.types import Array
 
 SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
 
@@ -102,28 +87,3 @@ class Building(ColumnNames, total=False):
     price: Price | None
     progress: Progress | None
     path: str | Path | None
-
-
-class StateParts(TypedDict, total=False):
-    """Of `State.with_parts`: its fields."""
-
-    items: ItemList | FiledItems
-    alive: npt.NDArray[np.bool_]
-    scorer: BoundScorer | None
-    vectors: Array | FiledVectors | None
-    centroids: npt.NDArray[np.float32] | None
-    starts: npt.NDArray[np.int64] | None
-    arrival: Touched | None
-    later: LaterLists | None
-    bm25: BM25 | FiledBM25 | None
-    lexicon: Lexicon | None
-    known: KnownItems | None
-    anchors: npt.NDArray[Any] | None
-    measured: npt.NDArray[np.bool_] | None
-    factors: Factors | None
-    prior: Prior | None
-    cache: ScoreCache | None
-    seed: int
-    saved: Saved | None
-    purge: bool
-    unread: Unread

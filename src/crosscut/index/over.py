@@ -37,7 +37,7 @@ from crosscut.index.searching import SearchView, checked_queries
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
-from crosscut.methods import RNR, Crosscut, Method, methods, parse
+from crosscut.methods import RNR, Crosscut, Method, methods
 from crosscut.methods.base import Parts
 from crosscut.methods.learning import Learned, learn
 from crosscut.scorers.base import Scorer
@@ -46,7 +46,7 @@ from crosscut.scorers.named import load_scorer
 from crosscut.scorers.remembering import Remembering
 from crosscut.scores.engines import EngineChoice, make_engine
 from crosscut.search.hits import Hits
-from crosscut.search.stopping import Patience, Stop
+from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.types import Progress
@@ -206,17 +206,12 @@ class StoreIndex(Index):
             row[list(scores)] = list(scores.values())
         state: Any = SimpleNamespace(parts=self._parts(session), alive=np.ones(size, np.bool_))
         fold = _DeepFold(state, asked, vectors, truth, scorer)
-        candidates = None if methods is None else [parse(method) for method in methods]
-        report = choose(lambda count: [fold], k, budget, 0, candidates, progress)
+        report = choose(lambda count: [fold], k, budget, 0, methods, progress)
         note = (
             f"the truth of each query is the best {k} that two searches of {DEEP * budget} calls (rnr, crosscut) found "
             f"in {self.store.place}, not of all its items"
         )
-        report = replace(report, calls=scorer.calls, notes=(*report.notes, note))
-        self.method = report.chosen.method
-        self.stop = None if report.patience is None else Patience(report.patience)
-        self.recall_model, self.tuned = report.model, report.json()
-        return report
+        return self._tuned(replace(report, calls=scorer.calls, notes=(*report.notes, note)))
 
     def truth(self, queries: Sequence[str], budget: int = 500) -> tuple[list[dict[Any, float]], int]:
         """What two deep searches (`rnr`, `crosscut`) score of every query, id → score, and the calls they took."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -98,7 +98,7 @@ def remembering(index: Index) -> Index:
     view.log = None
     state = None if index.store is not None else index._state
     if state is not None and state.scorer is not None:
-        view._state = state.with_parts(scorer=Remembering(state.scorer, state.cache), cache=None)
+        view._state = replace(state, scorer=Remembering(state.scorer, state.cache), cache=None)
     return view
 
 

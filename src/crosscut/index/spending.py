@@ -137,14 +137,14 @@ def spend(
     plain, paid = state, 0
     if asked:
         scores, paid = seller.scores(state, asked, np.arange(n))
-        state = state.with_parts(anchors=scores, measured=np.ones(n, np.bool_))
+        state = replace(state, anchors=scores, measured=np.ones(n, np.bool_))
     if vectors is None or not plan.searches or state.encoder_space is None:
         return Spent(state, asked, paid, None)
     others = np.setdiff1d(np.arange(len(queries)), chosen)[: plan.searches]
     past, more = searched(state, [queries[j] for j in others.tolist()], vectors[others], plan.each, seller)
     kept, taught = taught_by(past, state.encoder_space, state.anchor_space, n, state.seed)
     prior = None if taught.prior is None else replace(taught.prior, bought=True)
-    return Spent((state if kept else plain).with_parts(prior=prior), asked if kept else [], paid + more, taught)
+    return Spent(replace((state if kept else plain), prior=prior), asked if kept else [], paid + more, taught)
 
 
 def taught_by(

@@ -6,10 +6,10 @@ States are never changed, only replaced: a search goes on with the one it began 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from crosscut.index.items import Filter
 from crosscut.index.knowing import bound, late_of, tell
 from crosscut.index.later import LaterLists, joined
 from crosscut.index.metadata import Metadata
-from crosscut.index.options import StateParts
 from crosscut.index.passages import OF
 from crosscut.index.places import Places
 from crosscut.linalg.arrays import finite
@@ -48,6 +47,7 @@ from crosscut.spaces.rows import FiledVectors, part
 from crosscut.storage import Saved, Touched, Unread
 from crosscut.types import Array, Handles, Positions
 
+T = TypeVar("T")
 FILTERS = 8  # whose answers are kept
 SEARCHERS = 16  # of different methods or settings, kept
 WAYS = {
@@ -86,9 +86,19 @@ class State:
     saved: Saved | None = field(default=None, repr=False)  # the files that its first items lie in
     purge: bool = False  # what was removed must not be in any file after the next `save`
     unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
-    _within: dict[str, Handles] = field(default_factory=dict, repr=False)
-    _searchers: dict[Method, Searcher] = field(default_factory=dict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _made: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict, repr=False)
+    """By name: what states that follow one another have derived last, and from which parts."""
+    _within: dict[str, Handles] = field(default_factory=dict, init=False, repr=False)
+    _searchers: dict[Method, Searcher] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def _kept(self, name: str, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What was made of these very parts, here or by the state before."""
+        known = self._made.get(name)
+        if known is None or any(one is not other for one, other in zip(known[0], parts, strict=True)):
+            known = self._made[name] = parts, make()
+        made: T = known[1]
+        return made
 
     @cached_property
     def places(self) -> Places:
@@ -138,7 +148,7 @@ class State:
     @cached_property
     def columns(self) -> Metadata:
         """The items' metadata, for filters."""
-        return Metadata(self.items, self.saved)
+        return self._kept("columns", (self.items, self.saved), lambda: Metadata(self.items, self.saved))
 
     def within(self, filter: Filter | None) -> Handles | None:
         """The items that may be found, sorted; None for all. The last few answers are kept."""
@@ -160,15 +170,19 @@ class State:
     @cached_property
     def encoder_space(self) -> Vectors | IVF | Segments | None:
         """The encoder's vectors; by lists where there are many of them."""
-        if self.vectors is None:
+        return self._kept("space", (self.vectors, self.centroids, self.starts, self.later), self._space)
+
+    def _space(self) -> Vectors | IVF | Segments | None:
+        rows, centroids, starts = self.vectors, self.centroids, self.starts
+        if rows is None:
             return None
-        if self.centroids is None or self.starts is None:
-            return Vectors(np.asarray(self.vectors))
-        rows = self.vectors if isinstance(self.vectors, FiledVectors) else FiledVectors(Touched(self.vectors))
-        first = self.__dict__.get("_lists") or IVF.laid_out(rows.first, self.centroids, self.starts)
-        self.__dict__["_lists"] = first  # of the items that lie list by list: it outlives what is added behind them
+        if centroids is None or starts is None:
+            return Vectors(np.asarray(rows))
+        filed = rows if isinstance(rows, FiledVectors) else FiledVectors(Touched(rows))
+        # of the items that lie list by list: it outlives what is added behind them
+        first = self._kept("lists", (centroids, starts), lambda: IVF.laid_out(filed.first, centroids, starts))
         behind = None if self.later is None else self.later.index
-        return Segments(first, rows.more, behind) if len(rows.more) else first
+        return Segments(first, filed.more, behind) if len(filed.more) else first
 
     @property
     def _lists_of_items(self) -> Home | None:
@@ -186,20 +200,6 @@ class State:
     @cached_property
     def factor_space(self) -> Factors | None:
         return None if self.factors is None else self.factors.lying(self._lists_of_items)
-
-    def with_parts(self, **parts: Unpack[StateParts]) -> State:
-        """Another state with these parts replaced; of what was derived, what does not depend on them is kept."""
-        new = replace(self, **parts, _searchers={}, _within={}, _lock=threading.Lock())
-        kept = {
-            "encoder_space": {"vectors", "centroids", "starts", "later"},
-            "columns": {"items", "saved"},
-        }
-        for name, needs in kept.items():
-            if name in self.__dict__ and not needs & {*parts}:
-                new.__dict__[name] = self.__dict__[name]
-        if "_lists" in self.__dict__ and not {"centroids", "starts"} & {*parts}:
-            new.__dict__["_lists"] = self.__dict__["_lists"]
-        return new
 
     def clustered(self, scorer: Scorer | None) -> State:
         """With items list by list, if there are so many vectors that rounds should not read them all, and they may
@@ -226,10 +226,10 @@ class State:
         came[self.order] = np.arange(len(home))
         order = np.argsort(home, kind="stable")
         starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
-        state = self.with_parts(starts=None, arrival=None)._taken(order, scorer)
+        state = replace(self, starts=None, arrival=None)._taken(order, scorer)
         vectors = None if state.vectors is None else FiledVectors(Touched(np.asarray(state.vectors)))
         arrival = Touched(came[order])
-        return state.with_parts(vectors=vectors, centroids=centroids, starts=starts, arrival=arrival, later=None)
+        return replace(state, vectors=vectors, centroids=centroids, starts=starts, arrival=arrival, later=None)
 
     def extended(
         self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None
@@ -254,7 +254,8 @@ class State:
             parts["cache"] = self.cache.over([*self.items, *items])
         if self.known is not None:
             parts["known"] = None if known is None else self.known.extended(*known)
-        made = self.with_parts(
+        made = replace(
+            self,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
             bm25=None if self.bm25 is None else self.bm25.extended(items),
             **parts,
@@ -283,10 +284,10 @@ class State:
         alive = self.alive.copy()
         alive[list(positions)] = False
         if isinstance(self.bm25, FiledBM25):
-            return self.with_parts(
-                alive=alive, bm25=self.bm25.among(alive, self.items.get(np.array(positions, np.int64)))
+            return replace(
+                self, alive=alive, bm25=self.bm25.among(alive, self.items.get(np.array(positions, np.int64)))
             )
-        return self.with_parts(alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
+        return replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
 
     @property
     def movable(self) -> bool:
@@ -297,7 +298,7 @@ class State:
         """With a cache that begins now: it keeps scores of items that were forgotten and come again."""
         if not isinstance(self.cache, StoreCache):
             return self
-        return self.with_parts(cache=self.cache.store.cache(self.items))
+        return replace(self, cache=self.cache.store.cache(self.items))
 
     @property
     def in_files(self) -> bool:
@@ -312,7 +313,7 @@ class State:
         if self.alive.all():
             return self
         if self.in_files:
-            return self.with_parts(purge=True)
+            return replace(self, purge=True)
         return self._taken(np.flatnonzero(self.alive), scorer)
 
     def _taken(self, there: Positions, scorer: Scorer | None = None) -> State:
@@ -325,7 +326,8 @@ class State:
         taken = None if self.vectors is None else part(self.vectors, there)
         bm25 = None if self.bm25 is None else self.bm25.taken(there)
         known = None if self.known is None else self.known.taken(there)
-        return self.with_parts(
+        return replace(
+            self,
             items=items,
             alive=self.alive[there],
             scorer=bound(scorer, items, known, taken, bm25),
@@ -338,6 +340,7 @@ class State:
             prior=None if self.prior is None else self.prior.taken(there),
             cache=cache,
             saved=None,
+            _made={},  # nothing of what is left out
         )
 
     def _lying(self, there: Positions, taken: Array | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ standard error of the best, the first in the list is taken, and the default meth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.index.state import State
 from crosscut.measures import interval, recall
-from crosscut.methods import Crosscut, Method, methods
+from crosscut.methods import Crosscut, Method, methods, parse
 from crosscut.methods.rounds import InRounds
 from crosscut.scorers.base import BoundScorer, Request
 from crosscut.search.hits import Hits
@@ -150,7 +150,7 @@ def folds_of(
         parts: dict[str, Any] = {"scorer": KnownScores(asked, truth[rows], state.scorer), "cache": None}
         if rest is not None:
             parts["anchors"] = np.asarray(truth[rest])
-        return Fold(state.with_parts(**parts), asked, None if vectors is None else vectors[rows], truth[rows])
+        return Fold(replace(state, **parts), asked, None if vectors is None else vectors[rows], truth[rows])
 
     order = np.random.default_rng(seed).permutation(len(queries))
     if not held_out:
@@ -164,18 +164,19 @@ def tune(
     k: int,
     budget: int,
     calls: int,
-    candidates: Sequence[Method] | None = None,
+    candidates: Sequence[str | Method] | None = None,
     progress: Progress | None = None,
 ) -> Tuning:
     """The best choice of parts at (k, budget); `make_folds(count)` gives the train queries in folds.
 
     `candidates` are tried instead of every method that can work on this index.
     """
+    tried = None if candidates is None else [parse(method) for method in candidates]
     folds = make_folds(CHOOSING_FOLDS)
     parts = folds[0].state.parts
-    if candidates is None:
+    if tried is None:
         known = [kind() for name, kind in methods().items() if kind.tried and name != Crosscut.name]
-        candidates = [m for m in (Crosscut(), *known) if m.missing(parts) is None and m.unaided(parts)]
+        tried = [m for m in (Crosscut(), *known) if m.missing(parts) is None and m.unaided(parts)]
     trials: list[Trial] = []
 
     def attempt(method: Method) -> Trial:
@@ -184,10 +185,10 @@ def tune(
         error = float(shares.std() / np.sqrt(len(shares)))
         trials.append(Trial(method, float(shares.mean()), low, high, error))
         if progress is not None:
-            progress(f"trying {method}", len(trials), len(candidates) + 10)
+            progress(f"trying {method}", len(trials), len(tried) + 10)
         return trials[-1]
 
-    best = _best_trial([attempt(method) for method in candidates])
+    best = _best_trial([attempt(method) for method in tried])
     for setting, values in best.method.grid(parts).items():
         options = [best.method.with_settings({setting: value}) for value in values]
         best = _best_trial([best, *map(attempt, options)])
