@@ -29,7 +29,7 @@ from crosscut.methods.base import Method, Parts
 from crosscut.methods.weights import spread_of
 from crosscut.retrievers.first import Retriever
 from crosscut.scorers.callable import AnyBound
-from crosscut.search.hits import Hits, Scored
+from crosscut.search.hits import Bought, Hits
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.searcher import Allow, Searcher
 from crosscut.spaces.base import Space, Stacked, Vectors
@@ -191,7 +191,7 @@ class TwoScorers:
         if kept:
             guess = np.array(kept[-1], np.float64)
         else:
-            told = Scored.of(first.trace).scores  # none, if time was over
+            told = Bought.of(first.trace).scores  # none, if time was over
             guess = np.full(self.cheap.n, told.min() if len(told) else 0.0)
         for made in first.trace:
             guess[made.positions] = made.scores

@@ -80,7 +80,9 @@ class Projected:
         return answers
 
     def _wider(self, ask: Ask, count: int) -> Ask:
-        return Ask(self._asked(ask.vector), count, ask.exclude, ask.within, ask.trail)
+        held = ask.vector[self.columns] * self.weights
+        asked = held if len(held) == self.inner.d else np.append(held, self.level)
+        return Ask(asked, count, ask.exclude, ask.within, ask.trail)
 
     def _again(self, ask: Ask, pool: Handles) -> Found:
         """The best of a pool in float64. What is known of single items, or for one query alone, is not linear in the
@@ -91,10 +93,6 @@ class Projected:
         if not isinstance(self.base, np.ndarray | int | float):
             pool = np.union1d(pool, self.base.highest(ask.exclude, ask.within))
         return rerank(self.space, ask.vector, pool, self.base, ask.count, ask.known)
-
-    def _asked(self, u: Floats) -> Floats:
-        held = u[self.columns] * self.weights
-        return held if len(held) == self.inner.d else np.append(held, self.level)
 
 
 @dataclass(frozen=True)

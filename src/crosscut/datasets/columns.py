@@ -48,12 +48,10 @@ class Columns:
     def __post_init__(self) -> None:
         named = [name for name in (self.text, self.title, self.id) if name is not None]
         if len(set(named)) < len(named):
-            raise InputError(f"text, title and id are three columns; got text={self.text!r}, {self._others()}")
+            told = f"text={self.text!r}, title={self.title!r}, id={self.id!r}"
+            raise InputError(f"text, title and id are three columns; got {told}")
         if isinstance(self.metadata, str) or isinstance(self.numbers, str):
             raise InputError(f"metadata and numbers are lists of names; got {self.metadata!r} and {self.numbers!r}")
-
-    def _others(self) -> str:
-        return f"title={self.title!r}, id={self.id!r}"
 
     @property
     def given(self) -> list[str]:

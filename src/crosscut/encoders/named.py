@@ -76,7 +76,8 @@ class TorchDualEncoder:
         self.model = model
         self._models = Alike([model, *copies])
         self.batch_size = batch_size
-        self.similarity: Similarity = similarity or ("dot" if _own_similarity(model) == "dot" else "cosine")
+        own = str(getattr(model, "similarity_fn_name", None))  # what it says of its vectors
+        self.similarity: Similarity = similarity or ("dot" if own == "dot" else "cosine")
         self.fingerprint = torch_fingerprint(model) + ("-dot" if self.similarity == "dot" else "")
         self.dimension = self._encode(["a"]).shape[1]
 
@@ -156,12 +157,6 @@ def in_parts(
             if progress is not None:
                 progress(len(rows))
     return np.concatenate(parts)
-
-
-def _own_similarity(model: Any) -> str | None:
-    """What a sentence-transformers model says of its vectors."""
-    found = getattr(model, "similarity_fn_name", None)
-    return None if found is None else str(found)
 
 
 def load_encoder(encoder: Any = "default") -> DualEncoder:

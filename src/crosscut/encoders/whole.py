@@ -237,7 +237,7 @@ class Whole(Graph):
         assert modern is not None
         prefix = f"layers.{number}"
         read = self.norm(x, f"{prefix}.attn_norm") if f"{prefix}.attn_norm.weight" in self.weights else x
-        places = self._places()  # (b, l)
+        places = self.node("Expand", [self.steps, self.node("Shape", ["grid"])])  # 0, 1, 2, … of every row (b, l)
         name = f"{prefix}.attn.Wqkv"
         parts = np.split(self.weights[f"{name}.weight"], 3)
         first = grid != "grid"
@@ -261,10 +261,6 @@ class Whole(Graph):
         shaped, gate = self._split(wide, 2, len(self.weights[f"{prefix}.mlp.Wi.weight"]) // 2)
         opened = self.node("Mul", [self.node("Gelu", [shaped], "com.microsoft"), gate])
         return self.node("Add", [x, self._biased(f"{prefix}.mlp.Wo", opened, exact=few)])
-
-    def _places(self) -> str:
-        """0, 1, 2, … of every row (b × l)."""
-        return self.node("Expand", [self.steps, self.node("Shape", ["grid"])])
 
     def _turn(self, x: str, places: str, theta: float) -> str:
         """Rotary positions."""

@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,12 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())  # Lucene's
 
 def stems(text: str) -> list[str]:
     """The words of a text, stemmed, in order, without stop words and marks."""
+    from Stemmer import Stemmer
+
     for mark in (MENTION_START, MENTION_END, TITLE_MARK):
         text = text.replace(mark, " ")
     words = [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
-    return list(_stemmer().stemWords(words))
+    return list(Stemmer("english").stemWords(words))  # cheap to make, and not to be shared between threads
 
 
 def query_stems(query: str) -> list[str]:
@@ -56,12 +58,6 @@ def query_stems(query: str) -> list[str]:
     start, end = query.find(MENTION_START), query.find(MENTION_END)
     mention = query[start + len(MENTION_START) : end] if 0 <= start < end else ""
     return stems(f"{query} {mention}")
-
-
-def _stemmer() -> Any:
-    from Stemmer import Stemmer
-
-    return Stemmer("english")  # cheap to make, and not to be shared between threads
 
 
 def count_words(texts: Iterable[str], terms: dict[str, int]) -> sparse.csr_matrix:

@@ -94,7 +94,10 @@ class Calibrating(Core):
         else:
             order = self.rank if rank is None else parse_rank(rank)
             found: list[Hits] = self.search_many(list(judgements), DEPTH, budget, rank=order)  # type: ignore[attr-defined]
-            judged = [_judged(hits, right) for hits, right in zip(found, judgements.values(), strict=True)]
+            judged = [
+                JudgedScores(hits.values, np.array([float(right.get(hit.id, 0) > 0) for hit in hits]))
+                for hits, right in zip(found, judgements.values(), strict=True)
+            ]
             calls = sum(hits.calls for hits in found)
             self.calibration = calibrate(judged, self.scorer.fingerprint, calls, str(order))
         return self.calibration
@@ -161,8 +164,3 @@ class Calibrating(Core):
         meter = Meter(state.scorer, cache=state.cache)
         meter.buy(accounts, picks)
         return np.concatenate([account.scores for account in accounts]), meter.calls
-
-
-def _judged(hits: Hits, right: Mapping[Any, float]) -> JudgedScores:
-    relevant = np.array([float(right.get(hit.id, 0) > 0) for hit in hits])
-    return JudgedScores(hits.values, relevant)

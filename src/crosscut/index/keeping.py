@@ -13,6 +13,7 @@ from crosscut.errors import InputError
 from crosscut.index.core import Core, name_of
 from crosscut.index.folder import KIND, owed, read_state, same_model, verify, write_state
 from crosscut.index.knowing import under
+from crosscut.index.options import Loading
 from crosscut.index.passages import Passages
 from crosscut.index.state import State
 from crosscut.index.streaming import clear
@@ -118,34 +119,16 @@ class Keeping(Core):
         verify
             Compare the checksums of all files; those of large arrays before the first search.
         """
+        told = Loading(scorer=scorer, encoder=encoder, any_scorer=any_scorer, trust_remote=trust_remote)
+        told |= {"cache": cache, "store": store}
         folder = Folder(path, KIND)
-        read = partial(
-            cls._read,
-            target=Path(path),
-            scorer=scorer,
-            encoder=encoder,
-            any_scorer=any_scorer,
-            trust_remote=trust_remote,
-            cache=cache,
-            store=store,
-        )
-        index = folder.load(read, verify=verify)
+        index = folder.load(lambda saved: cls._read(saved, Path(path), told), verify=verify)
         index._folder = folder
         return index
 
     @classmethod
-    def _read(
-        cls,
-        saved: Saved,
-        target: Path,
-        scorer: Any,
-        encoder: Any,
-        any_scorer: bool,
-        trust_remote: bool,
-        cache: ScoreCache | None,
-        store: str | Path | None,
-    ) -> Self:
-        manifest = saved.facts
+    def _read(cls, saved: Saved, target: Path, told: Loading) -> Self:
+        manifest, scorer, encoder, store = saved.facts, told["scorer"], told["encoder"], told["store"]
         lexicon = Lexicon.read(saved) if "lexicon.json" in saved else None
         model = same_model(
             "scorer",
@@ -153,11 +136,11 @@ class Keeping(Core):
             manifest["scorer"],
             lambda given: under(load_scorer(given), lexicon),
             target,
-            lambda model: any_scorer or not owed(saved, model),
-            trust_remote,
+            lambda model: told["any_scorer"] or not owed(saved, model),
+            told["trust_remote"],
         )
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target)
-        state, queries = read_state(saved, model, cache)
+        state, queries = read_state(saved, model, told["cache"])
         if store is not None and model is not None:
             state = replace(state, cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(

@@ -128,7 +128,7 @@ class StoreIndex(Index):
             Searcher(scorer.bind(session), method=method, parts=self._parts(session)),
             filter,
             None,
-            partial(self._first, session, filter=filter),
+            lambda ids: None if ids is None else session.handles(ids, filter),
             partial(scored_in, session),
             partial(evidence, session),
             partial(self._priced, session),
@@ -141,9 +141,6 @@ class StoreIndex(Index):
     def default_stop(self, method: str | Method | None = None) -> Stop | None:
         """None: over a store no scorer knows a part of every score."""
         return None
-
-    def _first(self, session: Session, ids: Sequence[Any] | None, filter: Filter | None) -> Any:
-        return None if ids is None else session.handles(ids, filter)
 
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         return None if self.encoder is None or not queries else self.encoder.encode_queries(queries)

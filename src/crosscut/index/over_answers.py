@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.stores.base import Session
-from crosscut.search.hits import Hits, Scored
+from crosscut.search.hits import Bought, Hits
 from crosscut.search.ranking import Evidence
 from crosscut.types import Floats
 
@@ -23,7 +23,7 @@ def evidence(session: Session, hits: Hits, vector: npt.ArrayLike | None) -> Evid
 
 def told(session: Session, hits: Hits, k: int) -> Hits:
     """Hits with the store's ids and whole items; ties go by id."""
-    scored = Scored.of(hits.trace)
+    scored = Bought.of(hits.trace)
     values = (scored.scores if hits.ranking is None else hits.ranking).tolist()
     names = [session.name(handle) for handle in scored.positions.tolist()]
     order = sorted(range(len(names)), key=lambda j: (-values[j], type(names[j]).__name__, names[j]))[:k]
@@ -34,7 +34,7 @@ def told(session: Session, hits: Hits, k: int) -> Hits:
 
 def scored_in(session: Session, query: str, hits: Hits) -> tuple[list[str], Floats, Floats]:
     """What a search has scored: ids, scores, and the chance that each had."""
-    scored = Scored.of(hits.trace)
+    scored = Bought.of(hits.trace)
     finite = np.isfinite(scored.scores)
     ids = [str(session.name(handle)) for handle in scored.positions[finite].tolist()]
     return ids, scored.scores[finite], scored.chances[finite]

@@ -8,7 +8,7 @@ one with the fewest calls is taken; of those, the first. In memory a pair is pai
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -151,7 +151,9 @@ def _checked(
         )
     if measure not in MEASURES:
         raise InputError(f"measure is one of {', '.join(MEASURES)}; got {measure!r}")
-    tried = [parse(method) for method in methods] if methods is not None else list(_able(index))
+    there = index.methods if methods is None else ()  # of those that can work here: the default, and what reranks
+    usual = [name for name in (Crosscut.name, *RIVALS) if name in there]
+    tried = [parse(method) for method in (usual if methods is None else methods)]
     budgets = [*(size for size in BUDGETS if size < budget), budget]
     most = len(asked) * len(tried) * sum(budgets)
     if index.store is not None:  # over a store nothing is remembered from one trial to the next
@@ -161,12 +163,6 @@ def _checked(
             f"tuning would make up to {most} calls and may make {max_calls}; give fewer queries or methods"
         )
     return asked, tried, budgets
-
-
-def _able(index: Index) -> Iterator[Method]:
-    """The default, and what reranks: methods that can work on this index."""
-    there = index.methods
-    yield from (parse(name) for name in (Crosscut.name, *RIVALS) if name in there)
 
 
 def _best(trials: Sequence[RelevanceTrial]) -> RelevanceTrial:

@@ -30,11 +30,12 @@ def entries_of(source: Any, *, id: str | None = None) -> Iterable[Any]:
     if library == "pandas" and hasattr(source, "to_frame"):
         return _of_pandas(source.to_frame("text"), id)
     if library == "polars" and hasattr(source, "collect"):
-        return _of_polars(source.collect())
+        source = source.collect()
     if library == "polars" and hasattr(source, "iter_rows"):
-        return _of_polars(source)
+        rows: Iterator[dict[str, Any]] = source.iter_rows(named=True)
+        return rows
     if library == "pyarrow" and hasattr(source, "to_pylist") and hasattr(source, "column_names"):
-        return _of_arrow(source)
+        return (row for batch in source.to_batches() for row in batch.to_pylist())
     if isinstance(source, Iterable):
         return source
     raise InputError(
@@ -93,13 +94,3 @@ def _of_pandas(frame: Any, id: str | None) -> Iterator[dict[str, Any]]:
     for label, row in zip(frame.index, rows.itertuples(index=False, name=None), strict=True):
         record = dict(zip(names, row, strict=True))
         yield {**record, key: str(label)} if labelled else record
-
-
-def _of_polars(frame: Any) -> Iterator[dict[str, Any]]:
-    rows: Iterator[dict[str, Any]] = frame.iter_rows(named=True)
-    return rows
-
-
-def _of_arrow(table: Any) -> Iterator[dict[str, Any]]:
-    for batch in table.to_batches():
-        yield from batch.to_pylist()

@@ -24,7 +24,7 @@ from crosscut.index.building import Seller
 from crosscut.index.state import State
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
-from crosscut.search.hits import Hits, Scored
+from crosscut.search.hits import Bought, Hits
 from crosscut.search.prior import Past
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
@@ -78,20 +78,16 @@ def share_out(calls: int, queries: int, n: int, most: int, *, searchable: bool =
     paid = max(0, min(calls // 2, calls - FEWEST * EACH)) // n
     anchors = min(paid, queries // 2, queries - FEWEST, most)
     anchors = anchors if anchors >= PAIR else 0
-    searches, each = _searches(calls - anchors * n, queries - anchors, n)
-    spare = calls - anchors * n - searches * each
+    left = calls - anchors * n
+    searches = min(queries - anchors, max(left // EACH, min(FEWEST, left // LEAST)))
+    each = min(left // searches, MOST, n)
+    spare = left - searches * each
     more = min(spare // n, queries - anchors - searches, most - anchors)
     anchors, spare = anchors + more, spare - more * n
     turned = min(spare // max(1, n - each), searches - ENOUGH, most - anchors)
     if turned > 0:
         anchors, searches = anchors + turned, searches - turned
     return Spending(anchors, searches, each)
-
-
-def _searches(calls: int, queries: int, n: int) -> tuple[int, int]:
-    """How many searches, and the calls of each."""
-    searches = min(queries, max(calls // EACH, min(FEWEST, calls // LEAST)))
-    return searches, min(calls // searches, MOST, n)
 
 
 def middles(vectors: Array, count: int, seed: int = 0) -> Positions:
@@ -179,7 +175,7 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
 
 def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
     """What a search has scored, and with which chance; of a scorer that knows a part of it unasked, the rest."""
-    scored = Scored.of(hits.trace)
+    scored = Bought.of(hits.trace)
     scores = scored.scores
     if state.scorer is not None and state.scorer.knows:
         scores = scores - state.scorer.known(query, scored.positions)

@@ -140,7 +140,8 @@ class FiledBM25(Retriever):
             there = places >= 0
             scores = np.full(min(count + len(exclude), part.n), -np.inf, np.float32)
             items = np.zeros(len(scores), np.int64)
-            allowed = NO_HANDLES if within is None else _between(within, start, start + part.n)
+            low, high = np.searchsorted(NO_HANDLES if within is None else within, (start, start + part.n))
+            allowed = NO_HANDLES if within is None else within[low:high]
             allowed = allowed - start if start else allowed  # many: no copy of them
             size = best(
                 part.starts[places[there]],
@@ -204,10 +205,6 @@ def _found(part: Postings, terms: npt.NDArray[np.uint64]) -> Positions:
     places = part.find(terms)
     part.ready(places[places >= 0])
     return places
-
-
-def _between(sorted_: Handles, low: int, high: int) -> Handles:
-    return sorted_[np.searchsorted(sorted_, low) : np.searchsorted(sorted_, high)]
 
 
 def _terms_of(part: Postings, positions: Positions) -> tuple[list[int], list[int]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,9 +29,9 @@ from crosscut.encoders.rounding import channel_scales
 from crosscut.encoders.session import OnnxSession
 from crosscut.encoders.states import TOKEN_BYTES, BoundedCache
 from crosscut.encoders.whole import Head, Step, classifier, packed, whole_graph
-from crosscut.errors import InputError, ScorerError
+from crosscut.errors import InputError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
-from crosscut.scorers.onnx import PAIRS_AT_ONCE
+from crosscut.scorers.onnx import as_pairs
 from crosscut.threads import cores
 from crosscut.types import Floats, Positions
 
@@ -56,7 +57,7 @@ class ExportedCrossEncoder(Scorer):
         self.threads = cores() if threads is None else threads
         if self.threads < 1:
             raise InputError(f"{threads} threads cannot run a model; use 1 or more")
-        self.form = _form(home, record)
+        self.form = form_of(open_tokenizer(home), record["form"])
         self.session = OnnxSession(home / "model.onnx", self.threads)
         self.inputs = self.session.inputs
 
@@ -146,30 +147,13 @@ class BoundPairs(BoundScorer):
         self._lock = threading.Lock()
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        if not requests:
-            return []
-        sizes = [len(handles) for _, handles in requests]
-        handles = np.concatenate([np.asarray(some, np.int64) for _, some in requests])
-        owners = np.repeat(np.arange(len(sizes)), sizes)
-        scores, paid = np.full(len(handles), np.nan), np.zeros(len(handles), np.bool_)
-        failed: ScorerError | None = None
-        try:
+        def read(owners: Positions, handles: Positions) -> Callable[[], Floats]:
             queries = self._queries.of([str(query) for query, _ in requests], self.form.queries)
-            for start in range(0, len(handles), PAIRS_AT_ONCE):
-                part = slice(start, start + PAIRS_AT_ONCE)
-                texts = self._read_items(handles[part])
-                pairs = zip(owners[part].tolist(), handles[part].tolist(), strict=True)
-                rows = [self.form.join(queries[owner], texts[handle]) for owner, handle in pairs]
-                paid[part] = True
-                scores[part] = self.score_rows(rows)
-        except Exception as error:  # onnxruntime's exceptions share no base class; items may come from anywhere
-            failed = ScorerError(f"the cross-encoder failed on {len(handles)} pairs: {error}")
-            failed.__cause__ = error
-        ends = np.cumsum(sizes)[:-1]
-        return [
-            Answer(some, called, None if np.isfinite(some).all() else failed)
-            for some, called in zip(np.split(scores, ends), np.split(paid, ends), strict=True)
-        ]
+            texts = self._read_items(handles)
+            pairs = zip(owners.tolist(), handles.tolist(), strict=True)
+            return partial(self.score_rows, [self.form.join(queries[owner], texts[handle]) for owner, handle in pairs])
+
+        return as_pairs(requests, read)
 
     def _read_items(self, handles: Positions) -> dict[int, Text]:
         wanted = np.unique(handles).tolist()
@@ -289,10 +273,6 @@ def _json(path: Path) -> dict[str, Any]:
     import json
 
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
-
-
-def _form(home: Path, record: dict[str, Any]) -> Form:
-    return form_of(open_tokenizer(home), record["form"])
 
 
 def form_of(tokenizer: Any, form: dict[str, Any]) -> Form:

@@ -13,9 +13,9 @@ scaled, together, and padding is masked out of the attention.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -214,30 +214,13 @@ class BoundOnnxCrossEncoder(BoundScorer):
     def costly_many(self, requests: Sequence[Request]) -> list[Answer]:
         """What the cross-encoder says of every request; pairs of about one length go to the model together, whosever
         they are."""
-        if not requests:
-            return []
         queries = self.model.folder.read_queries([str(query) for query, _ in requests])
-        sizes = [len(handles) for _, handles in requests]
-        handles = np.concatenate([np.asarray(handles, np.int64) for _, handles in requests])
-        owners = np.repeat(np.arange(len(sizes)), sizes)
-        scores, paid = np.full(len(handles), np.nan), np.zeros(len(handles), np.bool_)
-        failed: ScorerError | None = None
-        for start in range(0, len(handles), PAIRS_AT_ONCE):
-            part = slice(start, start + PAIRS_AT_ONCE)
-            try:
-                read = self.items.read(handles[part])
-                paid[part] = True
-                items = [read[handle] for handle in handles[part].tolist()]
-                scores[part] = self._score_pairs(queries, owners[part], items)
-            except Exception as error:  # onnxruntime's exceptions share no base class of their own
-                failed = ScorerError(f"the cross-encoder failed on {len(handles[part])} pairs: {error}")
-                failed.__cause__ = error
-                break
-        ends = np.cumsum(sizes)[:-1]
-        return [
-            Answer(some, called, None if np.isfinite(some).all() else failed)
-            for some, called in zip(np.split(scores, ends), np.split(paid, ends), strict=True)
-        ]
+
+        def read(owners: Positions, handles: Positions) -> Callable[[], Floats]:
+            items = self.items.read(handles)
+            return partial(self._score_pairs, queries, owners, [items[handle] for handle in handles.tolist()])
+
+        return as_pairs(requests, read)
 
     def _score_pairs(
         self, queries: Sequence[tuple[States, Tokens]], owners: Positions, items: Sequence[ReadItem]
@@ -272,6 +255,32 @@ class BoundOnnxCrossEncoder(BoundScorer):
             states[row, :start], states[row, start:end] = pair.query, pair.item
             roles[row, :start], roles[row, start:end] = pair.query_roles, pair.item_roles
         return self.model._cross.run({"states": states, "roles": roles, "items": starts, "lengths": lengths})
+
+
+def as_pairs(requests: Sequence[Request], read: Callable[[Positions, Positions], Callable[[], Floats]]) -> list[Answer]:
+    """All requests as one list of pairs, some at a time: `read(owners, handles)` reads them, the call it gives pays."""
+    if not requests:
+        return []
+    sizes = [len(handles) for _, handles in requests]
+    handles = np.concatenate([np.asarray(handles, np.int64) for _, handles in requests])
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    scores, paid = np.full(len(handles), np.nan), np.zeros(len(handles), np.bool_)
+    failed: ScorerError | None = None
+    for start in range(0, len(handles), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        try:
+            call = read(owners[part], handles[part])
+            paid[part] = True
+            scores[part] = call()
+        except Exception as error:  # onnxruntime's exceptions share no base class; items may come from anywhere
+            failed = ScorerError(f"the cross-encoder failed on {len(handles[part])} pairs: {error}")
+            failed.__cause__ = error
+            break
+    ends = np.cumsum(sizes)[:-1]
+    return [
+        Answer(some, called, None if np.isfinite(some).all() else failed)
+        for some, called in zip(np.split(scores, ends), np.split(paid, ends), strict=True)
+    ]
 
 
 def _roles(items: Sequence[Tokens], query: Tokens) -> list[Positions]:

@@ -70,7 +70,7 @@ class Round:
     chances: Floats | None = None  # with which each was picked, where some were drawn at random to explore; None: 1
 
 
-class Scored(NamedTuple):
+class Bought(NamedTuple):
     """Everything that some rounds scored, in the order of buying (m of each)."""
 
     positions: Positions
@@ -80,7 +80,7 @@ class Scored(NamedTuple):
     chances: Floats  # with which each was picked
 
     @classmethod
-    def of(cls, rounds: Sequence[Round]) -> Scored:
+    def of(cls, rounds: Sequence[Round]) -> Bought:
         """What these rounds scored."""
         return cls(
             np.concatenate([NO_HANDLES, *(one.positions for one in rounds)]),
@@ -173,7 +173,7 @@ class Hits(Sequence[Hit]):
 
     def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
         """The same with probabilities; with a threshold, only the hits whose probability is at least that."""
-        among = Scored.of(self.trace).scores if self.ranking is None else self.ranking
+        among = Bought.of(self.trace).scores if self.ranking is None else self.ranking
         chances = calibration.probabilities(self.values, among).tolist()
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
@@ -186,7 +186,7 @@ class Hits(Sequence[Hit]):
         ranked otherwise than by score, so are groups.
         """
         groups: dict[Any, list[tuple[float, Hit]]] = {}
-        scored = Scored.of(self.trace)
+        scored = Bought.of(self.trace)
         values = scored.scores if self.ranking is None else self.ranking
         for value, hit in zip(values.tolist(), scored.hits(np.arange(len(values))), strict=True):
             name = group(hit.position)

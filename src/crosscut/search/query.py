@@ -14,7 +14,7 @@ from crosscut.ann.trail import Trail
 from crosscut.retrievers.first import FirstRequest
 from crosscut.scorers.meter import Account
 from crosscut.search.estimators import Fit
-from crosscut.search.hits import Hits, Round, Scored
+from crosscut.search.hits import Bought, Hits, Round
 from crosscut.search.stopping import SoFar, Watch
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
@@ -71,7 +71,7 @@ class QueryState:
 
     def hits(self, k: int, ids: Any = None, texts: Any = None) -> Hits:
         """The result so far."""
-        items = Scored.of(self.rounds).hits(self.top(k))
+        items = Bought.of(self.rounds).hits(self.top(k))
         if ids is not None:
             items = [replace(hit, id=ids[hit.position]) for hit in items]
         if texts is not None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from crosscut.ann.ivf.index import IVF
 from crosscut.ann.ivf.layout import Layout, Single
 from crosscut.ann.ivf.learning import Observations, learn_chance, learn_classifier, learn_prediction, observe
-from crosscut.ann.ivf.rules import TAU, Cascade, Classifier, Fixed, Patience, PredictedLists, Rule
+from crosscut.ann.ivf.rules import TAU, Cascade, Fixed, Patience, Rule
 from crosscut.ann.results import as_queries
 from crosscut.errors import InputError, MissingDependency, install
 from crosscut.types import Progress
@@ -174,17 +174,13 @@ def candidates(
         return
     if classifiers:
         yield "classifier", classifiers
-        yield "classifier+reg+int", _variants(_cascades(classifiers, stable))
+        both = [Cascade(one, then) for then in stable for one in classifiers if one.tau == then.tau]
+        yield "classifier+reg+int", _variants(both)
         yield "classifier+patience", [Cascade(one, then) for one in classifiers for then in patient]
 
 
 def _variants(rules: Sequence[Rule]) -> list[Rule]:
     return [variant for rule in rules for variant in rule.variants()]
-
-
-def _cascades(classifiers: Sequence[Classifier], stable: Sequence[PredictedLists]) -> list[Cascade]:
-    """A classifier and a regression that look after the same number of lists."""
-    return [Cascade(one, then) for then in stable for one in classifiers if one.tau == then.tau]
 
 
 def cheapest(name: str, rules: Sequence[Rule], held: Observations, quality: float) -> Choice:

@@ -208,8 +208,8 @@ class Session:
 
     def name(self, handle: int) -> Any:
         """What the user calls an item."""
-        key, own = self._keys[handle], self.store.fields.name is not None
-        return self.store.name(key, self._payload(handle)) if own else key
+        (rows, place), key = self._shown[handle], self._keys[handle]
+        return key if self.store.fields.name is None else self.store.name(key, rows.payload_at(place))
 
     def handles(self, names: Sequence[Any], within: Within = None) -> Handles:
         """Handles of items that the user names, in that order, without those that do not pass a filter."""
@@ -255,10 +255,6 @@ class Session:
                 answers[j] = rows
         return answers
 
-    def _payload(self, handle: int) -> Mapping[str, Any]:
-        rows, place = self._shown[handle]
-        return rows.payload_at(place)
-
     def _seen(self, rows: Rows) -> Handles:
         """Handles of what a store shows."""
         return np.array(self._numbers(rows), dtype=np.int64)
@@ -289,14 +285,10 @@ class Session:
         scores = {handle: along(table[handle]).item() for handle in kept}
         best = sorted(scores, key=scores.__getitem__, reverse=True)
         if len(set(scores.values())) < len(best):
-            best.sort(key=lambda handle: (-scores[handle], _order(self._keys[handle])))
+            keys = self._keys  # of one store, they may be numbers and texts side by side
+            best.sort(key=lambda handle: (-scores[handle], type(keys[handle]).__name__, keys[handle]))
         best = best[: max(ask.count, 0)]
         return Found(np.array(best, np.int64), np.array([scores[handle] for handle in best], np.float64))
-
-
-def _order(key: Any) -> tuple[str, Any]:
-    """Keys of one store may be numbers and texts side by side."""
-    return type(key).__name__, key
 
 
 def unit(vectors: Floats) -> Floats:
