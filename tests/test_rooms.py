@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "crosscut"
 ROOMS = (
-    ("types", "errors", "names"),
+    ("types", "errors", "names", "latest"),
     ("storage", "threads", "measures"),
     ("linalg",),
     ("datasets",),

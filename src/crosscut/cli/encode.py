@@ -43,6 +43,7 @@ def encode(
     from crosscut.datasets import read_items, read_queries
     from crosscut.encoders.named import load_encoder
     from crosscut.encoders.running import with_settings, workers_on
+    from crosscut.index.building import telling
 
     if output.suffix != ".npy":
         raise InputError(f"vectors are written as .npy; got {str(output)!r}")
@@ -57,15 +58,8 @@ def encode(
         rows = model.encode_queries(asked)
     else:
         items = list(read_items(texts))
-        done = 0
         with progress_bar() as progress:
-
-            def tell(count: int) -> None:
-                nonlocal done
-                done += count
-                progress("encoding", done, len(items))
-
-            rows = model.encode_items(items, progress=tell)
+            rows = model.encode_items(items, progress=telling("encoding", len(items), progress))
     np.save(output, np.asarray(rows, np.float32))
     say(f"wrote {output}: {rows.shape[0]:,} × {rows.shape[1]}, fingerprint {model.fingerprint}")
 

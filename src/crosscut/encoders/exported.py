@@ -63,7 +63,9 @@ def digest_of(files: Mapping[str, Path], settings: Mapping[str, Any]) -> str:
     return digest.hexdigest()[:16]
 
 
-def kept(key: str, make: Callable[[], tuple[Mapping[str, bytes], Mapping[str, Any]]]) -> tuple[Path, dict[str, Any]]:
+def cached_model(
+    key: str, make: Callable[[], tuple[Mapping[str, bytes], Mapping[str, Any]]]
+) -> tuple[Path, dict[str, Any]]:
     """The folder of a key and its record; where there is none `make()` gives its files and facts.
 
     Two processes may make the same at once: each writes a folder of its own, and whoever is first gives it its name.

@@ -26,7 +26,6 @@ Positions = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int64]
 
 TOKENS_AT_ONCE = 1 << 16
-BLOCK = 1 << 16  # bytes that share a checksum: a search reads a few items here and there
 SMALL = 1 << 22  # bytes that are copied rather than kept in an array of their own
 EIGHT_BITS = 127.0
 
@@ -133,7 +132,7 @@ class TokenVectors:
         """Lengths and vectors, as files of a generation."""
         files.array("token-lengths", self.lengths.astype(np.int32))
         flats = [flat.whole() for flat, _ in self._parts]
-        files.arrays("tokens", flats, (int(self.lengths.sum()), self.width), np.int8, block=BLOCK)
+        files.rows("tokens", np.int8, (int(self.lengths.sum()), self.width), flats, scattered=True)
 
     @classmethod
     def read(cls, saved: Saved, n: int) -> TokenVectors:

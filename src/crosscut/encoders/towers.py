@@ -14,7 +14,7 @@ import numpy as np
 
 from crosscut.datasets.records import Item
 from crosscut.encoders.checkpoints import read_arrays, read_body, read_config, weights_file
-from crosscut.encoders.exported import digest_of, kept, local_folder
+from crosscut.encoders.exported import cached_model, digest_of, local_folder
 from crosscut.encoders.modules import FILE as MODULES
 from crosscut.encoders.named import Alike, Rows, in_parts
 from crosscut.encoders.pairs import Marked, Row, Text, open_tokenizer
@@ -60,7 +60,7 @@ class TwoTowers:
         """A folder or a hub id, exported if it has not been yet; `max_length` tokens of a text, if not the model's."""
         folder = local_folder(model)
         limits, key = _identity(folder, max_length)
-        home, record = kept(key, lambda: _export(folder, limits))
+        home, record = cached_model(key, lambda: _export(folder, limits))
         return cls(home, {**record, "key": key}, threads=threads)
 
     def encode_queries(self, texts: Sequence[str]) -> Rows:

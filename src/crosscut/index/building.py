@@ -116,7 +116,7 @@ class Reading(NamedTuple):
     vectors: npt.NDArray[Any] | None
     known: tuple[npt.NDArray[Any], TokenVectors] | None = None  # (n × D), and of the tokens
 
-    def kept(self, scorer: Scorer) -> KnownItems | None:
+    def known_items(self, scorer: Scorer) -> KnownItems | None:
         """What an index keeps beside its vectors, for a scorer that knows."""
         model = knowing(scorer)
         if model is None or self.known is None:
@@ -141,7 +141,7 @@ def read(
     same_space(rows, encoder)
     if model is None:
         return Reading(encoded(encoder, items, dtype, progress) if encoder is not None and rows is None else rows)
-    own, tokens = model.encoder.read_items(items, progress=_telling("encoding items", len(items), progress), keep=keep)
+    own, tokens = model.encoder.read_items(items, progress=telling("encoding items", len(items), progress), keep=keep)
     if shared(model, encoder):
         rows = own.astype(kept_as(dtype)) if rows is None else rows
         return Reading(rows, (rows, tokens))
@@ -155,10 +155,10 @@ def encoded(
 ) -> npt.NDArray[Any]:
     """Vectors (n × d) of items, in the precision they are kept in."""
     kind = kept_as(dtype)
-    return encoder.encode_items(items, progress=_telling("encoding items", len(items), progress)).astype(kind)
+    return encoder.encode_items(items, progress=telling("encoding items", len(items), progress)).astype(kind)
 
 
-def _telling(what: str, total: int, progress: Progress | None) -> Callable[[int], None]:
+def telling(what: str, total: int, progress: Progress | None) -> Callable[[int], None]:
     """Progress of encoders, which tell what they did since the last time."""
     done = 0
 

@@ -93,7 +93,7 @@ class Filling:
         """How many items were written."""
         if isinstance(engine, RayEngine):
             with connected(engine.address) as ray:
-                _Crew(ray, engine, self, encoder).finish()
+                _FillCrew(ray, engine, self, encoder).finish()
         elif isinstance(engine, LocalEngine) and engine.workers == 1:
             here = Filler(encoder, None)
             for block in self.blocks():
@@ -105,7 +105,7 @@ class Filling:
         return self.written
 
 
-class _Crew:
+class _FillCrew:
     """Workers of Ray, and the block that each of them has."""
 
     def __init__(self, ray: Any, engine: RayEngine, filling: Filling, encoder: str | DualEncoder) -> None:

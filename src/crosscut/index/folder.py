@@ -53,7 +53,7 @@ from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.rows import FiledVectors
 from crosscut.storage import Files, Folder, Kind, Saved, divides
 
-KIND = Kind("index", "index.json", 3, older=(2,), making=": make one with `crosscut index build` or Index.build")
+KIND = Kind("index", "index.json", 3, older=(2,), how_to_make=": make one with `crosscut index build` or Index.build")
 FLOATS = "<f2 <f4 <f8"
 CHANGING = frozenset(
     ("more", "alive", "anchors", "measured", "queries", "factors", "prior", "known", "tokens", "token", "lexicon")
@@ -84,13 +84,9 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
     for name in ("anchors", "measured"):
         if getattr(state, name) is not None:
             files.array(name, getattr(state, name))
-    for part in (state.lexicon, state.known):
+    for part in (state.lexicon, state.known, state.factors, state.prior):
         if part is not None:
             part.write(files)
-    if state.factors is not None:
-        state.factors.write(files)
-    if state.prior is not None:
-        state.prior.write(files)
 
 
 def _anew(state: State, files: Files) -> None:
@@ -250,13 +246,10 @@ def _known(saved: Saved, n: int) -> KnownItems | None:
 def _words(saved: Saved, items: ItemList | FiledItems, alive: Any) -> BM25 | FiledBM25 | None:
     if "bm25.json" not in saved:
         return None
-    if "bm25-terms.npy" not in saved or isinstance(items, ItemList):
-        words_by_item = BM25.read(saved, len(items) if isinstance(items, ItemList) else len(items.first))
-        if isinstance(items, FiledItems) and items.more:
-            words_by_item = words_by_item.extended(items.more)
-        return words_by_item if alive.all() else words_by_item.among(alive)
-    words = FiledBM25.read(saved, len(items.first))
-    if items.more:
+    filed = isinstance(items, FiledItems)
+    kind: type[BM25] | type[FiledBM25] = FiledBM25 if "bm25-terms.npy" in saved and filed else BM25
+    words = kind.read(saved, len(items.first) if isinstance(items, FiledItems) else len(items))
+    if isinstance(items, FiledItems) and items.more:
         words = words.extended(items.more)
     return words if alive.all() else words.among(alive, items.get(np.flatnonzero(~alive)))
 

@@ -177,7 +177,7 @@ class Index(Searching, Growing):
         model = named["scorer"] = model if words is None else under(model, Lexicon.counted(*words.words))
         scoring = bound(model, items)
         reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors, keeper(scoring))
-        known = reading.kept(model)
+        known = reading.known_items(model)
         tell(scoring, known, reading.vectors, words)
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)

@@ -133,27 +133,11 @@ class SearchLog:
     def _write(self, records: Sequence[bytes]) -> None:
         write_file(self.path.resolve(), records)  # where a link leads: what is forgotten is gone there too
 
-    def _alone(self) -> _Alone:
-        return _Alone(self._threads, self.path)
-
-
-class _Alone:
-    """One thread of one process at a time."""
-
-    def __init__(self, threads: threading.Lock, path: Path) -> None:
-        self._threads, self._path = threads, path
-
-    def __enter__(self) -> None:
-        self._threads.acquire()
-        try:
-            self._lock = Lock(self._path.parent, "log of searches", name=f"{self._path.name}.lock", wait=True)
-        except BaseException:
-            self._threads.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        self._threads.release()
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread of one process at a time."""
+        with self._threads, Lock(self.path.parent, "log of searches", name=f"{self.path.name}.lock", wait=True):
+            yield
 
 
 def query_hash(query: str) -> str:

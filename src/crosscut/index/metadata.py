@@ -14,7 +14,7 @@ import difflib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from crosscut.datasets.records import Item
 from crosscut.datasets.storable import as_json
 from crosscut.errors import InputError
 from crosscut.index.items import BOUNDS, Filter
+from crosscut.latest import Latest
 from crosscut.storage import Files, Saved
 from crosscut.types import Floats, Mask, Positions
 
@@ -45,7 +46,7 @@ class Metadata:
     def __init__(self, items: Sequence[Item], saved: Saved | None = None) -> None:
         self._items = items
         self._saved = saved
-        self._made: dict[str, list[MetadataColumn]] = {}
+        self._made: Latest[list[MetadataColumn]] = Latest(MOST_COLUMNS)
 
     def passing(self, condition: Filter) -> Mask:
         """Which items a filter lets through (n)."""
@@ -56,7 +57,7 @@ class Metadata:
         wanted = [(key, _checked(key, value)) for key, value in condition.items()]  # all of them, before any work
         passed = np.ones(len(self._items), np.bool_)
         for key, value in wanted:
-            start, columns = 0, self._columns(key)
+            start, columns = 0, self._made.get(key, partial(self._columns, key))
             if len(self._items) and not any(column.values for column in columns):
                 self._known(key)
             met = [column.meets(value) for column in columns]
@@ -106,13 +107,6 @@ class Metadata:
 
     def _columns(self, key: str) -> list[MetadataColumn]:
         """A key, of the items in files and of those behind them."""
-        columns = self._made.pop(key, None) or self._read(key)
-        self._made[key] = columns  # the latest stands last
-        for old in list(self._made)[:-MOST_COLUMNS]:
-            self._made.pop(old, None)
-        return columns
-
-    def _read(self, key: str) -> list[MetadataColumn]:
         if not isinstance(self._items, FiledItems):
             return [column_of((item.metadata for item in self._items), key)]
         first = self._items.first

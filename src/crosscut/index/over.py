@@ -236,7 +236,7 @@ class StoreIndex(Index):
             searcher.search_many(queries, 1, budget, query_vectors=vectors)
             if progress is not None:
                 progress("deep searches", done, 2)
-        return [scorer.kept.get(query, {}).copy() for query in queries]
+        return [scorer.scores.get(query, {}).copy() for query in queries]
 
     # -- items ---------------------------------------------------------------------------------------------------
 

@@ -30,9 +30,3 @@ class Places:
 
     def __contains__(self, id: object) -> bool:
         return self.get(id) is not None
-
-    def __getitem__(self, id: str) -> int:
-        place = self.get(id)
-        if place is None:
-            raise KeyError(id)
-        return place

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from crosscut.index.later import LaterLists, joined
 from crosscut.index.metadata import Metadata
 from crosscut.index.passages import OF
 from crosscut.index.places import Places
+from crosscut.latest import Latest
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrievers.bm25 import BM25
@@ -88,8 +89,8 @@ class State:
     unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
     _made: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict, repr=False)
     """By name: what states that follow one another have derived last, and from which parts."""
-    _within: dict[str, Handles] = field(default_factory=dict, init=False, repr=False)
-    _searchers: dict[Method, Searcher] = field(default_factory=dict, init=False, repr=False)
+    _within: Latest[Handles] = field(default_factory=lambda: Latest(FILTERS), init=False, repr=False)
+    _searchers: Latest[Searcher] = field(default_factory=lambda: Latest(SEARCHERS), init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def _kept(self, name: str, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
@@ -154,18 +155,11 @@ class State:
         """The items that may be found, sorted; None for all. The last few answers are kept."""
         if filter is None and self.size == len(self.items):
             return None
-        key = None if callable(filter) else repr(filter)
-        with self._lock:
-            known = self._within.get(key) if key is not None else None
-        if known is None:
-            mask = self.alive if filter is None else self.alive & self.columns.passing(filter)
-            known = np.flatnonzero(mask)
-            if key is not None:
-                with self._lock:
-                    self._within[key] = known
-                    for old in list(self._within)[:-FILTERS]:
-                        self._within.pop(old, None)
-        return known
+
+        def make() -> Handles:
+            return np.flatnonzero(self.alive if filter is None else self.alive & self.columns.passing(filter))
+
+        return make() if callable(filter) else self._within.get(repr(filter), make)
 
     @cached_property
     def encoder_space(self) -> Vectors | IVF | Segments | None:
@@ -283,11 +277,8 @@ class State:
         """Without some items, at once: positions stay as they are, so that searches and caches go on."""
         alive = self.alive.copy()
         alive[list(positions)] = False
-        if isinstance(self.bm25, FiledBM25):
-            return replace(
-                self, alive=alive, bm25=self.bm25.among(alive, self.items.get(np.array(positions, np.int64)))
-            )
-        return replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
+        gone = self.items.get(np.array(positions, np.int64))
+        return replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive, gone))
 
     @property
     def movable(self) -> bool:
@@ -376,14 +367,9 @@ class State:
         if self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
         self.unread.check()
-        with self._lock:
-            known = self._searchers.pop(method, None)
-            if known is None:
-                known = Searcher(self.scorer, method=method, cache=self.cache, parts=self.parts)
-            self._searchers[method] = known  # the latest stands last
-            if len(self._searchers) > SEARCHERS:
-                self._searchers.pop(next(iter(self._searchers)))
-            return known
+        make = partial(Searcher, self.scorer, method=method, cache=self.cache, parts=self.parts)
+        with self._lock:  # what a method prepares, it prepares once
+            return self._searchers.get(method, make)
 
 
 def ranks(values: Positions) -> Positions:

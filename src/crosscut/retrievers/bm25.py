@@ -47,7 +47,7 @@ class BM25(Retriever):
         made._add(items)
         return made
 
-    def among(self, alive: Mask) -> BM25:
+    def among(self, alive: Mask, items: object = None) -> BM25:
         """The same items, of which only those alive count: the others have no words, and make no word frequent."""
         made = BM25(k1=self.k1, b=self.b)
         made._terms, made._counts, made._alive = self._terms, self._counts, alive

@@ -22,7 +22,7 @@ import numpy as np
 
 from crosscut.datasets.records import Item, Items, items_of
 from crosscut.encoders.checkpoints import Body, read_arrays, read_body, read_config, weights_file
-from crosscut.encoders.exported import digest_of, kept, local_folder
+from crosscut.encoders.exported import cached_model, digest_of, local_folder
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.recent import Recent
 from crosscut.encoders.rounding import channel_scales
@@ -96,7 +96,7 @@ class ExportedCrossEncoder(Scorer):
         if precision == "int8" and samples is not None:
             settings["samples"] = [list(samples[0]), [str(item) for item in samples[1]]]
         key = digest_of(source.files, settings)
-        home, record = kept(key, lambda: source.export(precision, samples))
+        home, record = cached_model(key, lambda: source.export(precision, samples))
         return cls(home, {**record, "key": key}, threads=threads, name=name)
 
     @property

@@ -23,7 +23,7 @@ class Remembering(BoundScorer):
         self.inner, self.cache = inner, cache
         self.n_items, self.pairs_at_once, self.knows = inner.n_items, inner.pairs_at_once, inner.knows
         self.in_flight = inner.in_flight
-        self.kept: dict[str, dict[int, float]] = {}
+        self.scores: dict[str, dict[int, float]] = {}
         self.calls = 0
 
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
@@ -39,20 +39,20 @@ class Remembering(BoundScorer):
         self.calls += sum(spare.close() for spare in spares) + sum(int(answer.paid.sum()) for answer in answers)
         for (query, handles), answer in zip(asked, answers, strict=True):
             good = np.isfinite(answer.scores)
-            self.kept[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
+            self.scores[query].update(zip(handles[good].tolist(), answer.scores[good].tolist(), strict=True))
             if self.cache is not None and good.any():
                 self.cache.put(query, handles[good], answer.scores[good])
         for answer in answers:
             if answer.error is not None:
                 raise answer.error
         return [
-            Answer.of(np.array([self.kept[query].get(handle, np.nan) for handle in handles.tolist()]))
+            Answer.of(np.array([self.scores[query].get(handle, np.nan) for handle in handles.tolist()]))
             for query, handles in requests
         ]
 
     def _unknown(self, query: Any, handles: Handles) -> Handles:
         """Those of the items that neither memory nor cache knows."""
-        known = self.kept.setdefault(query, {})
+        known = self.scores.setdefault(query, {})
         new = np.array([handle for handle in handles.tolist() if handle not in known], dtype=np.int64)
         if self.cache is None or not len(new):
             return new

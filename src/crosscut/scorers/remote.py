@@ -17,7 +17,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -110,9 +109,7 @@ class RemoteScorer(Scorer):
     def __enter__(self) -> RemoteScorer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

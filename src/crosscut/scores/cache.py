@@ -6,13 +6,12 @@ import logging
 import threading
 import time
 import weakref
-from collections import OrderedDict
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crosscut.errors import StoreError
+from crosscut.latest import Latest
 from crosscut.linalg.arrays import looked_up
 from crosscut.scores.keys import Contents, Keys, text_hash
 from crosscut.storage import Since
@@ -46,7 +45,7 @@ class StoreCache:
         self.items = items
         self.flush_pairs = flush_pairs
         self.flush_seconds = flush_seconds
-        self._rows: OrderedDict[bytes, tuple[Positions, Floats]] = OrderedDict()
+        self._rows: Latest[tuple[Positions, Floats]] = Latest(REMEMBERED)
         self._batch = Batch(store, items, since or store.since)
         self._refused = False
         self._written = time.monotonic()
@@ -67,7 +66,8 @@ class StoreCache:
     def get(self, query: Any, positions: Positions) -> Floats:
         """The known scores, NaN where there is none."""
         with self._lock:
-            known, values = self._known(text_hash(query))
+            name = text_hash(query)
+            known, values = self._rows.get(name, lambda: self._known(name))
             positions = np.asarray(positions, np.int64)
             scores = looked_up(positions, known, values, np.nan)
             waiting = self._batch.scores.get(query)
@@ -98,26 +98,19 @@ class StoreCache:
         queries = list(self._batch.scores)
         self._batch.write()
         for query in queries:
-            self._rows.pop(text_hash(query), None)
+            self._rows.pop(text_hash(query))
         self._refused, self._written = False, time.monotonic()
 
     def _known(self, query: bytes) -> tuple[Positions, Floats]:
         """Positions, ascending, and scores of what the store knows of a query."""
-        if query not in self._rows:
-            row = self.store.get(query, self.items)
-            known = np.flatnonzero(~np.isnan(row))
-            self._rows[query] = (known, row[known].astype(np.float64))
-            if len(self._rows) > REMEMBERED:
-                self._rows.popitem(last=False)
-        self._rows.move_to_end(query)
-        return self._rows[query]
+        row = self.store.get(query, self.items)
+        known = np.flatnonzero(~np.isnan(row))
+        return known, row[known].astype(np.float64)
 
     def __enter__(self) -> StoreCache:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.flush()
 
 

@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import DamagedRecord, StoreError, WriteError
+from crosscut.latest import Latest
 from crosscut.scores.keys import Hashes, Keys
 from crosscut.scores.records import SUFFIX, Check, Damage, ScoreFile, anyway, sound, write_record
 from crosscut.scores.sources import Matrix, PairBlock, Scores, Source, open_source
@@ -43,9 +43,9 @@ class Catalogue:
         self.lock = threading.RLock()
         self._refused: dict[str, Damage] = {}
         self._lists: dict[str, Hashes] = {}
-        self._loaded = LastLoaded(KEPT_LOADED)
-        self._targets = LastLoaded(KEPT_LOADED)
-        self._staying = LastLoaded(4)
+        self._loaded: Latest[Any] = Latest(KEPT_LOADED)
+        self._targets: Latest[Positions] = Latest(KEPT_LOADED)
+        self._staying: Latest[Mask | None] = Latest(4)
         self.forgotten = Forgotten(folder / "forgotten.json")
         self.since = self.forgotten.found  # what was forgotten after this is not written here
 
@@ -82,8 +82,7 @@ class Catalogue:
             gone = self.forgotten.among(items.names, since)
             return np.array([name not in gone for name in items.names], np.bool_) if gone else None
 
-        mask: Mask | None = None if now == since else self._staying.get((items.digest, since, now), made)
-        return mask
+        return None if now == since else self._staying.get((items.digest, since, now), made)
 
     def refresh(self) -> None:
         """See what other writers have committed and what a consolidation has replaced."""
@@ -166,8 +165,7 @@ class Catalogue:
 
     def target(self, source: Source, items: Keys) -> Positions:
         """For every place in the item list of a source, its position among `items`, or −1."""
-        target: Positions = self._targets.get((source.items_id, items.digest), lambda: items.find(self.list_of(source)))
-        return target
+        return self._targets.get((source.items_id, items.digest), lambda: items.find(self.list_of(source)))
 
     def row(self, query: bytes, items: Keys) -> Scores:
         """The scores (n,) of a query with all items, NaN where there is none."""
@@ -267,7 +265,7 @@ class Catalogue:
     def forget_lists(self) -> None:
         """Look at item lists anew: some were deleted."""
         self._lists.clear()
-        self._targets = LastLoaded(KEPT_LOADED)
+        self._targets = Latest(KEPT_LOADED)
 
     def commit_pairs(
         self,
@@ -314,26 +312,6 @@ class Meanwhile(Exception):
 def alone(folder: Path) -> Lock:
     """The right to delete in a store."""
     return Lock(folder, "score store", name="consolidate.lock", wait=True)
-
-
-class LastLoaded:
-    """The latest values, made when asked for; the oldest go first."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._values: OrderedDict[Any, Any] = OrderedDict()
-
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key in self._values:
-            self._values.move_to_end(key)
-            return self._values[key]
-        value = self._values[key] = make()
-        if len(self._values) > self.size:
-            self._values.popitem(last=False)
-        return value
-
-    def pop(self, key: Any) -> None:
-        self._values.pop(key, None)
 
 
 def _names(folder: Path) -> set[str]:

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from crosscut.errors import InputError
+from crosscut.latest import Latest
 from crosscut.linalg.least_squares import LeastSquares
 from crosscut.search.prior import Prior, padded
 from crosscut.spaces.base import Space
@@ -197,7 +198,7 @@ class FixedAnchors(Estimator):
 
     anchors: Positions
     rcond: float | None = None
-    _inverses: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
+    _inverses: Latest[Floats] = field(default_factory=lambda: Latest(8), repr=False, compare=False)  # one a budget
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def start(self, space: Space, query_vector: Floats | None) -> Fit:
@@ -205,17 +206,14 @@ class FixedAnchors(Estimator):
 
     def inverse(self, space: Space, anchors: Positions) -> Floats:
         """C_anc† of anchor items, as (d × k_i): u = C_anc† a."""
-        size = len(anchors)
+
+        def make() -> Floats:
+            rows = space.rows(anchors)  # (k_i × d) = C_ancᵀ
+            cut = np.finfo(np.float64).eps * max(rows.shape) if self.rcond is None else self.rcond
+            return np.asarray(np.linalg.pinv(rows, rcond=cut), dtype=np.float64)
+
         with self._lock:  # the queries of a batch are fitted side by side: one of them computes it
-            inverse = self._inverses.get(size)
-            if inverse is None:
-                rows = space.rows(anchors)  # (k_i × d) = C_ancᵀ
-                cut = np.finfo(np.float64).eps * max(rows.shape) if self.rcond is None else self.rcond
-                inverse = np.asarray(np.linalg.pinv(rows, rcond=cut), dtype=np.float64)
-                while len(self._inverses) >= 8:  # one set of anchors per budget is usual
-                    self._inverses.pop(next(iter(self._inverses)))
-                self._inverses[size] = inverse
-        return inverse
+            return self._inverses.get(len(anchors), make)
 
 
 class _FixedFit:

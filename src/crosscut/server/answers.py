@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.search.hits import Hit, Hits, Round
+from crosscut.search.hits import Bought, Hit, Hits, Round
 from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, ScoredItem, TraceModel
 from crosscut.types import Positions
 
@@ -49,16 +49,11 @@ def comparison(hits: Hits, reranked: Hits) -> Comparison:
 
 def trace(items: Sequence[Any], hits: Hits, reranked: Hits | None) -> TraceModel:
     """Every round; `items[position]` has an id and a title."""
-    rounds: dict[int, int] = {}
-    scores: dict[int, float] = {}
-    for number, entry in enumerate(hits.trace, 1):
-        for position, score in zip(entry.positions.tolist(), entry.scores.tolist(), strict=True):
-            rounds[position], scores[position] = number, score
-    others: set[int] = set()
-    for entry in reranked.trace if reranked is not None else ():
-        others.update(entry.positions.tolist())
-        for position, score in zip(entry.positions.tolist(), entry.scores.tolist(), strict=True):
-            scores.setdefault(position, score)
+    own, other = Bought.of(hits.trace), Bought.of(() if reranked is None else reranked.trace)
+    rounds = dict(zip(own.positions.tolist(), own.rounds.tolist(), strict=True))
+    scores = dict(zip(own.positions.tolist(), own.scores.tolist(), strict=True))
+    others = dict(zip(other.positions.tolist(), other.scores.tolist(), strict=True))
+    scores = {**scores, **others, **scores}  # in the order of own items, then of those that only reranking scored
     places = {position: place for place, position in enumerate(scores)}
     scored = [
         ScoredItem(

@@ -58,30 +58,32 @@ class AnyRequest(BaseModel, ABC):
         return self
 
 
-class RerankRequest(AnyRequest):
-    """Documents to be ordered by the scorer, in the shape of Cohere's v2/rerank."""
+class OfDocumentsRequest(AnyRequest):
+    """What Cohere's shapes have in common."""
 
-    documents: list[str]
     top_n: int | None = Field(None, ge=1, description="How many results; all by default.")
     model: str | None = IGNORED
     return_documents: bool = False
-    max_tokens_per_doc: int | None = Field(None, ge=1, description="Accepted for compatibility; ignored.")
-
-    def texts_of(self) -> list[str]:
-        return self.documents
 
     @property
     def wanted(self) -> int | None:
         return self.top_n
 
 
-class FirstRerankRequest(AnyRequest):
+class RerankRequest(OfDocumentsRequest):
+    """Documents to be ordered by the scorer, in the shape of Cohere's v2/rerank."""
+
+    documents: list[str]
+    max_tokens_per_doc: int | None = Field(None, ge=1, description="Accepted for compatibility; ignored.")
+
+    def texts_of(self) -> list[str]:
+        return self.documents
+
+
+class FirstRerankRequest(OfDocumentsRequest):
     """Documents to be ordered by the scorer, in the shape of Cohere's v1/rerank and of Jina's."""
 
     documents: list[str | dict[str, Any]]
-    top_n: int | None = Field(None, ge=1, description="How many results; all by default.")
-    model: str | None = IGNORED
-    return_documents: bool = False
     rank_fields: list[str] | None = Field(
         None, max_length=FIELDS, description="Of documents that are objects: what is read, in order, each once."
     )
@@ -105,10 +107,6 @@ class FirstRerankRequest(AnyRequest):
     def _read(self) -> list[str]:
         """Each field once: a field that is named a thousand times would make a thousand texts of one."""
         return list(dict.fromkeys(self.rank_fields or ["text"]))
-
-    @property
-    def wanted(self) -> int | None:
-        return self.top_n
 
 
 class PlainRerankRequest(AnyRequest):
@@ -200,7 +198,7 @@ def answered(
             PlainRerankResult(index=j, score=float(told[j]), text=texts[j] if request.return_text else None)
             for j in places
         ]
-    shown = bool(getattr(request, "return_documents", False))
+    shown = isinstance(request, OfDocumentsRequest) and request.return_documents
     results = [
         RerankResult(index=j, relevance_score=float(told[j]), document=RerankDocument(text=texts[j]) if shown else None)
         for j in places

@@ -44,7 +44,7 @@ class Kind:
     remedy: str = "build it again"
     older: tuple[int, ...] = ()
     """Versions that are read, and written anew as the present one."""
-    making: str = ""
+    how_to_make: str = ""
     """How one is made, for those who have none."""
 
     @property
@@ -68,7 +68,7 @@ class Folder:
         noun, path = self.kind.noun, self.path / self.kind.record
         if not self.path.is_dir():
             file = " (that is a file, not the folder of one)" if self.path.is_file() else ""
-            raise FolderError(f"there is no {noun} at {str(self.path)!r}{file}{self.kind.making}")
+            raise FolderError(f"there is no {noun} at {str(self.path)!r}{file}{self.kind.how_to_make}")
         try:
             record = json.loads(regular(path).read_bytes())
         except FileNotFoundError:

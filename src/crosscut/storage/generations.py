@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -97,23 +97,7 @@ class Files:
 
     def array(self, name: str, array: Array, *, scattered: bool = False) -> None:
         """`<name>.npy`: C order, little-endian."""
-        solid = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
-        parts: list[bytes | memoryview] = [npy_header(solid.dtype, solid.shape), solid.reshape(-1).view(np.uint8).data]
-        self.write(f"{name}.npy", parts, block=_block(scattered))
-
-    def arrays(
-        self,
-        name: str,
-        parts: Sequence[Array],
-        shape: tuple[int, ...],
-        dtype: npt.DTypeLike,
-        *,
-        block: int | None = None,
-    ) -> None:
-        """The same, of parts that follow one another: none is copied but for its order in memory."""
-        kind = np.dtype(dtype).newbyteorder("<")
-        solid = (np.ascontiguousarray(part, dtype=kind).reshape(-1).view(np.uint8).data for part in parts if part.size)
-        self.write(f"{name}.npy", (npy_header(kind, shape), *solid), block=block)
+        self.rows(name, array.dtype, array.shape, [array], scattered=scattered)
 
     def json(self, name: str, value: Any) -> None:
         self.write(f"{name}.json", [json.dumps(value).encode()])
