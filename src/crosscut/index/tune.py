@@ -19,7 +19,7 @@ import numpy.typing as npt
 from crosscut.errors import InputError
 from crosscut.index.state import State
 from crosscut.measures import interval, recall
-from crosscut.methods import Crosscut, Method, methods, parse
+from crosscut.methods import Crosscut, Method, Parts, methods, parse
 from crosscut.methods.rounds import InRounds
 from crosscut.scorers.base import BoundScorer, Request
 from crosscut.search.hits import Hits
@@ -171,12 +171,9 @@ def tune(
 
     `candidates` are tried instead of every method that can work on this index.
     """
-    tried = None if candidates is None else [parse(method) for method in candidates]
     folds = make_folds(CHOOSING_FOLDS)
     parts = folds[0].state.parts
-    if tried is None:
-        known = [kind() for name, kind in methods().items() if kind.tried and name != Crosscut.name]
-        tried = [m for m in (Crosscut(), *known) if m.missing(parts) is None and m.unaided(parts)]
+    tried = _usual(parts) if candidates is None else [parse(method) for method in candidates]
     trials: list[Trial] = []
 
     def attempt(method: Method) -> Trial:
@@ -207,6 +204,11 @@ def tune(
         model, targets = _targets(make_folds(CALIBRATION_FOLDS), best.method, k, budget)
     chosen = (tuple(trials), best, patience, patience_recall, patience_calls, targets, model, tuple(notes))
     return Tuning(k, budget, queries, calls, *chosen)
+
+
+def _usual(parts: Parts) -> list[Method]:
+    known = [kind() for name, kind in methods().items() if kind.tried and name != Crosscut.name]
+    return [m for m in (Crosscut(), *known) if m.missing(parts) is None and m.unaided(parts)]
 
 
 def _best_trial(trials: Sequence[Trial]) -> Trial:
