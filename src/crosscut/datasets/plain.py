@@ -16,6 +16,7 @@ from crosscut.errors import InputError
 from crosscut.types import Progress
 
 PIECE = 1 << 16
+USUAL = {2: ["id", "text"], 3: ["id", "title", "text"]}  # columns of a TSV file that does not name them
 
 
 def read_jsonl(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
@@ -50,7 +51,8 @@ def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: U
         with opened.text(newline="") as file:
             rest = opened.bounded(file)
             first = next(rest, "")
-            reader = csv.reader(chain([first], rest), strict=True, delimiter=_separator(first))
+            sign = next((sign for sign in ",;\t" if sign in first), ",")
+            reader = csv.reader(chain([first], rest), strict=True, delimiter=sign)
             try:
                 names = _header(next(reader, []), path)
                 chosen.check(names, str(path))
@@ -83,11 +85,13 @@ def read_tsv(path: str | Path, *, progress: Progress | None = None, **columns: U
         names: list[str] | None = None
         for number, line in lines(path, progress):
             fields = line.replace("\r", " ").split("\t")
-            if number == 1 and not numbered and (chosen.given or _names_columns(fields)):
+            named = "text" in fields and not {"id", "_id"}.isdisjoint(fields)
+            if number == 1 and not numbered and (chosen.given or named):
                 names = _header(fields, path)
                 chosen.check(names, str(path))
                 continue
-            here = names or ([str(place) for place in range(1, len(fields) + 1)] if numbered else _usual(fields))
+            places = [str(place) for place in range(1, len(fields) + 1)] if numbered else USUAL.get(len(fields))
+            here = names or places
             if here is None or len(here) != len(fields):
                 expected = f"{len(names)} as in its first line" if names else "id and text, or id, title and text"
                 raise InputError(
@@ -116,25 +120,12 @@ def unique_items(path: str | Path, rows: Iterator[tuple[int, dict[str, Any]]], c
     unique.close()
 
 
-def _separator(first: str) -> str:
-    """What stands between columns: a comma; where the first line has none, a semicolon or a tab that it has."""
-    return next((sign for sign in ",;\t" if sign in first), ",")
-
-
 def _header(names: list[str], path: str | Path) -> list[str]:
     if len(set(names)) < len(names) or not all(map(str.strip, names)):
         raise InputError(f"{path}: the first row names the columns, each once; got {', '.join(map(repr, names))}")
     if not names:
         raise InputError(f"{path} is empty; its first row names the columns")
     return names
-
-
-def _names_columns(fields: list[str]) -> bool:
-    return "text" in fields and bool({"id", "_id"} & set(fields))
-
-
-def _usual(fields: list[str]) -> list[str] | None:
-    return {2: ["id", "text"], 3: ["id", "title", "text"]}.get(len(fields))
 
 
 def _filled(names: list[str], fields: list[str], columns: Columns) -> dict[str, Any]:

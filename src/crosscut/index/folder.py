@@ -69,14 +69,7 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
     elif state.in_files:
         _purged(state, files)
         there = np.flatnonzero(state.alive)
-        state = replace(
-            state,
-            anchors=None if state.anchors is None else state.anchors[:, there],
-            measured=None if state.measured is None else state.measured[there],
-            factors=None if state.factors is None else state.factors.taken(there),
-            known=None if state.known is None else state.known.taken(there),
-            prior=None if state.prior is None else state.prior.taken(there),
-        )
+        state = replace(state, **state.about(there))
     else:
         state = state.compacted(None).settled()
         _anew(state, files)

@@ -316,23 +316,29 @@ class State:
             cache = cache.over(items)
         taken = None if self.vectors is None else part(self.vectors, there)
         bm25 = None if self.bm25 is None else self.bm25.taken(there)
-        known = None if self.known is None else self.known.taken(there)
+        about = self.about(there)
         return replace(
             self,
             items=items,
             alive=self.alive[there],
-            scorer=bound(scorer, items, known, taken, bm25),
+            scorer=bound(scorer, items, about["known"], taken, bm25),
             **self._lying(there, taken),
-            anchors=None if self.anchors is None else self.anchors[:, there],
-            measured=None if self.measured is None else self.measured[there],
+            **about,
             bm25=bm25,
-            known=known,
-            factors=None if self.factors is None else self.factors.taken(there),
-            prior=None if self.prior is None else self.prior.taken(there),
             cache=cache,
             saved=None,
             _made={},  # nothing of what is left out
         )
+
+    def about(self, there: Positions) -> dict[str, Any]:
+        """What is kept of some items, in this order, beside themselves, their vectors and their words."""
+        return {
+            "anchors": None if self.anchors is None else self.anchors[:, there],
+            "measured": None if self.measured is None else self.measured[there],
+            "factors": None if self.factors is None else self.factors.taken(there),
+            "known": None if self.known is None else self.known.taken(there),
+            "prior": None if self.prior is None else self.prior.taken(there),
+        }
 
     def _lying(self, there: Positions, taken: Array | None) -> dict[str, Any]:
         """Vectors of some items, and how they lie in lists; the items keep their order."""

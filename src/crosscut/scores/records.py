@@ -56,7 +56,6 @@ class ScoreFile:
     path: Path
     header: dict[str, Any]
     layout: dict[str, tuple[int, np.dtype[Any], tuple[int, ...], int]]
-    size: int
 
     @classmethod
     def open(cls, path: Path) -> ScoreFile:
@@ -88,7 +87,7 @@ class ScoreFile:
                 offset += dtype.itemsize * prod(shape)
         if size != offset:
             raise DamagedRecord(path, f"{size} bytes long, and {offset} were written")
-        return cls(path, header, layout, size)
+        return cls(path, header, layout)
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """One array, checked."""

@@ -42,11 +42,6 @@ class Source(ABC):
         self.seconds = float(record.header["seconds"])
 
     @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return self.record.size
-
-    @property
     def files(self) -> list[Path]:
         """In the order in which they may be deleted."""
         return [self.record.path]
@@ -118,10 +113,6 @@ class Matrix(Source):
         self._good: set[int] = set()
         if not self.path.exists():
             raise DamagedRecord(self.path, "the file is gone")
-
-    @property
-    def size(self) -> int:
-        return self.record.size + self.path.stat().st_size
 
     @property
     def files(self) -> list[Path]:

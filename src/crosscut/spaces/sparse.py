@@ -11,7 +11,7 @@ The pairs are the top of a retriever, drawn at random, or a mix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -36,13 +36,6 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.queries)
-
-    def by_query(self) -> Iterator[tuple[int, Positions]]:
-        """Every query that has pairs, with its items."""
-        bounds = np.searchsorted(self.queries, np.arange(self.shape[0] + 1))
-        for query in range(self.shape[0]):
-            if bounds[query] < bounds[query + 1]:
-                yield query, self.items[bounds[query] : bounds[query + 1]]
 
 
 @dataclass(frozen=True)

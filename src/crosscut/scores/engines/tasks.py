@@ -27,10 +27,6 @@ class Task:
     columns: range | tuple[Positions, ...]
 
     @property
-    def dense(self) -> bool:
-        return isinstance(self.columns, range)
-
-    @property
     def pairs(self) -> int:
         if isinstance(self.columns, range):
             return len(self.rows) * len(self.columns)
