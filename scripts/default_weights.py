@@ -7,6 +7,7 @@ commit before the third edition has it).
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from crosscut.training.models import CrossModel, DualModel
 __all__ = ["cross_model", "dual_model", "encoder_folder", "upper_weights"]
 
 HALF, SINGLE = 10, 1
+FORMAT = 3
 
 
 def second_edition() -> Path:
@@ -30,16 +32,22 @@ def second_edition() -> Path:
 
 
 def upper_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The trained weights in a graph of `crosscut.encoders.graph`: float16 constants, in the order it writes them."""
+    """The trained weights in a graph of the second edition: float16 constants, in the order of its own.
+
+    Graphs of today have another (`crosscut.training.saved` reads those).
+    """
     import onnx
     from onnx import numpy_helper
 
+    written = json.loads((path.parent / "config.json").read_text("utf-8"))["format"]
+    if written != FORMAT:
+        raise SystemExit(f"{path.parent} is of format {written}; the second edition is of format {FORMAT}")
     constants = onnx.load(str(path)).graph.initializer
     halves = [numpy_helper.to_array(c).astype(np.float32) for c in constants if c.data_type == HALF]
     singles = [numpy_helper.to_array(c) for c in constants if c.data_type == SINGLE]
     following = iter(halves)
     weights = {"roles.weight": next(following)}
-    for number in range((len(halves) - 1) // 13):
+    for number in range((len(halves) - 1) // 14):
         name = f"upper.{number}"
         for part in ("query", "key", "value"):
             weights[f"{name}.{part}.weight"] = next(following).T

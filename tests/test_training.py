@@ -319,3 +319,15 @@ def test_hard_negatives_of_a_trained_dual_encoder(encoder: Path, tmp_path: Path)
     with pytest.raises(InputError, match="needs negatives='dual'"):
         Job(encoder, tmp_path, miner="somebody").check()
     assert Job(encoder, tmp_path, settings=TrainingSettings(candidates=64)).mined == 74
+
+
+def test_weights_of_the_second_edition_are_read_from_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its graphs have an order of their own: others would be read as if they had it."""
+    from crosscut.encoders.folder import default_folder
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "scripts"))
+    from default_weights import upper_weights
+
+    for part in ("cross", "dual"):
+        with pytest.raises(SystemExit, match="is of format 4; the second edition is of format 3"):
+            upper_weights(default_folder() / f"{part}.onnx")
