@@ -25,17 +25,27 @@ def calls(number: float) -> str:
 
 
 def write_report(results: Path, docs: Path) -> None:
-    """Fill in everything after the mark."""
-    pages = [world(json.loads(path.read_text()), path.stem, docs) for path in sorted(results.glob("indexing-*.json"))]
+    """Fill in everything after the mark, and draw the plots."""
+    target = docs / "lab" / "indexing.md"
+    head = target.read_text(encoding="utf-8").partition(MARK)[0] if target.is_file() else "# Indexing\n\n"
+    target.write_text(head + MARK + tables(results), encoding="utf-8")
+    (docs / "indexing").mkdir(parents=True, exist_ok=True)
+    for path in sorted(results.glob("indexing-*.json")):
+        told, name = json.loads(path.read_text("utf-8")), path.stem.removeprefix("indexing-")
+        plot_calls(told["records"], docs / "indexing" / f"{name}-calls.png")
+        plot_time(told["records"], told["milliseconds"] / 1000, docs / "indexing" / f"{name}-time.png")
+
+
+def tables(results: Path) -> str:
+    """What stands after the mark."""
+    pages = [world(json.loads(path.read_text()), path.stem) for path in sorted(results.glob("indexing-*.json"))]
     if (results / "factorization.json").is_file():
         pages.append(solvers(json.loads((results / "factorization.json").read_text())))
     pages += [distilled(json.loads(path.read_text())) for path in sorted(results.glob("distillation-*.json"))]
-    target = docs / "lab" / "indexing.md"
-    head = target.read_text(encoding="utf-8").partition(MARK)[0] if target.is_file() else "# Indexing\n\n"
-    target.write_text(head + MARK + "\n" + "\n".join(pages), encoding="utf-8")
+    return "\n" + "\n".join(pages)
 
 
-def world(told: dict[str, Any], stem: str, docs: Path) -> str:
+def world(told: dict[str, Any], stem: str) -> str:
     name = stem.removeprefix("indexing-")
     records = told["records"]
     price = told["milliseconds"] / 1000
@@ -80,9 +90,6 @@ def world(told: dict[str, Any], stem: str, docs: Path) -> str:
         ),
         f"![time split](../indexing/{name}-time.png)\n",
     ]
-    (docs / "indexing").mkdir(parents=True, exist_ok=True)
-    plot_calls(records, docs / "indexing" / f"{name}-calls.png")
-    plot_time(records, price, docs / "indexing" / f"{name}-time.png")
     return "\n".join(text)
 
 

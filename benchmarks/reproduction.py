@@ -96,16 +96,20 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
-def recall_rows(report: Report, columns: Sequence[tuple[int, int]]) -> list[list[str]]:
-    methods = list(dict.fromkeys(r.method for r in report.records))
-    best = {c: max(r.recall for r in report.records if (r.k, r.budget) == c) for c in columns}
+def by_cell(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, int], dict[str, Any]]:
+    return {(one["method"], one["k"], one["budget"]): one for one in records}
+
+
+def recall_rows(records: Sequence[dict[str, Any]], columns: Sequence[tuple[int, int]]) -> list[list[str]]:
+    found = by_cell(records)
+    best = {c: max(one["recall"] for one in records if (one["k"], one["budget"]) == c) for c in columns}
     rows = []
-    for method in methods:
+    for method in dict.fromkeys(one["method"] for one in records):
         cells = []
         for column in columns:
-            record = report.get(method, *column)
-            text = f"{record.recall:.3f} ±{(record.high - record.low) / 2:.3f}"
-            cells.append(f"**{text}**" if record.recall == best[column] else text)
+            record = found[method, *column]
+            text = f"{record['recall']:.3f} ±{(record['high'] - record['low']) / 2:.3f}"
+            cells.append(f"**{text}**" if record["recall"] == best[column] else text)
         rows.append([method, *cells])
     return rows
 
@@ -128,15 +132,68 @@ def oracle_section(oracle: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def remake_oracle(world: World, results: Path, page: Path) -> None:
-    """The oracle rows anew, and nothing else."""
-    kept = json.loads(results.read_text("utf-8"))
-    kept["oracle"] = oracle_rows(world)
-    write_json(results, kept)
-    before, rest = page.read_text("utf-8").split("## Oracle anchor items", 1)
-    after = rest.split("## One query", 1)[1]
-    section = "\n".join(oracle_section(kept["oracle"]))
-    page.write_text(f"{before}{section}\n## One query{after}", encoding="utf-8")
+def page(name: str, told: dict[str, Any]) -> str:
+    """docs/reproduction/NAME.md, of a file of results."""
+    columns = [(k, b) for k in KS for b in BUDGETS if b >= k]
+    text = [f"# {name}\n", f"Made by `{told['command']}`.\n", "## Top-k-Recall@B\n"]
+    text.append(markdown(["method", *(f"k={k}, B={b}" for k, b in columns)], recall_rows(told["records"], columns)))
+    text.append("± is half of the 95 % bootstrap interval over test queries.\n")
+    text.append(f"![recall against budget]({name}-recall.png)\n")
+    text.append("## crosscut against the best paper method of each cell\n")
+    text.append(
+        markdown(
+            ["k", "B", "best paper method", "difference", "95 % interval (paired)"],
+            [
+                [
+                    str(g["k"]),
+                    str(g["budget"]),
+                    g["rival"],
+                    f"{g['difference']:+.3f}",
+                    f"{g['low']:+.3f} … {g['high']:+.3f}",
+                ]
+                for g in told["crosscut_against_best_paper_method"]
+                if g["budget"] >= g["k"]
+            ],
+        )
+    )
+    text.append("## Rounds\n")
+    grid = [(10, 100), (10, 200), (100, 100), (100, 200)]
+    rounds = {r: by_cell(told["rounds"][str(r)]) for r in ROUNDS}
+    rows = [
+        [method, str(r), *(f"{rounds[r][method, k, b]['recall']:.3f}" for k, b in grid)]
+        for method in ("adacur@first=dense", "axn", "crosscut")
+        for r in ROUNDS
+    ]
+    text.append(markdown(["method", "R", *(f"k={k}, B={b}" for k, b in grid)], rows))
+    text.append(f"![recall against rounds]({name}-rounds.png)\n")
+    text.append("## Selection\n")
+    grid = [(k, b) for k in KS for b in (100, 200)]
+    text.append(markdown(["method", *(f"k={k}, B={b}" for k, b in grid)], recall_rows(told["selection"], grid)))
+    text.append("## Rank and approximation\n")
+    test = told["spectrum"]["test"]
+    text.append(
+        f"Numerical rank {test['rank']} of {min(told['queries'], told['items'])}. "
+        f"Directions that hold 90 / 95 / 99 % of the energy: {' / '.join(map(str, test['directions'].values()))}; "
+        f"after removing each item's mean {' / '.join(map(str, test['centred'].values()))}.\n"
+    )
+    text.append(
+        markdown(
+            ["anchor items", "U", "error, all items", *(f"top {k}" for k in KS)],
+            [
+                [str(a["anchors"]), a["u"], f"{a['error']:.3f}", *(f"{a['top_error'][str(k)]:.3f}" for k in KS)]
+                for a in told["approximation"]
+            ],
+        )
+    )
+    text.append(f"![spectrum]({name}-spectrum.png)\n")
+    text += oracle_section(told["oracle"])
+    text.append("## One query\n")
+    text.append(
+        f"adacur: ![adacur]({name}-one-query-adacur.png)\n\ncrosscut: ![crosscut]({name}-one-query-crosscut.png)\n"
+    )
+    text.append("## Time\n")
+    text.append(f"With a scorer of 2 ms a call: ![time]({name}-time.png)\n")
+    return "\n".join(text)
 
 
 def main() -> None:
@@ -156,8 +213,11 @@ def main() -> None:
     )
     options.docs.mkdir(parents=True, exist_ok=True)
     folder, name = options.docs, options.name
+    results = options.results / f"reproduction-{name}.json"
     if options.oracle:
-        remake_oracle(world, options.results / f"reproduction-{name}.json", folder / f"{name}.md")
+        kept = json.loads(results.read_text("utf-8"))
+        write_json(results, {**kept, "oracle": oracle_rows(world)})
+        (folder / f"{name}.md").write_text(page(name, json.loads(results.read_text("utf-8"))), encoding="utf-8")
         return
 
     report = main_table(world, options.seeds)
@@ -196,7 +256,7 @@ def main() -> None:
 
     command = f"python benchmarks/reproduction.py --data {options.data.name} --name {name}"
     write_json(
-        options.results / f"reproduction-{name}.json",
+        results,
         {
             "command": command,
             "machine": machine(),
@@ -212,65 +272,7 @@ def main() -> None:
             "oracle": oracle,
         },
     )
-    columns = [(k, b) for k in KS for b in BUDGETS if b >= k]
-    text = [f"# {name}\n", f"Made by `{command}`.\n", "## Top-k-Recall@B\n"]
-    text.append(markdown(["method", *(f"k={k}, B={b}" for k, b in columns)], recall_rows(report, columns)))
-    text.append("± is half of the 95 % bootstrap interval over test queries.\n")
-    text.append(f"![recall against budget]({name}-recall.png)\n")
-    text.append("## crosscut against the best paper method of each cell\n")
-    text.append(
-        markdown(
-            ["k", "B", "best paper method", "difference", "95 % interval (paired)"],
-            [
-                [
-                    str(g["k"]),
-                    str(g["budget"]),
-                    g["rival"],
-                    f"{g['difference']:+.3f}",
-                    f"{g['low']:+.3f} … {g['high']:+.3f}",
-                ]
-                for g in gaps
-                if g["budget"] >= g["k"]
-            ],
-        )
-    )
-    text.append("## Rounds\n")
-    grid = [(10, 100), (10, 200), (100, 100), (100, 200)]
-    rows = [
-        [method, str(r), *(f"{rounds[r].get(method, k, b).recall:.3f}" for k, b in grid)]
-        for method in ("adacur@first=dense", "axn", "crosscut")
-        for r in ROUNDS
-    ]
-    text.append(markdown(["method", "R", *(f"k={k}, B={b}" for k, b in grid)], rows))
-    text.append(f"![recall against rounds]({name}-rounds.png)\n")
-    text.append("## Selection\n")
-    grid = [(k, b) for k in KS for b in (100, 200)]
-    text.append(markdown(["method", *(f"k={k}, B={b}" for k, b in grid)], recall_rows(selection, grid)))
-    text.append("## Rank and approximation\n")
-    test = told["test"]
-    text.append(
-        f"Numerical rank {test['rank']} of {min(world.test.shape)}. Directions that hold 90 / 95 / 99 % of the energy: "
-        f"{' / '.join(str(v) for v in test['directions'].values())}; after removing each item's mean "
-        f"{' / '.join(str(v) for v in test['centred'].values())}.\n"
-    )
-    text.append(
-        markdown(
-            ["anchor items", "U", "error, all items", *(f"top {k}" for k in KS)],
-            [
-                [str(a["anchors"]), a["u"], f"{a['error']:.3f}", *(f"{a['top_error'][k]:.3f}" for k in KS)]
-                for a in close
-            ],
-        )
-    )
-    text.append(f"![spectrum]({name}-spectrum.png)\n")
-    text += oracle_section(oracle)
-    text.append("## One query\n")
-    text.append(
-        f"adacur: ![adacur]({name}-one-query-adacur.png)\n\ncrosscut: ![crosscut]({name}-one-query-crosscut.png)\n"
-    )
-    text.append("## Time\n")
-    text.append(f"With a scorer of 2 ms a call: ![time]({name}-time.png)\n")
-    (folder / f"{name}.md").write_text("\n".join(text), encoding="utf-8")
+    (folder / f"{name}.md").write_text(page(name, json.loads(results.read_text("utf-8"))), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,16 @@ Of every page, in prose and in tables, outside code: numbers with two or three d
 files that the page is made from. It is a net, not a proof: a figure of another row would slip through. What is no
 measurement (settings, the papers' own figures, trials that were not kept) is listed by name.
 
-A page with a figure needs a line in SOURCES; `python -m tests.test_figures` prints what is missing on each.
+So nobody changes a number by mistake either: figures.json has a digest of the numbers of every page, those between
+markers apart, which `benchmarks/figures.py` compares. Who changes one on purpose looks it up in the results and runs
+`python -m tests.test_figures`, which writes the digests anew, and prints what the results do not hold.
+
+A page with a figure needs a line in SOURCES.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -26,6 +31,9 @@ FIGURE = re.compile(r"(?<![\w.])[+−-]?(\d*\.\d{2,3})(?![\d.])")
 COUNT = re.compile(r"(?<![\w.,])(\d{1,3}(?:,\d{3})+)(?![\d,]|\.\d)")
 RATIO = re.compile(r"(?<![\w.,])(\d+(?:\.\d)?)(?= ?×| times)")
 SHARE = re.compile(r"(?<![\w.,])(\d+(?:\.\d)?)(?= ?%)")
+NUMBER = re.compile(r"(?<![A-Za-z])[+−-]?\d[\d.,]*|[+−-]?\.\d+")
+FILLED_IN = re.compile(r"<!-- figures?: .*? -->.*?<!-- end -->", re.S)
+DIGESTS = Path(__file__).parent / "figures.json"
 CODE = re.compile(r"```.*?```|`[^`]*`|<!--.*?-->|\]\([^)]*\)", re.S)
 SOURCES: dict[str, list[str]] = {
     "docs/indexing.md": ["indexing-*.json", "distillation-*.json"],
@@ -201,6 +209,24 @@ def every_page() -> list[str]:
     return [name for path in paths if (name := path.relative_to(ROOT).as_posix()) not in GENERATED]
 
 
+def digest(text: str) -> str:
+    """Of all numbers of a page in their order, but those that are code or filled in from the results."""
+    numbers = NUMBER.findall(CODE.sub(" ", FILLED_IN.sub(" ", text)))
+    return hashlib.sha256(" ".join(numbers).encode()).hexdigest()[:12]
+
+
+def digests() -> dict[str, str]:
+    """Of every page but those that a test compares with the results to the letter."""
+    made = (page for page in every_page() if not page.startswith("docs/reproduction/"))
+    return {page: digest((ROOT / page).read_text("utf-8")) for page in made}
+
+
+def test_no_number_has_changed_unnoticed() -> None:
+    kept = json.loads(DIGESTS.read_text("utf-8"))
+    changed = [page for page, made in digests().items() if kept.get(page) != made]
+    assert changed == [], "numbers differ: look them up in benchmarks/results, then run python -m tests.test_figures"
+
+
 @pytest.mark.parametrize("page", SOURCES)
 def test_figures_are_in_the_results(page: str) -> None:
     assert missing(page, SOURCES[page]) == []
@@ -230,6 +256,16 @@ def test_a_figure_that_is_nowhere_is_found(tmp_path: Path, monkeypatch: pytest.M
     assert missing("page.md", ["*.json"]) == ["0.456", ".321", "9,999", "12.5", "77"]
 
 
+def test_any_digit_counts() -> None:
+    text = "| rnr | 0.123 | 47.1 ms | 12 of 40 | 13,447 |, +.05, 5 %, 2.6×; `0.9`, <!-- figure: a -->71 %<!-- end -->"
+    assert digest(text.replace("71", "72").replace("0.9", "0.8")) == digest(text)
+    for place, letter in enumerate(text):
+        if letter.isdigit() and place < text.index("`"):
+            assert digest(f"{text[:place]}{(int(letter) + 1) % 10}{text[place + 1 :]}") != digest(text)
+
+
 if __name__ == "__main__":
     for name in every_page():
-        print(name, missing(name, SOURCES.get(name, ["*.json"])))  # noqa: T201
+        if lacking := missing(name, SOURCES.get(name, ["*.json"])):
+            print(name, lacking)  # noqa: T201
+    DIGESTS.write_text(json.dumps(digests(), indent=1) + "\n", "utf-8")

@@ -98,6 +98,19 @@ def test_the_tables_of_rivals_are_those_of_the_results() -> None:
     assert program("rivals_report").tables() in (ROOT / "docs" / "lab" / "rivals.md").read_text("utf-8")
 
 
+def test_the_tables_of_indexing_are_those_of_the_results() -> None:
+    report = program("indexing_report")
+    page = (ROOT / "docs" / "lab" / "indexing.md").read_text("utf-8")
+    assert page.partition(report.MARK)[2] == report.tables(ROOT / "benchmarks" / "results")
+
+
+@pytest.mark.parametrize("name", ["squad-sentences", "wordnet-cognition", "wordnet-time"])
+def test_the_pages_of_each_world_are_those_of_the_results(name: str) -> None:
+    told = json.loads((ROOT / "benchmarks" / "results" / f"reproduction-{name}.json").read_text("utf-8"))
+    made = program("reproduction").page(name, told)
+    assert (ROOT / "docs" / "reproduction" / f"{name}.md").read_text("utf-8") == made
+
+
 def test_what_past_searches_stand_for_is_that_of_the_results(learning: str) -> None:
     results = ROOT / "benchmarks/results"
     past = json.loads((results / "learning-squad-13k.json").read_text())
