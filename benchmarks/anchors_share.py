@@ -41,9 +41,9 @@ def found(world: World, cur: CUR | None) -> Found:
         searcher.plan = parse("crosscut").made(searcher.parts)
     table: Found = {}
     for budget in BUDGETS:
-        hits = world.search(searcher, max(KS), budget)
         for k in KS:
             if k <= budget:
+                hits = world.search(searcher, k, budget)
                 tops = [np.argsort(-row, kind="stable")[:k] for row in world.test]
                 table[k, budget] = np.array([np.isin(top, one.scored) for top, one in zip(tops, hits, strict=True)])
     return table

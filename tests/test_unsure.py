@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crosscut.ann.flat import Flat
 from crosscut.errors import InputError
 from crosscut.methods import Parts
 from crosscut.methods.crosscut import Crosscut
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.estimators import Stretched
+from crosscut.search.loop import Plan
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
@@ -80,3 +82,27 @@ def test_an_error_of_zero_everywhere_changes_nothing_and_errors_are_one_an_item(
     assert same.topk is not None
     with pytest.raises(InputError, match="3 errors for 40 items"):
         CUR(scores, errors=np.zeros(3))
+
+
+def test_with_hardly_a_call_to_spare_hopes_count_half() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(80, 4))
+    scores = rng.normal(size=(10, 4)) @ vectors.T + 0.3 * rng.normal(size=(10, 80))
+    errors = np.where(np.arange(80) % 2, 0.6, 0.0)
+    parts = Parts(encoder=Vectors(vectors), anchors=CUR(scores, errors=errors), n=80)
+    plan = Crosscut().plan(parts)
+    assert isinstance(plan.topk, Flat)
+    assert isinstance(plan.scarce, Flat)
+    assert np.allclose(plan.topk.base - plan.offset.base, 0.5 * errors)
+    assert np.allclose(plan.scarce.base - plan.offset.base, 0.25 * errors)
+    scorer, vector = MatrixScorer(rng.normal(size=(1, 4)) @ vectors.T), rng.normal(size=(1, 4))
+
+    def scored(k: int, plan: Plan) -> list[int]:
+        searcher = Searcher(scorer, parts=parts)
+        searcher.plan = plan
+        return list(searcher.search_many([0], k, 40, query_vectors=vector)[0].scored.tolist())
+
+    for k, same in ((20, replace(plan, scarce=None)), (21, replace(plan, topk=plan.scarce))):
+        assert scored(k, plan) == scored(k, same)
+    assert scored(20, plan) != scored(21, plan)
+    assert Crosscut().plan(replace(parts, anchors=CUR(scores))).scarce is None

@@ -167,6 +167,10 @@ class Graph:
         """The rest of a layer, from what the attention has mixed for the rows that were asked for."""
         mixed = self.linear(f"{prefix}.output", mixed, weights[f"{prefix}.output.weight"], exact=few)
         x = self.add_norm(weights, f"{prefix}.attention_norm", mixed, asked, weights[f"{prefix}.output.bias"])
+        return self.feed_forward(weights, prefix, x, few=few)
+
+    def feed_forward(self, weights: Weights, prefix: str, x: str, *, few: bool = False) -> str:
+        """The norm of x + W₂ gelu(W₁ x + b₁) + b₂."""
         wide = self.linear(f"{prefix}.up", x, weights[f"{prefix}.up.weight"], exact=few)
         wide = self.node("BiasGelu", [wide, self.small(weights[f"{prefix}.up.bias"])], "com.microsoft")
         down, bias = weights[f"{prefix}.down.weight"], weights[f"{prefix}.down.bias"]

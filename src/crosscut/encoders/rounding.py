@@ -28,6 +28,8 @@ LEAST = 1e-5  # a channel that is always 0 has no scale of its own
 class _Watched(Whole):
     """A graph in float32 that also tells the largest |x| of each channel before every product."""
 
+    at_once = 1 << 62  # every product as a whole
+
     def __init__(self, body: Body) -> None:
         super().__init__(body)
         self.read: dict[str, dict[str, Array]] = {}  # by x: names and weights of the products that read it

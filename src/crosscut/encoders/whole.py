@@ -33,11 +33,12 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.encoders.checkpoints import Body
-from crosscut.encoders.graph import FLOAT, INT64, Channels, Graph
+from crosscut.encoders.graph import FLOAT, INT64, ONE, Channels, Graph, Weights
 from crosscut.encoders.pairs import Row
 from crosscut.errors import InputError
 
 FAR = -1e9  # takes an item out of a softmax
+AT_ONCE = 768  # channels of a product in float32: rows of 3,072 or 4,096 numbers fall on the same lines of a cache
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def whole_graph(
 
 class Whole(Graph):
     """The graph of one encoder, layer by layer; states are packed (t × D)."""
+
+    at_once = AT_ONCE
 
     def __init__(
         self, body: Body, precision: Literal["float32", "integer"] = "float32", channels: Channels | None = None
@@ -187,6 +190,21 @@ class Whole(Graph):
         mixed = self.node("MultiHeadAttention", [*laid, biases, self.mask], "com.microsoft", num_heads=self.heads)
         skip = self.node("Gather", [x, "tokens"]) if first else x
         return self.after_attention(self.weights, prefix, self._pack(mixed), skip)
+
+    def feed_forward(self, weights: Weights, prefix: str, x: str, *, few: bool = False) -> str:
+        """The wide part of a layer, in float32 by so many channels at a time."""
+        up, bias, down = (weights[f"{prefix}.{name}"] for name in ("up.weight", "up.bias", "down.weight"))
+        exact = self.precision == "float32" or self.channels.get(f"{prefix}.down", ONE) is None
+        parts = -(-len(up) // self.at_once)
+        if few or not exact or parts == 1:
+            return super().feed_forward(weights, prefix, x, few=few)
+        total = self.node("Add", [x, self.own(f"{prefix}.down.bias")])
+        split = (np.array_split(one, parts) for one in (up, bias, down.T))
+        for some, shift, back in zip(*split, strict=True):
+            wide = self.node("MatMul", [x, self.constant(some.T)])
+            wide = self.node("BiasGelu", [wide, self.constant(shift)], "com.microsoft")
+            total = self.node("Gemm", [wide, self.constant(back), total])
+        return self.norm(total, f"{prefix}.norm")
 
     def _pack(self, laid: str) -> str:
         """From the grid (b × l × D) to packed (t × D)."""

@@ -22,7 +22,8 @@ the items of highest g, and u explains only what the calls add to it.
 
 Anchor scores of an item may be estimates that are off by e_i (items added since). Then its score has variance μ + e_i²
 in the ridge, and it is picked as if it scored h e_i higher than expected: what is unsure varies less in expectation
-than in truth, and would be crowded out by what is sure.
+than in truth, and would be crowded out by what is sure. With fewer than two calls for a result, half of that: there,
+what is likely to be among the best pays more than what could be the very best.
 
 Without anchor scores: no base, the encoder block alone. Without an encoder: the CUR block alone, and round one takes
 the items of highest base. With neither, what is left is to score the given ids, and random items after them.
@@ -161,6 +162,8 @@ class Crosscut(InRounds):
         popular = FixedOrder(np.lexsort((np.arange(len(base)), -base)))
         by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
         unsure = _unsure(cur)
+        hopes = [] if unsure is None else [topk_of(space, base + h * unsure) for h in (HOPE, HOPE / 2)]
+        topk, scarce = hopes or (None, None)
         return Plan(
             parts.pool,
             self._stage(parts, by_vector),
@@ -171,7 +174,8 @@ class Crosscut(InRounds):
             Offset(base),
             self.shortlist,
             corrects=True,
-            topk=None if unsure is None else topk_of(space, base + HOPE * unsure),
+            topk=topk,
+            scarce=scarce,
         )
 
     def _without(self, parts: Parts) -> Plan:

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -82,6 +82,7 @@ class Plan:
     shortlist: int | None = None  # S: every round stays within the first stage's top S
     corrects: bool = False  # what a scorer knows without a call is the base, and only the rest is regressed
     topk: TopK | None = None
+    scarce: TopK | None = None  # in place of `topk` where there are fewer than two calls for a result
     guide: Guide | None = None  # says what comes next, in place of a query vector
     explore: float = 0.0  # share of the calls that goes to items drawn at random, from the second round on
     words: Retriever | None = None  # whose score of a pair is one more coordinate, for scorers that know nothing
@@ -104,6 +105,8 @@ def run(plan: Plan, queries: Sequence[QueryState], meter: Meter, k: int, *, trac
     if plan.shortlist is not None:
         _shorten(plan, plan.shortlist, [query for query in queries if query.stop is None])
     budget = max((query.account.budget for query in queries), default=0)
+    if plan.scarce is not None and budget < 2 * k:
+        plan = replace(plan, topk=plan.scarce)
     sizes = plan.schedule.sizes(budget, meter.scorer.in_flight)
     for number, size in enumerate(sizes):
         active = [query for query in queries if query.stop is None]
