@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crosscut.encoders.words import STOP_WORDS, WORD, stems
 from crosscut.retrievers import BM25
+from crosscut.retrievers.filed import FiledBM25
 from crosscut.storage import Folder, Kind
 
 WORDS = ["river", "rivers", "bank", "banks", "money", "the", "of", "a", "thinking", "thought", "x1"]
@@ -37,6 +38,26 @@ def test_it_agrees_with_bm25s(texts: list[str], query: str) -> None:
 def test_extending_is_building_at_once(first: list[str], second: list[str]) -> None:
     grown, whole = BM25(first).extended(second), BM25(first + second)
     np.testing.assert_allclose(grown.scores("river money thought"), whole.scores("river money thought"))
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=4), st.data())
+def test_words_are_those_of_what_is_there_whatever_came_before(several: list[list[str]], data: st.DataObject) -> None:
+    filed = FiledBM25(several[0])
+    texts, alive = list(several[0]), np.ones(len(several[0]), np.bool_)
+    for more in several[1:]:
+        gone = data.draw(st.lists(st.integers(0, len(texts) - 1), unique=True))
+        new = [place for place in gone if alive[place]]
+        alive = alive.copy()
+        alive[gone] = False
+        filed = filed.among(alive, data.draw(st.sampled_from([None, [texts[place] for place in new]])))
+        filed = filed.extended(more)
+        texts, alive = texts + more, np.append(alive, np.ones(len(more), np.bool_))
+    there = np.flatnonzero(alive)
+    whole = BM25([texts[place] for place in there.tolist()])
+    for query in ("river money", "thought bank x1"):
+        np.testing.assert_allclose(filed.scores(query)[there], whole.scores(query), rtol=1e-5)
+        np.testing.assert_allclose(filed.taken(there).scores(query), whole.scores(query), rtol=1e-5)
 
 
 def test_a_mention_counts_twice_and_marks_are_no_words(tmp_path: Path) -> None:

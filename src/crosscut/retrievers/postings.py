@@ -227,10 +227,12 @@ class Postings:
     def joined(self, other: Postings) -> Counted:
         """These items and others behind them, item by item."""
         one, two = self._forward(), other._forward()
+        terms, place = np.unique(np.concatenate([one.terms, two.terms]), return_inverse=True)  # each once
+        numbers = np.concatenate([one.numbers, two.numbers + np.int32(len(one.terms))])
         return Counted(
-            np.concatenate([one.terms, two.terms]),
+            terms,
             np.concatenate([one.starts, two.starts[1:] + one.starts[-1]]),
-            np.concatenate([one.numbers, two.numbers + np.int32(len(one.terms))]),
+            place.astype(np.int32)[numbers],
             np.concatenate([one.counts, two.counts]),
             np.concatenate([one.lengths, two.lengths]),
         )
