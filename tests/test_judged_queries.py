@@ -52,6 +52,32 @@ def test_a_file_of_a_split_is_that_split(tmp_path: Path) -> None:
     assert list(read_judged(folder(tmp_path / "a", files=True), split="dev").queries) == [f"q{j}" for j in range(7)]
 
 
+def test_a_folder_of_split_files_says_which_there_are_and_takes_all(tmp_path: Path) -> None:
+    path = folder(tmp_path / "a", files=True)
+    (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq9\td1\t1\nq3\tother\t2\n")
+    made = read_judged(path, split="all")
+    assert list(made.queries) == [*(f"q{j}" for j in range(7)), "q9"]
+    assert made.judgements["q3"] == {"d3": 1.0, "other": 2.0}
+    with pytest.raises(InputError, match="no judgements of split 'train': there are dev, test, and 'all'"):
+        read_judged(path, split="train")
+
+
+def test_of_a_file_the_judged_queries_are_taken_and_others_ids_are_refused(tmp_path: Path) -> None:
+    queries, qrels = tmp_path / "queries.tsv", tmp_path / "qrels.tsv"
+    queries.write_text("".join(f"q{j}\tquery {j}\n" for j in range(30)))
+    qrels.write_text("q20\td1\t1\nq21\td2\t0.5\n")
+    made = read_judged(queries, judgements=qrels)
+    assert made.queries == {"q20": "query 20", "q21": "query 21"}
+    assert made.note == "2 queries of queries.tsv, the judged ones of 30"
+    assert len(read_judged(queries).queries) == 30
+    (tmp_path / "queries.txt").write_text("query 20\nquery 21\n")
+    with pytest.raises(InputError, match=r"none of the 2 queries .* the first of them is 'q20', .* has the id '1'"):
+        read_judged(tmp_path / "queries.txt", judgements=qrels)
+    qrels.write_text("q20\td1\tnan\n")
+    with pytest.raises(InputError, match="'nan' is not a number"):
+        read_judged(queries, judgements=qrels)
+
+
 def test_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
     made = read_judged(folder(tmp_path / "a"), split="all")
     one, two, other = made.sample(9), made.sample(9), made.sample(9, seed=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Unpack
@@ -42,9 +43,12 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
                 f"{path} line {number} has {len(fields)} fields between tabs; expected query id, item id and score"
             )
         try:
-            yield Judgement(fields[0], fields[1], float(fields[2]))
-        except ValueError as error:
-            raise InputError(f"{path} line {number}: the score {fields[2]!r} is not a number") from error
+            score = float(fields[2])
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise InputError(f"{path} line {number}: the score {fields[2]!r} is not a number")
+        yield Judgement(fields[0], fields[1], score)
 
 
 def read_beir(folder: str | Path, *, split: str = "test", name: str | None = None) -> Collection:

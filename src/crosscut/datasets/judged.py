@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,22 +53,42 @@ def read_judged(source: str | Path, *, judgements: str | Path | None = None, spl
         Of a folder: `qrels/<split>.tsv`; where there is one qrels.tsv for all, the queries whose record says
         `"split": "<split>"`; where no record does, a fixed fifth of the queries is test, the others are train. "all"
         is every judged query.
+
+    Where there are judgements, queries without any are left out.
     """
     source = Path(source)
     judged = None if judgements is None else _judgements(Path(judgements))
     if not source.is_dir():
         queries = {query.id: query.text for query in read_queries(source)}
-        return JudgedQueries(queries, judged or {}, f"{len(queries)} queries of {source.name}")
+        if judged is None:
+            return JudgedQueries(queries, {}, f"{len(queries)} queries of {source.name}")
+        known = _known(queries, judged, source)
+        told = f"{len(known)} queries of {source.name}"
+        told += f", the judged ones of {len(queries)}" if len(known) < len(queries) else ""
+        return JudgedQueries({id: queries[id] for id in known}, judged, told)
     texts, splits = _texts(find(source, "queries.jsonl"))
     own = _own(source, split)
     if judged is None:
-        judged = _judgements(own or find(source, "qrels.tsv"))
-    known = [id for id in texts if judged.get(id)]
+        judged = _judgements(*([own] if own is not None else _shared(source, split)))
+    known = _known(texts, judged, source)
     if own is not None or split == EVERY:
         chosen, rule = known, "every judged query" if own is None else f"the judged queries of {own.name}"
     else:
         chosen, rule = _of_split(source, known, splits, split)
     return JudgedQueries({id: texts[id] for id in chosen}, judged, f"{len(chosen)} queries of {source.name}: {rule}")
+
+
+def _known(queries: Mapping[str, str], judged: Mapping[str, object], source: Path) -> list[str]:
+    """The queries that are judged; none is a mistake."""
+    known = [id for id in queries if judged.get(id)]
+    if not known and queries:
+        told = f"the first of them is {next(iter(judged))!r}, " if judged else ""
+        raise InputError(
+            f"none of the {len(queries)} queries of {str(source)!r} is among the {len(judged)} that are judged: {told}"
+            f"the first query has the id {next(iter(queries))!r}, and ids have to be the same (in .tsv and .jsonl they "
+            "can be told)"
+        )
+    return known
 
 
 def _texts(path: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -103,8 +125,19 @@ def _own(folder: Path, split: str) -> Path | None:
     return None
 
 
-def _judgements(path: Path) -> dict[str, dict[str, float]]:
+def _shared(folder: Path, split: str) -> list[Path]:
+    """The judgements of all splits, in one file or in several."""
+    several = sorted({*(folder / "qrels").glob("*.tsv"), *(folder / "qrels").glob("*.tsv.gz")})
+    if not several or any((folder / name).is_file() for name in ("qrels.tsv", "qrels.tsv.gz")):
+        return [find(folder, "qrels.tsv")]
+    if split == EVERY:
+        return several
+    there = ", ".join(path.name.split(".tsv")[0] for path in several)
+    raise InputError(f"{str(folder)!r} has no judgements of split {split!r}: there are {there}, and 'all'")
+
+
+def _judgements(*paths: Path) -> dict[str, dict[str, float]]:
     judged: dict[str, dict[str, float]] = {}
-    for judgement in read_judgements(path):
+    for judgement in itertools.chain.from_iterable(map(read_judgements, paths)):
         judged.setdefault(judgement.query_id, {})[judgement.item_id] = judgement.score
     return judged

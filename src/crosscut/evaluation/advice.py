@@ -76,7 +76,7 @@ def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival:
     sentences = [*_verdict(enough, base, gain), *_falling(peak, curve[-1])]
     after, start, measured = _next(curve)
     if after is not None:
-        how = "would bring, if the curve goes on as it does" if not measured else "bring"
+        how = "bring" if measured else "would bring, if the curve goes on as it does,"
         sentences.append(f"{NEXT} calls more than {start} {how} {after}.")
     sentences += _rival(searched, enough, rival)
     return Advice(

@@ -6,6 +6,7 @@ a single call (`unscored`). Relevance is computed by ir-measures: queries that a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,7 +16,8 @@ import numpy as np
 from crosscut.errors import InputError, MissingDependency
 from crosscut.index import Index
 from crosscut.index.over import StoreIndex
-from crosscut.index.relevance import remembering
+from crosscut.index.passages import document_at
+from crosscut.index.relevance import named_in, remembering
 from crosscut.index.state import State
 from crosscut.linalg.top import ranked
 from crosscut.measures import interval, recall
@@ -27,6 +29,7 @@ from crosscut.types import Floats, Positions, Progress
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
 DEPTH = 100
+PARTS = 1000  # of a relevance that is no whole number
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def points(
     """
     if not queries:
         raise InputError("there are no queries to evaluate on")
+    named_in(index, (judgements[id] for id in queries if id in judgements))
     made: list[Point] = []
     view = remembering(index)
     texts = list(queries.values())
@@ -139,7 +143,7 @@ def points(
                 for size in k:
                     shares = [_recall(row, hits, size, index) for row, hits in zip(truth, found, strict=True)]
                     values[f"recall of top {size}"] = np.array(shares)
-            runs = {id: {str(hit.id): hit.score for hit in hits} for id, hits in zip(queries, found, strict=True)}
+            runs = {id: _run(hits.ids) for id, hits in zip(queries, found, strict=True)}  # whatever they are ranked by
             made.append(Point(str(method), budget, calls, values | _relevance(queries, judgements, runs)))
             if progress is not None:
                 progress("searching", len(made), len(methods) * len(budgets))
@@ -163,10 +167,7 @@ def unscored(
                 tops = zip(truth, rankings.places, strict=True)
                 shares = [recall(row, best[:size], min(size, len(index))) for row, best in tops]
                 values[f"recall of top {size}"] = np.array(shares)
-        runs = {
-            id: {str(item): -float(place) for place, item in enumerate(ids)}
-            for id, ids in zip(queries, rankings.ids, strict=True)
-        }
+        runs = {id: _run(ids) for id, ids in zip(queries, rankings.ids, strict=True)}
         made.append(Point(name, 0, 0.0, values | _relevance(queries, judgements, runs)))
     return made
 
@@ -183,14 +184,25 @@ def _rankings(index: Index, texts: Sequence[str]) -> dict[str, _Rankings]:
     if isinstance(index, StoreIndex):
         return {} if vectors is None else {"dense": _of_store(index, texts, vectors)}
     state = index._state
-    ways: dict[str, list[Positions]] = {}
+    depth = DEPTH if index.passages is None else len(state.items)
+    ways: dict[str, _Rankings] = {}
     for number, text in enumerate(texts):
         for way, scores in _scores(state, text, None if vectors is None else vectors[number]).items():
-            ways.setdefault(way, []).append(ranked(np.where(state.alive, scores, -np.inf), DEPTH))
-    return {
-        way: _Rankings(found, [[state.items[place].id for place in best.tolist()] for best in found])
-        for way, found in ways.items()
-    }
+            best = ranked(np.where(state.alive, scores, -np.inf), depth)
+            rankings = ways.setdefault(way, _Rankings([], []))
+            rankings.places.append(best[:DEPTH])
+            rankings.ids.append(_documents(state, best))
+    return ways
+
+
+def _documents(state: State, best: Positions) -> list[Any]:
+    """The items at these places; of passages, their documents, each once."""
+    found: dict[Any, None] = {}
+    for place in best.tolist():
+        found[document_at(state.items, place)] = None
+        if len(found) == DEPTH:
+            break
+    return list(found)
 
 
 def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
@@ -228,10 +240,19 @@ def _recall(truth: Floats | dict[Any, float], hits: Hits, k: int, index: Index) 
     return sum(score >= best[-1] for score in hits.scores[:k]) / len(best) if best else 0.0
 
 
+def _run(ids: Iterable[Any]) -> dict[str, float]:
+    """Item → a number that is the higher, the earlier the item stands."""
+    return {str(id): -float(place) for place, id in enumerate(ids)}
+
+
 def _relevance(queries: Iterable[str], judgements: Judgements, run: dict[str, dict[str, float]]) -> dict[str, Floats]:
     """Values (judged queries) of each measure."""
     judged = {id: judgements.get(id, {}) for id in queries}
-    qrels = {id: {item: int(value) for item, value in right.items()} for id, right in judged.items() if right}
+    whole = all(float(value).is_integer() for right in judged.values() for value in right.values())
+    unit = 1 if whole else PARTS  # whole numbers are asked for, and none of the measures depends on their unit
+    qrels = {
+        id: {item: math.ceil(value * unit) for item, value in right.items()} for id, right in judged.items() if right
+    }
     if not qrels:
         return {}
     try:

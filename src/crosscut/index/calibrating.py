@@ -10,6 +10,7 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.index.core import Core
+from crosscut.index.relevance import named_in
 from crosscut.scorers.calibration import DEPTH, Calibration, JudgedScores, against_random, box_calibration, calibrate
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
@@ -92,6 +93,7 @@ class Calibrating(Core):
                 against_random(scores, self.scorer.fingerprint, calls), rank=str(self.rank if rank is None else rank)
             )
         else:
+            named_in(self, judgements.values())
             order = self.rank if rank is None else parse_rank(rank)
             found: list[Hits] = self.search_many(list(judgements), DEPTH, budget, rank=order)  # type: ignore[attr-defined]
             judged = [

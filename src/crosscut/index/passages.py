@@ -106,6 +106,12 @@ def document_of(passages: Sequence[Item]) -> Item:
     return Item(str(first.metadata[OF]), first.title, text, metadata)
 
 
+def document_at(items: Sequence[Item], position: int) -> Any:
+    """The document of a passage; of an item that is none, its own id."""
+    item = items[position]
+    return item.metadata.get(OF, item.id)
+
+
 @dataclass(frozen=True)
 class OfDocuments:
     """A stopping rule that is shown documents, each by its best passage, in place of passages."""

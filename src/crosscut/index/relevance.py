@@ -8,13 +8,14 @@ one with the fewest calls is taken; of those, the first. In memory a pair is pai
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from crosscut.errors import InputError
+from crosscut.index.core import Core
 from crosscut.measures import interval
 from crosscut.methods import Crosscut, Method, parse
 from crosscut.scorers.remembering import Remembering
@@ -135,6 +136,18 @@ def tune_relevance(
     return RelevanceTuning(measure, k, len(asked), tuple(trials), best)
 
 
+def named_in(index: Core, judgements: Iterable[Mapping[Any, float]]) -> None:
+    """Refuse judgements that name no item of the index as relevant: ids that are others, or no texts."""
+    right = [id for each in judgements for id, gain in each.items() if gain > 0]
+    if index.store is not None or not right or any(id in index for id in right):  # type: ignore[operator]
+        return
+    there = next((item.id for item in index._state.items), None)
+    raise InputError(
+        f"none of the {len(right)} items that are judged relevant is in the index: the first of them is {right[0]!r}, "
+        f"and the first item of the index {there!r}; ids have to be the same texts"
+    )
+
+
 def _checked(
     index: Index,
     judgements: Judgements,
@@ -149,6 +162,7 @@ def _checked(
         raise InputError(
             f"{len(asked)} queries have a relevant item, and {LEAST} are needed to choose anything by them"
         )
+    named_in(index, asked.values())
     if measure not in MEASURES:
         raise InputError(f"measure is one of {', '.join(MEASURES)}; got {measure!r}")
     there = index.methods if methods is None else ()  # of those that can work here: the default, and what reranks

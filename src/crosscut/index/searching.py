@@ -20,7 +20,7 @@ from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
 from crosscut.index.learning import Learning, ScoredBy, scored_of
 from crosscut.index.options import ManyQueries, OneQuery, Options
-from crosscut.index.passages import OF, OfDocuments
+from crosscut.index.passages import OfDocuments, document_at
 from crosscut.index.state import State
 from crosscut.methods import Method, methods, parse
 from crosscut.scorers.meter import Halt
@@ -125,7 +125,7 @@ class Searching(Learning, Calibrating):
         began = self._began
         chosen, rule = self._way(method, stop, target_recall, budget)
         if self.passages is not None and rule is not None and target_recall is None:
-            rule = OfDocuments(parse_stop(rule), partial(_document, self._state.items))  # as k counts documents
+            rule = OfDocuments(parse_stop(rule), partial(document_at, self._state.items))  # as k counts documents
         opened = self._opened(chosen, filter)
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
         try:
@@ -168,7 +168,7 @@ class Searching(Learning, Calibrating):
             hits = self.price.on(hits, items.get(hits.scored))
         cut = self.passages
         if cut is not None:
-            hits = hits.grouped(partial(_document, items), k, cut.score)
+            hits = hits.grouped(partial(document_at, items), k, cut.score)
         found = zip(hits, items.get(np.array([hit.position for hit in hits], np.int64)), strict=True)
         named = [replace(hit, id=item.id if cut is None else hit.id, text=item.text, item=item) for hit, item in found]
         return replace(hits, items=tuple(named))
@@ -244,11 +244,6 @@ class Searching(Learning, Calibrating):
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
         if self._state.scorer is not None:
             self._state.scorer.preload(np.flatnonzero(self._state.alive))
-
-
-def _document(items: ItemList | FiledItems, position: int) -> Any:
-    """The document of a passage."""
-    return items[position].metadata.get(OF, items[position].id)
 
 
 def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
