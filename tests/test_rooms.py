@@ -106,3 +106,13 @@ def test_functions_stay_simple() -> None:
                 reason = "because" in (ast.get_docstring(node) or "")
                 complex += [] if reason else [f"{path.relative_to(SOURCE)}: {node.name} has {branches(node)}"]
     assert not complex
+
+
+def test_the_tree_of_errors_stands_in_one_file() -> None:
+    """And is drawn at its top, with every branch."""
+    drawn = ast.get_docstring(ast.parse((SOURCE / "errors.py").read_text("utf-8"))) or ""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and any("Error" in ast.unparse(base) for base in node.bases):
+                assert path.name == "errors.py", f"{node.name} stands in {path.relative_to(SOURCE)}"
+                assert node.name in drawn

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from crosscut.errors import InputError, ScorerError, StoreUnavailable
-from crosscut.server.problems import ClientLeft, Closing, QueueFull, TooLate, retold
+from crosscut.errors import ClientLeft, Closing, InputError, QueueFull, ScorerError, StoreUnavailable, TooLate
+from crosscut.server.problems import retold
 
 THREADS = 32
 """Batches of all lanes that can run at a time."""

@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from crosscut.errors import CrosscutError, InputError, StoreError
+from crosscut.errors import CrosscutError, InputError, NoSuchIndex, StoreError
 from crosscut.index import Index
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.scores.cache import StoreCache
 from crosscut.server.batcher import HERE, Lane
 from crosscut.server.logs import LOGGER, outline
-from crosscut.server.problems import NoSuchIndex
 from crosscut.server.settings import Settings
 
 DEFAULT = "default"

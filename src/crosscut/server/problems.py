@@ -16,7 +16,19 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from crosscut import errors
-from crosscut.errors import BudgetError, CrosscutError, FolderError, InputError, ScorerError, StoreUnavailable
+from crosscut.errors import (
+    BudgetError,
+    ClientLeft,
+    Closing,
+    CrosscutError,
+    FolderError,
+    InputError,
+    NoSuchIndex,
+    QueueFull,
+    ScorerError,
+    StoreUnavailable,
+    TooLate,
+)
 from crosscut.search.hits import Hits
 from crosscut.server import answers, schemas
 from crosscut.server.logs import LOGGER, outline
@@ -49,34 +61,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         504: "The scorer, or the queue, took longer than the deadline.",
     }.items()
 }
-
-
-class QueueFull(CrosscutError):
-    """More requests are waiting than the server allows."""
-
-    def __init__(self, waiting: int, seconds: float) -> None:
-        super().__init__(f"{waiting} requests are waiting, as many as this server allows; try again later")
-        self.seconds = seconds
-
-
-class NoSuchIndex(CrosscutError):
-    """A request names an index that is not served here."""
-
-
-class Closing(CrosscutError):
-    """The server is starting or shutting down."""
-
-
-class ClientLeft(CrosscutError):
-    """The one who asked has hung up: nobody reads the answer."""
-
-
-class TooLate(CrosscutError):
-    """The deadline has passed before the work was done; the message is the server's own."""
-
-    def __init__(self, message: str, calls: int = 0) -> None:
-        super().__init__(message)
-        self.calls = calls
 
 
 def retold(error: ScorerError | StoreUnavailable, hits: list[Hits], calls: int) -> ScorerError | StoreUnavailable:

@@ -14,7 +14,7 @@ import numpy as np
 from starlette.exceptions import HTTPException
 
 from crosscut.datasets.records import ItemList
-from crosscut.errors import InputError, ScorerError
+from crosscut.errors import Closing, InputError, ScorerError, TooLate
 from crosscut.index import Index
 from crosscut.index.knowing import of_the_box
 from crosscut.methods import Method, parse
@@ -26,7 +26,6 @@ from crosscut.server.batcher import Answered, Batcher, QueuedRequest
 from crosscut.server.hosting import Hosting, warm_up
 from crosscut.server.logs import LOGGER, outline
 from crosscut.server.metrics import Metrics
-from crosscut.server.problems import Closing, TooLate
 from crosscut.server.settings import Settings
 
 RIVAL = parse("hybrid")
