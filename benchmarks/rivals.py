@@ -93,6 +93,7 @@ def study(data: dict[str, Any], log: list[Past] | None) -> Iterator[tuple[str, W
     tuning = None
     if train is not None and asked is not None:
         tuning = make_world(train[:TUNING], vectors=space, query_vectors=asked[:TUNING])
+        yield "crosscut, tuned", world, partial(tuned, tuning, Crosscut()), 0
     for name in RIVALS:
         if tuning is None:
             yield name, world, partial(parse, name), 0
