@@ -21,11 +21,13 @@ from crosscut.cli.training import scored_by
 from crosscut.datasets.records import Collection, Item, ItemList, Query
 from crosscut.datasets.zeshel import read_worlds
 from crosscut.encoders.named import TorchDualEncoder, load_encoder
+from crosscut.encoders.pairs import Marked
 from crosscut.encoders.running import WORKER, Running, devices_of
 from crosscut.encoders.towers import TorchTowers, TwoTowers
 from crosscut.errors import InputError
 from crosscut.scorers.exported import ExportedCrossEncoder
 from crosscut.scorers.named import load_scorer
+from crosscut.scorers.torch import TorchPairs
 from crosscut.spaces.sparse import SparseScores
 from crosscut.training.hardware import Hardware, Replicas
 from crosscut.training.published import recipes
@@ -95,6 +97,34 @@ def test_towers_learn_and_load_as_published(bert: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.encode_queries(texts), asked, atol=2e-4)
     assert not np.allclose(asked @ asked.T, np.diag(np.ones(3)), atol=0.5)  # lengths are the models' own
     assert not np.allclose(trained.embed(trained.form.queries(texts), 1), asked)  # two sets of weights
+
+
+@pytest.mark.parametrize("head", ["emb", "cls"])
+@pytest.mark.parametrize("kind", ["distilbert", "roberta", "modernbert"])
+def test_other_encoders_are_trained_and_load_as_published(kind: str, head: Any, tmp_path: Path) -> None:
+    """RoBERTa's words have no marks for mentions and titles: it gets them."""
+    still: dict[str, Any] = {"attention_dropout": 0.0} if kind != "roberta" else {"hidden_dropout_prob": 0.0}
+    given = None if kind == "roberta" else marked_tokenizer(tmp_path / "made.json")
+    start = write_model(tmp_path / kind, kind, layers=2, head=False, tokenizer=given, **still)
+    worlds, how = [world("a", 8)], recipe(epochs=1, batch=4)
+    recipes.train_towers(worlds, start, tmp_path / "de", how, tokens=TOKENS)
+    miner = tmp_path / "de" / "model"
+    recipes.train_cross(worlds, start, tmp_path / "ce", how, miner, head=head, tokens=TOKENS)
+    towers, loaded = Towers.start(miner, tokens=TOKENS), load_encoder(str(miner))
+    items, texts = worlds[0].items, [query.text for query in worlds[0].queries]
+    np.testing.assert_allclose(loaded.encode_items(items), towers.embed(towers.form.items(items), 1), atol=2e-3)
+    scorer = load_scorer(str(tmp_path / "ce" / "model"))
+    assert isinstance(scorer, ExportedCrossEncoder)  # on onnxruntime
+    there = TorchPairs.load(str(tmp_path / "ce" / "model"))
+    handles = np.arange(len(items))
+    for text in texts[:3]:
+        exact = there.bind(items).score(text, handles)
+        np.testing.assert_allclose(scorer.bind(items).score(text, handles), exact, atol=2e-3)
+        assert np.std(exact) > 0
+    assert isinstance(scorer.form, Marked)
+    marks = [scorer.form.tokenizer.token_to_id(mark) for mark in ("[unused0]", "[unused1]", "[unused2]")]
+    read = scorer.form.join(scorer.form.queries(texts[:1])[0], scorer.form.items(items[:1])[0]).ids
+    assert set(marks) <= {*read.tolist()}
 
 
 def form(bert: Path) -> Any:

@@ -63,10 +63,10 @@ def read_rows(body: Any, rows: Sequence[Row], *, whole: bool = False) -> Any:
     inputs = {"input_ids": tensors["ids"], "attention_mask": mask.long()}
     takes = inspect.signature(body.forward).parameters
     kind = str(body.config.model_type)
-    if "position_ids" in takes:
-        begin = int(body.config.pad_token_id) + 1 if "roberta" in kind or kind == "camembert" else 0
-        inputs["position_ids"] = tensors["positions"] + begin
-    elif any(row.positions[-1] + 1 != len(row.positions) for row in rows):
+    gaps = kind != "modernbert"  # which knows distances alone: the papers' gap before an item means nothing there
+    if gaps and "position_ids" in takes:
+        inputs["position_ids"] = tensors["positions"] + first_position(body.config)
+    elif gaps and any(row.positions[-1] + 1 != len(row.positions) for row in rows):
         raise InputError(f"a {kind} of this version of transformers takes no positions; use BERT, or a newer version")
     if int(getattr(body.config, "type_vocab_size", 0) or 0) > 1:
         inputs["token_type_ids"] = tensors["types"]
@@ -74,6 +74,12 @@ def read_rows(body: Any, rows: Sequence[Row], *, whole: bool = False) -> Any:
     if whole:
         return states, mask
     return states[torch.arange(len(rows), device=device)[:, None], tensors["reads"]]
+
+
+def first_position(config: Any) -> int:
+    """The place of a text's first token among the positions: RoBERTa counts from behind its padding."""
+    kind = str(config.model_type)
+    return int(config.pad_token_id) + 1 if "roberta" in kind or kind == "camembert" else 0
 
 
 def torch_tensor(array: Any) -> Any:

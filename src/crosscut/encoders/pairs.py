@@ -156,6 +156,11 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     return (shorter, longer) if first <= second else (longer, shorter)
 
 
+ENDS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
+"""What stands first and last: in BERT's words, in RoBERTa's."""
+MARKS = ("[unused0]", "[unused1]", "[unused2]")
+
+
 @dataclass(frozen=True)
 class Marked:
     """A mention in its context, and an entity with its title (ANNCUR app. A.1).
@@ -172,7 +177,7 @@ class Marked:
 
     @classmethod
     def of(cls, tokenizer: Any, *, query_tokens: int = 128, item_tokens: int = 128, emb: bool = True) -> Marked:
-        names = ("[CLS]", "[SEP]", "[unused0]", "[unused1]", "[unused2]")
+        names = (*next((pair for pair in ENDS if tokenizer.token_to_id(pair[0]) is not None), ENDS[0]), *MARKS)
         ids = [tokenizer.token_to_id(name) for name in names]
         if None in ids:
             raise InputError(

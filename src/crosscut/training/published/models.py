@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from crosscut.datasets.records import Item, plain_text
-from crosscut.encoders.bodies import filled_body, read_rows
+from crosscut.encoders.bodies import filled_body, first_position, read_rows
 from crosscut.encoders.checkpoints import read_arrays, read_config, weights_file
 from crosscut.encoders.exported import local_folder
 from crosscut.encoders.modules import FILE, read_modules
-from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
+from crosscut.encoders.pairs import MARKS, Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.states import of_one_length
 from crosscut.encoders.towers import TOWERS, has_towers
 from crosscut.errors import InputError, MissingDependency
@@ -52,6 +52,22 @@ def open_body(folder: Path, weights: dict[str, npt.NDArray[np.float32]] | None =
         except (OSError, ValueError) as error:
             raise InputError(f"no encoder can be started from {str(folder)!r} ({error})") from error
     body: nn.Module = filled_body(read_config(folder), weights, str(folder), prefix)
+    return body
+
+
+def open_marked(folder: Path) -> tuple[Any, int]:
+    """The tokenizer of an encoder and the size of its vocabulary, with marks of mentions and titles: BERT's vocabulary
+    has unused words for them, RoBERTa's gets three more."""
+    tokenizer = open_tokenizer(folder)
+    tokenizer.add_special_tokens([mark for mark in MARKS if tokenizer.token_to_id(mark) is None])
+    return tokenizer, max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+
+def widened(body: nn.Module, words: int) -> nn.Module:
+    """The encoder with vectors for so many words, if it has fewer."""
+    whole: Any = body
+    if whole.config.vocab_size < words:
+        whole.resize_token_embeddings(words)
     return body
 
 
@@ -84,7 +100,7 @@ class PaperCross(Savable):
     def start(cls, model: str | Path, kind: Kind = "emb", *, marked: bool = True, tokens: int = 128) -> PaperCross:
         """From an encoder such as bert-base-uncased; `tokens` a side if marked, else of a pair."""
         folder = local_folder(model)
-        tokenizer = open_tokenizer(folder)
+        tokenizer, words = open_marked(folder) if marked else (open_tokenizer(folder), 0)
         form: Marked | Plain
         if marked:
             form = Marked.of(tokenizer, query_tokens=tokens, item_tokens=tokens, emb=kind == "emb")
@@ -94,13 +110,13 @@ class PaperCross(Savable):
             raise InputError(
                 "a [CLS] cross-encoder on plain texts is what sentence-transformers trains; use it, or marked texts"
             )
-        body = open_body(folder)
+        body = widened(open_body(folder), words)
         config: Any = body.config
         room = 2 * tokens if marked else tokens
-        if int(config.max_position_embeddings) < room:
+        places = int(config.max_position_embeddings) - first_position(config)
+        if places < room:
             raise InputError(
-                f"pairs of {room} tokens do not fit the {config.max_position_embeddings} positions of {str(model)!r}; "
-                "use fewer tokens"
+                f"pairs of {room} tokens do not fit the {places} positions of {str(model)!r}; use fewer tokens"
             )
         return cls(body, form, kind, folder)
 
@@ -182,9 +198,10 @@ class Towers(Savable):
         folder = local_folder(model)
         if (folder / FILE).is_file():
             return cls._sentences(folder, tokens)
-        form = Marked.of(open_tokenizer(folder), query_tokens=tokens, item_tokens=tokens)
+        tokenizer, words = open_marked(folder)
+        form = Marked.of(tokenizer, query_tokens=tokens, item_tokens=tokens)
         if not has_towers(folder):
-            return cls([open_body(folder), open_body(folder)], form, folder)
+            return cls([widened(open_body(folder), words) for _ in range(2)], form, folder)
         saved = read_arrays(weights_file(folder))
         names = next((pair for pair in TOWERS if any(name.startswith(f"{pair[0]}.") for name in saved)), None)
         if names is None:
