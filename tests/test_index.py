@@ -521,6 +521,9 @@ def test_factors_are_trained_where_it_is_said(world: Planted) -> None:
             build(world, queries=10, space=space, per_query=10, device="nowhere")
     with pytest.raises(InputError, match="space='als' is solved on the CPU and takes no device, got 'cuda'"):
         build(world, queries=10, space="als", per_query=10, device="cuda")
+    for space, queries in (("cur", 10), ("encoder", 0)):
+        with pytest.raises(InputError, match=f"space='{space}' is solved on the CPU and takes no device, got 'cuda'"):
+            build(world, queries=queries, space=space, device="cuda")
     made = build(world, queries=10, space="inductive", per_query=10, device="cpu#dtype=bf16&batch_size=64")
     assert made._state.factors is not None
     assert made._state.factors.fitting.settings["dtype"] == "bf16"

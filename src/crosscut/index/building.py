@@ -95,8 +95,11 @@ def training(device: str | None, solver: str) -> dict[str, Any]:
     """Settings of a solver from a device and what stands behind it: `cuda#dtype=bf16&batch_size=64`."""
     if device is None:
         return {}
-    if solver == "als":
-        raise InputError(f"space='als' is solved on the CPU and takes no device, got {device!r}: leave it out")
+    if solver not in ("transductive", "inductive"):
+        raise InputError(
+            f"space={solver!r} is solved on the CPU and takes no device, got {device!r}: leave it out; the device of a "
+            "hub model stands behind its name, organisation/model#device=cuda"
+        )
     from crosscut.spaces.factorization.transductive import arithmetic, device_of, import_torch
 
     where, _, told = device.partition("#")

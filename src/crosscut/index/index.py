@@ -16,7 +16,7 @@ from crosscut.datasets.storable import valid_text
 from crosscut.encoders.named import load_encoder
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, Seller, distinct, factorized, read
+from crosscut.index.building import Brought, Seller, distinct, factorized, read, training
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
@@ -152,6 +152,7 @@ class Index(Searching, Growing):
             encoder = "default" if vectors is None else None
         dual = None if encoder is None else load_encoder(encoder)
         space, asked = _train(space, list(queries or ()), anchors, calls)
+        training(device, space)
         named: dict[str, Any] = {
             "scorer": model,
             "scorer_name": name_of(scorer),
@@ -393,8 +394,7 @@ def _train(space: SpaceName, queries: list[str], anchors: int, calls: int | None
         raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
     asked = queries[:anchors] if space == "cur" and calls is None else queries
     if (space == "encoder") == bool(asked):
-        told = f"space={space!r} and {len(asked)} train queries"
-        raise InputError(f"{told} do not go together: give queries for a space that is made of them")
+        raise InputError(f"space={space!r} and {len(asked)} train queries do not go together: encoder alone takes none")
     for query in asked:
         valid_text(query, "a train query")
     return space, asked
