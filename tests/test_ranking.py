@@ -113,6 +113,7 @@ def test_judgements_choose_the_order_that_people_want(index: Index, tmp_path: Pa
     assert (index.budget, index.rank, index.method) == (report.chosen.budget, report.chosen.rank, report.chosen.method)
     hits = index.search("query 40")
     assert hits.budget == report.chosen.budget
+    assert len(hits) == report.k == 10  # no budget is too small for that
     index.save(tmp_path / "tuned")
     again = Index.load(tmp_path / "tuned", scorer=wrong(), encoder=world)
     assert (again.budget, again.rank, again.stop) == (index.budget, index.rank, index.stop)

@@ -450,6 +450,21 @@ def test_logs_are_json_and_hold_no_texts(caplog: pytest.LogCaptureFixture, clien
     assert "evil" not in json.dumps(lines)
 
 
+def test_a_request_without_a_budget_has_that_of_its_index() -> None:
+    index = small_index()
+    index.budget = 7
+    for limits, own, other in (({}, 7, 100), ({"max_budget": 5}, 5, 5), ({"default_budget": 9}, 9, 9)):
+        with running(make_app(index, Settings(**limits))) as url, httpx.Client(base_url=url) as client:  # type: ignore[arg-type]
+            assert client.get("/info").json()["default_budget"] == own
+            for asked, budget in (
+                ({}, own),
+                ({"method": "hybrid"}, other),
+                ({"budget": 4}, 4),
+                ({"budget": None}, own),
+            ):
+                assert client.post("/search", json={"query": "red cat", **asked}).json()["budget"] == budget
+
+
 def test_settings_are_checked() -> None:
     for wrong in ({"max_budget": 0}, {"default_budget": 2000}, {"queue": 0}, {"max_deadline": 0}):
         with pytest.raises(InputError):
@@ -459,7 +474,7 @@ def test_settings_are_checked() -> None:
 def test_the_schema_states_the_limits(client: httpx.Client) -> None:
     schema = client.get("/openapi.json").json()
     fields = schema["components"]["schemas"]["SearchRequest"]["properties"]
-    assert (fields["budget"]["minimum"], fields["budget"]["maximum"], fields["budget"]["default"]) == (1, 300, 100)
+    assert fields["budget"]["anyOf"] == [{"type": "integer", "minimum": 1, "maximum": 300}, {"type": "null"}]
     assert set(schema["paths"]) == {
         *("/search", "/v2/rerank", "/v1/rerank", "/rerank", "/items", "/items/{id}"),
         *("/info", "/health", "/ready", "/metrics"),

@@ -12,7 +12,9 @@ from crosscut.cli.common import TrustRemote
 
 def mcp(
     index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
-    budget: Annotated[int, typer.Option(help="Calls of searches that do not say.")] = 100,
+    budget: Annotated[
+        int | None, typer.Option(help="Calls of searches that do not say; by default what it was tuned to, or 100.")
+    ] = None,
     max_budget: Annotated[int, typer.Option(help="Most calls one search may ask for.")] = 1000,
     deadline: Annotated[float, typer.Option(help="Seconds after which a search makes no further calls.")] = 60.0,
     scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,

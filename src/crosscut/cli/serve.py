@@ -32,7 +32,9 @@ def serve(
     ] = None,
     trust_remote: TrustRemote = False,
     max_budget: Annotated[int, quiet_option(help="Most calls one request may ask for.")] = 1000,
-    budget: Annotated[int, quiet_option(help="Calls of requests that do not say.")] = 100,
+    budget: Annotated[
+        int | None, quiet_option(help="Calls of requests that do not say; what an index was tuned to, or 100.")
+    ] = None,
     max_deadline: Annotated[float, quiet_option(help="Longest deadline a request may ask for, in seconds.")] = 60.0,
     deadline: Annotated[
         float | None, quiet_option(help="Deadline of requests that do not say, in seconds; the longest by default.")
@@ -99,7 +101,7 @@ def serve(
 
     settings = Settings(
         max_budget=max_budget,
-        default_budget=min(budget, max_budget),
+        default_budget=None if budget is None else min(budget, max_budget),
         max_deadline=max_deadline,
         default_deadline=deadline,
         max_body=max_body,

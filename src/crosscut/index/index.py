@@ -313,7 +313,7 @@ class Index(Searching, Growing):
             Train queries; the first hundred are scored with every item, which `tuning_calls(queries)` tells
             beforehand (known scores in the cache are free). None takes the anchor queries, whose scores are known.
         budget
-            Calls of a search; with judgements, the most that is tried.
+            Calls of a search; with judgements, the most that is tried (k are the least).
         judgements
             Query → item id → relevance; then `measure` decides: "nDCG", "MRR" or "accuracy", of the best k.
         methods

@@ -115,7 +115,7 @@ def tune_relevance(
     progress: Progress | None = None,
 ) -> RelevanceTuning:
     """The best way to search by a measure; `budget` is the most that is tried."""
-    asked, tried, budgets = _checked(index, judgements, budget, measure, methods, max_calls)
+    asked, tried, budgets = _checked(index, judgements, k, budget, measure, methods, max_calls)
     view = remembering(index)
     view.stop = view.calibration = None
     trials: list[RelevanceTrial] = []
@@ -151,6 +151,7 @@ def named_in(index: Core, judgements: Iterable[Mapping[Any, float]]) -> None:
 def _checked(
     index: Index,
     judgements: Judgements,
+    k: int,
     budget: int,
     measure: Measure,
     methods: Sequence[str | Method] | None,
@@ -168,7 +169,7 @@ def _checked(
     there = index.methods if methods is None else ()  # of those that can work here: the default, and what reranks
     usual = [name for name in (Crosscut.name, *RIVALS) if name in there]
     tried = [parse(method) for method in (usual if methods is None else methods)]
-    budgets = [*(size for size in BUDGETS if size < budget), budget]
+    budgets = [*(size for size in BUDGETS if k <= size < budget), budget]  # k hits are wanted
     most = len(asked) * len(tried) * sum(budgets)
     if index.store is not None:  # over a store nothing is remembered from one trial to the next
         most = 2 * most + len(asked) * (len(WEIGHTS) + len(RULES)) * budget

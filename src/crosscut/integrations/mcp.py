@@ -24,12 +24,13 @@ LONGEST = 2000
 
 
 def make_server(
-    index: Index, *, budget: int = 100, max_budget: int = 1000, max_k: int = 50, deadline: float = 60.0
+    index: Index, *, budget: int | None = None, max_budget: int = 1000, max_k: int = 50, deadline: float = 60.0
 ) -> MCPServer:
     """A server of tools over an index; `run()` serves standard input and output.
 
     `deadline` is in seconds: after it no search makes further calls.
     """
+    budget = min(index.budget or 100, max_budget) if budget is None else budget
     if not 1 <= budget <= max_budget:
         raise InputError(f"a budget is between 1 and the cap of {max_budget} calls; got {budget}")
     asking = Asking(index, deadline)

@@ -74,7 +74,7 @@ def looking(service: Service) -> APIRouter:
             rival=str(RIVAL),
             max_k=settings.max_k,
             max_budget=settings.max_budget,
-            default_budget=settings.default_budget,
+            default_budget=settings.budget(chosen),
             max_deadline=settings.max_deadline,
             examples=list(settings.examples),
             target_recall=None if chosen.recall_model is None else chosen.recall_model.k,

@@ -39,7 +39,9 @@ class SearchRequest(Strict):
     query: str
     index: str | None = Field(None, max_length=200, description="Which index; the first by default.")
     k: int = Field(10, description="How many hits.")
-    budget: int = Field(100, description="Calls of the scorer, at most.")
+    budget: int | None = Field(
+        None, description="Calls of the scorer, at most. null: what the server says, or the index was tuned to, or 100."
+    )
     method: str | None = Field(
         None,
         max_length=300,
@@ -91,7 +93,7 @@ def search_request(settings: Settings) -> type[SearchRequest]:
     fields: dict[str, Any] = {
         "query": (str, Field(min_length=1, max_length=settings.max_query)),
         "k": (int, Field(min(10, settings.max_k), ge=1, le=settings.max_k, description=said["k"])),
-        "budget": (int, budget),
+        "budget": (int | None, budget),
         "first_ids": (list[str] | None, Field(None, max_length=settings.max_budget, description=said["first_ids"])),
         "deadline": (seconds | None, Field(settings.default_deadline, description=said["deadline"])),
     }

@@ -133,10 +133,11 @@ class Service:
     async def _find(self, index: Index, request: schemas.SearchRequest, method: Method, client: Caller) -> Answered:
         """One search, in company of others that want the same of it."""
         own, stored = method is not RIVAL, index.store is not None
-        numbers = self.hosting.size(request.index) * method.rounds_of(request.budget)
+        budget = request.budget or self.settings.budget(index, request.method)
+        numbers = self.hosting.size(request.index) * method.rounds_of(budget)
         how: dict[str, Any] = {
             "k": request.k,
-            "budget": request.budget,
+            "budget": budget,
             "target_recall": request.target_recall if own else None,
             "threshold": request.threshold if own else None,
             "rank": request.rank if own else "scorer",
@@ -162,7 +163,7 @@ class Service:
             "search": str(method),
             "stop_reason": hits.stop_reason,
             "k": request.k,
-            "budget": request.budget,
+            "budget": hits.budget,
             "queue_ms": round(1000 * outcomes[0].waited, 2),
             "batch": outcomes[0].batch,
             "compared": request.compare,

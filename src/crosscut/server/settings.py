@@ -7,12 +7,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crosscut.errors import InputError
 
+if TYPE_CHECKING:
+    from crosscut.index import Index
+
 TOKEN_ENV = "CROSSCUT_TOKEN"
 WRITE_TOKEN_ENV = "CROSSCUT_WRITE_TOKEN"
+USUAL = 100  # calls, where neither the server nor the index says another number
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -25,7 +29,8 @@ class Settings:
     max_budget, max_k, max_deadline
         Caps on what one request may ask for: calls of the scorer, hits, seconds.
     default_budget, default_deadline
-        For requests that do not say; without a default deadline they have the longest.
+        For requests that do not say. Without a default budget they have what the index was tuned to, or 100; without a
+        default deadline the longest.
     max_documents, max_query
         Documents of one rerank request, characters of a query.
     max_body, max_values, max_held
@@ -69,7 +74,7 @@ class Settings:
     max_budget: int = 1000
     max_k: int = 100
     max_deadline: float = 60.0
-    default_budget: int = 100
+    default_budget: int | None = None
     default_deadline: float | None = None
     max_documents: int = 1000
     max_query: int = 4000
@@ -103,10 +108,15 @@ class Settings:
                 raise InputError(f"{entry.name} must be 1 or more; got {value}")
             if entry.name.endswith(("_seconds", "_deadline")) and value is not None and not value > 0:
                 raise InputError(f"{entry.name} is a number of seconds above 0; got {value}")
-        if self.default_budget > self.max_budget:
+        if self.default_budget is not None and self.default_budget > self.max_budget:
             raise InputError(f"the default budget, {self.default_budget}, is over the cap of {self.max_budget}")
         if self.default_deadline is not None and self.default_deadline > self.max_deadline:
             raise InputError(f"the default deadline, {self.default_deadline} s, is over the cap, {self.max_deadline} s")
+
+    def budget(self, index: Index, method: str | None = None) -> int:
+        """Calls of a request that does not say, by the method that it names, or by the index's own."""
+        tuned = index.budget if method is None else None
+        return min(self.default_budget or tuned or USUAL, self.max_budget)
 
     def token(self) -> str | None:
         """The bearer token that requests must carry, or None."""
