@@ -26,7 +26,7 @@ from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError, LockedError, ScorerError, WriteError
 from crosscut.index import Index
 from crosscut.index.items import as_items
-from crosscut.index.metadata import passing
+from crosscut.index.metadata import Metadata
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.named import load_scorer
 from crosscut.scores import ScoreStore
@@ -203,7 +203,7 @@ def test_a_filter_is_what_a_loop_would_do(records: list[dict[str, Any]], bound: 
             value = record["a"]
             values = value if isinstance(value, list) else [] if value is None else [value]
             wanted.append(any(test(v) for v in values))
-        assert passing(items, condition).tolist() == wanted
+        assert Metadata(items).passing(condition).tolist() == wanted
 
 
 def test_sources(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from crosscut.ann.stores.filters import conditions
 from crosscut.datasets.records import Item, Items
 from crosscut.errors import InputError, MissingDependency, StoreUnavailable
 from crosscut.index.log import SearchLog
-from crosscut.index.metadata import passing
+from crosscut.index.metadata import Metadata
 from tests import real_stores
 from tests.real_stores import Corpus, corpus
 from tests.test_prior import N, planted
@@ -151,7 +151,7 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
             store.session().top([Ask(direction(), 3, within=filter)])
         return
     items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
-    allowed = np.flatnonzero(passing(items, filter))
+    allowed = np.flatnonzero(Metadata(items).passing(filter))
     session = store.session()
     u = direction()
     order = allowed[np.argsort(-(contents.vectors[allowed].astype(np.float64) @ u))]
@@ -229,7 +229,7 @@ def test_hostile_filters_mean_the_same_or_are_refused(make: Make) -> None:
         except InputError:
             continue
         try:
-            allowed = int(np.count_nonzero(passing(items, filter)))
+            allowed = int(np.count_nonzero(Metadata(items).passing(filter)))
         except (
             InputError
         ):  # in memory, of a key or a kind that no item has; a store without a schema lets nothing through

@@ -35,11 +35,6 @@ MOST_COLUMNS = 16  # kept in memory
 MOST_VALUES = 1 << 20  # distinct ones of a key that is kept on disk
 
 
-def passing(items: Sequence[Item], condition: Filter) -> Mask:
-    """Which items a filter lets through (n)."""
-    return Metadata(items).passing(condition)
-
-
 class Metadata:
     """Filters over items; `saved` has the columns of those in files."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.stores.base import Session
-from crosscut.search.hits import Bought, Hits
+from crosscut.search.hits import Bought, Hits, chances_of
 from crosscut.search.ranking import Evidence
 from crosscut.types import Floats
 
@@ -37,4 +37,4 @@ def scored_in(session: Session, query: str, hits: Hits) -> tuple[list[str], Floa
     scored = Bought.of(hits.trace)
     finite = np.isfinite(scored.scores)
     ids = [str(session.name(handle)) for handle in scored.positions[finite].tolist()]
-    return ids, scored.scores[finite], scored.chances[finite]
+    return ids, scored.scores[finite], chances_of(hits.trace)[finite]

@@ -24,7 +24,7 @@ from crosscut.index.building import Seller
 from crosscut.index.state import State
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
-from crosscut.search.hits import Bought, Hits
+from crosscut.search.hits import Bought, Hits, chances_of
 from crosscut.search.prior import Past
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
@@ -180,4 +180,4 @@ def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]
     if state.scorer is not None and state.scorer.knows:
         scores = scores - state.scorer.known(query, scored.positions)
     finite = np.isfinite(scores)
-    return scored.positions[finite], scores[finite], scored.chances[finite]
+    return scored.positions[finite], scores[finite], chances_of(hits.trace)[finite]

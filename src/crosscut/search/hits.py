@@ -77,7 +77,6 @@ class Bought(NamedTuple):
     scores: Floats
     rounds: Positions  # in which, from 1
     estimates: Floats
-    chances: Floats  # with which each was picked
 
     @classmethod
     def of(cls, rounds: Sequence[Round]) -> Bought:
@@ -87,7 +86,6 @@ class Bought(NamedTuple):
             np.concatenate([NO_SCORES, *(one.scores for one in rounds)]),
             np.repeat(np.arange(1, len(rounds) + 1), [len(one.positions) for one in rounds]),
             np.concatenate([NO_SCORES, *(one.estimates for one in rounds)]),
-            np.concatenate([NO_SCORES, *(np.ones(len(r.scores)) if r.chances is None else r.chances for r in rounds)]),
         )
 
     def hits(self, places: Positions) -> list[Hit]:
@@ -95,6 +93,11 @@ class Bought(NamedTuple):
         told = (self.positions, self.scores, self.rounds, self.estimates)
         found = zip(*(one[places].tolist() for one in told), strict=True)
         return [Hit(position, score, number, estimate, position) for position, score, number, estimate in found]
+
+
+def chances_of(rounds: Sequence[Round]) -> Floats:
+    """With which each of all that these rounds scored was picked."""
+    return np.concatenate([NO_SCORES, *(np.ones(len(r.scores)) if r.chances is None else r.chances for r in rounds)])
 
 
 def _line(place: int, hit: Hit) -> str:
