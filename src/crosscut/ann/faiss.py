@@ -6,18 +6,15 @@ FAISS knows no exit rules for k-NN; a number of lists (IVFFlat) or the size of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann import clusters
-from crosscut.ann.ivf.layout import Single
-from crosscut.ann.ivf.rules import Fixed, Rule, as_rule
-from crosscut.ann.nearest import VectorIndex
+from crosscut.ann.ivf.rules import Fixed, as_rule
+from crosscut.ann.nearest import Lookup, VectorIndex
 from crosscut.ann.results import Metric, NearestMany
-from crosscut.ann.trail import Trail
 from crosscut.errors import InputError, MissingDependency
 from crosscut.linalg.arrays import Ids, checked_vectors, untie
 from crosscut.types import Array, Floats, Positions
@@ -86,18 +83,10 @@ class Faiss(VectorIndex):
     def most(self) -> int:
         return int(getattr(self.index, "nlist", self.n))
 
-    def _nearest(
-        self,
-        points: Single,
-        k: int,
-        rule: Rule,
-        exclude: Sequence[npt.ArrayLike | None],
-        allow: npt.ArrayLike | None,
-        trails: Sequence[Trail] | None,
-        threads: int | None,
-    ) -> NearestMany:
+    def _nearest(self, asked: Lookup) -> NearestMany:
         """Which of several equal vectors at the end of a result are in it is FAISS's choice. What it scanned it does
         not tell: `vectors` is −1."""
+        points, k, rule, exclude, allow, _, _ = asked
         if not isinstance(rule, Fixed):
             raise InputError(f"FAISS knows no exit rules: use crosscut.IVF, or a number of lists; got {rule!r}")
         effort = int(rule.lists)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,18 @@ from crosscut.spaces.base import Slot, Space
 
 if TYPE_CHECKING:
     from crosscut.ann.base import TopK
+
+
+class Lookup(NamedTuple):
+    """What an index is asked, checked."""
+
+    points: Single  # (q × d)
+    k: int
+    rule: Rule
+    exclude: Sequence[npt.ArrayLike | None]  # ids to leave out of each
+    allow: npt.ArrayLike | None
+    trails: Sequence[Trail] | None
+    threads: int | None
 
 
 class VectorIndex(Space):
@@ -84,17 +96,8 @@ class VectorIndex(Space):
         """
         points = as_queries(queries, self.d, k)
         given = self.rule if rule is None else as_rule(rule)
-        return self._nearest(points, int(k), given, each(exclude, len(points)), allow, trails, threads)
+        return self._nearest(Lookup(points, int(k), given, each(exclude, len(points)), allow, trails, threads))
 
     @abstractmethod
-    def _nearest(
-        self,
-        points: Single,
-        k: int,
-        rule: Rule,
-        exclude: Sequence[npt.ArrayLike | None],
-        allow: npt.ArrayLike | None,
-        trails: Sequence[Trail] | None,
-        threads: int | None,
-    ) -> NearestMany:
-        """`search_many` of queries (q × d) that fit, under a rule; ids to leave out of each."""
+    def _nearest(self, asked: Lookup) -> NearestMany:
+        """`search_many`, of what fits this index."""

@@ -22,9 +22,8 @@ from crosscut.ann.ivf import folder
 from crosscut.ann.ivf.layout import Layout, Single
 from crosscut.ann.ivf.rules import TAU, USUAL, Rule, as_rule
 from crosscut.ann.ivf.searching import Restrictions, search
-from crosscut.ann.nearest import VectorIndex
+from crosscut.ann.nearest import Lookup, VectorIndex
 from crosscut.ann.results import Metric, NearestMany
-from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import Ids, checked_vectors, named, storage
 from crosscut.linalg.products import product
@@ -195,17 +194,8 @@ class IVF(VectorIndex):
         """Memory, of the whole index."""
         return self._layout.nbytes
 
-    def _nearest(
-        self,
-        points: Single,
-        k: int,
-        rule: Rule,
-        exclude: Sequence[npt.ArrayLike | None],
-        allow: npt.ArrayLike | None,
-        trails: Sequence[Trail] | None,
-        threads: int | None,
-    ) -> NearestMany:
-        layout = self.layout
+    def _nearest(self, asked: Lookup) -> NearestMany:
+        layout, (points, k, rule, exclude, allow, trails, threads) = self.layout, asked
         stop = rule.conditions(k, len(layout.centroids))
         restrictions = Restrictions.of(layout, len(points), exclude, allow, trails)
         found = search(layout, points, k, stop, restrictions, threads)[0]
