@@ -60,11 +60,9 @@ class Residuals(Protocol):
 
     def __getitem__(self, handles: Handles, /) -> Floats:
         """Of these items (m)."""
-        ...
 
     def highest(self, exclude: Handles, within: Within) -> Handles:
         """The items that have most of it, of those that an ask allows."""
-        ...
 
 
 class Pool(Protocol):
@@ -72,13 +70,11 @@ class Pool(Protocol):
 
     def count(self, within: Within = None) -> int | None:
         """How many items there are; None where that is not known."""
-        ...
 
     def sample(
         self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
     ) -> Handles:
         """Some `count` items drawn uniformly, none of them excluded; fewer if there are no more."""
-        ...
 
 
 @runtime_checkable
@@ -88,12 +84,10 @@ class TopK(Pool, Protocol):
     @property
     def d(self) -> int:
         """The number of dimensions."""
-        ...
 
     @property
     def exact(self) -> bool:
         """Whether `top` finds the best, or only most of them."""
-        ...
 
     @property
     def precise(self) -> bool:
@@ -107,11 +101,9 @@ class TopK(Pool, Protocol):
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         """The best of every ask by v · u, best first; ties go to the lower handle."""
-        ...
 
     def rows(self, handles: Handles) -> Floats:
         """V[handles] (m × d) in float64, for fitting."""
-        ...
 
 
 class Everything:

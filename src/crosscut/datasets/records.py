@@ -43,7 +43,6 @@ class Items(Protocol):
 
     def get(self, handles: Handles) -> list[Item]:
         """The items of these handles, in order."""
-        ...
 
 
 class SharedItems:

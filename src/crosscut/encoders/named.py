@@ -29,20 +29,16 @@ class DualEncoder(Protocol):
     @property
     def fingerprint(self) -> str:
         """A short name that changes whenever the vectors may change."""
-        ...
 
     @property
     def dimension(self) -> int:
         """d of the vectors."""
-        ...
 
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         """(q × d)."""
-        ...
 
     def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
         """(n × d), of items or texts; `progress(m)` is called with the number of items done since the last call."""
-        ...
 
 
 def torch_fingerprint(model: Any) -> str:

@@ -49,15 +49,12 @@ class Form(Protocol):
 
     def queries(self, texts: Sequence[str]) -> list[Text]:
         """Queries, read alone."""
-        ...
 
     def items(self, items: Sequence[Item | str]) -> list[Text]:
         """Items, read alone."""
-        ...
 
     def join(self, query: Text, item: Text) -> Row:
         """A query and an item in one row."""
-        ...
 
 
 def open_tokenizer(folder: str | Path, *, lowercase: bool = True) -> Any:

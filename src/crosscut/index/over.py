@@ -327,7 +327,6 @@ class StoreIndex(Index):
 
     def preload(self) -> None:
         """Nothing: a scorer prepares the items of a store when they are scored."""
-        return
 
     def save(self, path: Any = None) -> NoReturn:
         raise InputError(

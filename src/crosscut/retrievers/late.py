@@ -31,7 +31,6 @@ class Pairwise(Protocol):
 
     def at(self, query: str, positions: Positions) -> Floats:
         """One number per position; higher is better."""
-        ...
 
 
 class Late:

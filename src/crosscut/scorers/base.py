@@ -124,7 +124,6 @@ class Scorer(Protocol):
     @property
     def fingerprint(self) -> str:
         """A short name that changes whenever the scores may change."""
-        ...
 
     def score(self, query: str, items: Sequence[Item | str]) -> Floats:
         """The scores of one query with each item, in order; a text is an item without a title."""
@@ -133,7 +132,6 @@ class Scorer(Protocol):
 
     def bind(self, items: Items) -> Any:
         """This scorer over items that it asks for by handle: a `BoundScorer`, or what `as_bound` makes one of."""
-        ...
 
 
 def count_of(items: Items) -> int | None:

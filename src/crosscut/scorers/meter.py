@@ -38,11 +38,9 @@ class ScoreCache(Protocol):
 
     def get(self, query: Any, positions: Positions) -> Floats:
         """The known scores, NaN where there is none."""
-        ...
 
     def put(self, query: Any, positions: Positions, scores: Floats) -> None:
         """Keep these scores."""
-        ...
 
 
 class MemoryCache:

@@ -35,11 +35,9 @@ class Fit(Protocol):
 
     def add(self, positions: Positions, targets: Floats) -> None:
         """Take in the items scored in the last round and what is to be explained of their scores."""
-        ...
 
     def solve(self) -> Floats:
         """u (d)."""
-        ...
 
 
 class Estimator(Protocol):

@@ -34,7 +34,6 @@ class Guide(Protocol):
 
         Fewer is a round of its own size; none means that there is no more.
         """
-        ...
 
 
 @dataclass(frozen=True)

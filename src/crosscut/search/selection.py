@@ -25,7 +25,6 @@ class Selection(Protocol):
 
     def pick(self, predicted: Array, count: int, rng: np.random.Generator, rerank: Rerank) -> Found:
         """At most `count` places and their predictions. A prediction of −inf marks what must not be picked."""
-        ...
 
 
 @dataclass(frozen=True)

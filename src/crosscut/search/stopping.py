@@ -51,7 +51,6 @@ class Watch(Protocol):
 
     def enough(self, so_far: SoFar) -> bool:
         """Whether the search of this query ends before its next round. Called once before each."""
-        ...
 
 
 @runtime_checkable
@@ -61,11 +60,9 @@ class Stop(Protocol):
     @property
     def reason(self) -> str:
         """What `hits.stop_reason` says when it stops a search."""
-        ...
 
     def watch(self, k: int) -> Watch:
         """A fresh watch for one query whose best k are asked for."""
-        ...
 
 
 _STOPS: Registry[Any] = Registry("stop", "patience@rounds=2")

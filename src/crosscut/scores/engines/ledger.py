@@ -24,28 +24,22 @@ class Ledger(Protocol):
     @property
     def folder(self) -> Path | None:
         """The folder of a store that workers can write to by themselves."""
-        ...
 
     @property
     def damaged(self) -> list[Damage]:
         """What was found damaged and counts as unknown."""
-        ...
 
     def known(self, row: int, positions: Positions) -> Array:
         """The known scores, NaN where there is none."""
-        ...
 
     def record(self, scored: Scored) -> None:
         """Write down what a task brought; as one act, durable if the ledger is."""
-        ...
 
     def refresh(self) -> None:
         """See what others have written meanwhile."""
-        ...
 
     def set_aside_damaged(self) -> object:
         """Move what is damaged out of the way, so that it is reported once."""
-        ...
 
 
 class StoreLedger:
