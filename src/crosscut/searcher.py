@@ -36,7 +36,8 @@ class Searcher:
     scorer
         A bound scorer, or any callable `f(query, positions) -> scores`, sync or async.
     vectors
-        (n × d) item vectors of a dual encoder, in the space of the query vectors; or an index or a store of them.
+        (n × d) item vectors of a dual encoder, in the space of the query vectors, an array or a tensor of torch, which
+        stays on its GPU; or an index or a store of them.
     space
         Another space, or several: `CUR(anchor_scores)`, `ItemScores(…)`, factors.
     words

@@ -277,5 +277,11 @@ def known_count(n: int | None) -> int:
 
 
 def as_space(space: Space | npt.ArrayLike) -> Space:
-    """A space from what the user brought: a space, or an array of item vectors (n × d)."""
-    return space if isinstance(space, Space) else Vectors(space)
+    """A space from what the user brought: a space, or item vectors (n × d), an array or a tensor of torch."""
+    if isinstance(space, Space):
+        return space
+    if type(space).__module__ == "torch":
+        from crosscut.spaces.device import of_tensor
+
+        return of_tensor(space)
+    return Vectors(space)
