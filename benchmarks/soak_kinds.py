@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests import test_index_learning as learning
 
 from crosscut.ann import clustered
-from crosscut.ann.files import KIND as CLUSTERED
 from crosscut.ann.ivf import IVF
+from crosscut.ann.ivf.folder import KIND as CLUSTERED
 from crosscut.datasets.reading import read_items
 from crosscut.encoders import late
 from crosscut.index import Index, streaming

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from crosscut.ann import clustered
-from crosscut.ann.files import KIND as CLUSTERED
 from crosscut.ann.ivf import IVF
+from crosscut.ann.ivf.folder import KIND as CLUSTERED
 from crosscut.datasets.records import plain_text
 from crosscut.encoders.modules import read_modules
 from crosscut.encoders.named import TorchDualEncoder

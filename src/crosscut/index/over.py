@@ -31,7 +31,6 @@ from crosscut.index.filling import Filling
 from crosscut.index.index import Index
 from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.learning import fading, past_of
-from crosscut.index.over_answers import evidence, scored_in, told
 from crosscut.index.over_learning import NEWEST, StoreLearned, StoreResiduals, rows_of
 from crosscut.index.searching import SearchView, checked_queries
 from crosscut.index.tune import MOST, Fold, Tuning
@@ -45,11 +44,12 @@ from crosscut.scorers.callable import as_bound
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.remembering import Remembering
 from crosscut.scores.engines import EngineChoice, make_engine
-from crosscut.search.hits import Hits
+from crosscut.search.hits import Bought, Hits, chances_of
+from crosscut.search.ranking import Evidence
 from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
-from crosscut.types import Progress
+from crosscut.types import Floats, Progress
 
 DEEP = 5
 """Budgets that a deep search spends: the truth of `tune` over a store."""
@@ -129,13 +129,13 @@ class StoreIndex(Index):
             filter,
             None,
             lambda ids: None if ids is None else session.handles(ids, filter),
-            partial(scored_in, session),
-            partial(evidence, session),
+            partial(_scored_in, session),
+            partial(_evidence, session),
             partial(self._priced, session),
         )
 
     def _priced(self, session: Session, hits: Hits, k: int) -> Hits:
-        answer = told(session, hits, k)
+        answer = _told(session, hits, k)
         return answer if self.price is None else self.price.on(answer, session.get(answer.scored))
 
     def default_stop(self, method: str | Method | None = None) -> Stop | None:
@@ -358,3 +358,30 @@ class _DeepFold(Fold):
             size = min(k, int(np.isfinite(row).sum()))
             shares.append(recall(row, hits.scored[hits.scored < len(row)], size) if size else 0.0)
         return shares
+
+
+def _evidence(session: Session, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
+    """What vectors say of everything that was scored; words stay in the store."""
+    handles = hits.scored
+    if vector is None or not len(handles):
+        return {}
+    return {"dense": np.asarray(np.einsum("md,d->m", session.rows(handles), np.asarray(vector, np.float64)))}
+
+
+def _told(session: Session, hits: Hits, k: int) -> Hits:
+    """Hits with the store's ids and whole items; ties go by id."""
+    scored = Bought.of(hits.trace)
+    values = (scored.scores if hits.ranking is None else hits.ranking).tolist()
+    names = [session.name(handle) for handle in scored.positions.tolist()]
+    order = sorted(range(len(names)), key=lambda j: (-values[j], type(names[j]).__name__, names[j]))[:k]
+    best = np.array(order, dtype=np.int64)
+    found = zip(order, scored.hits(best), session.get(scored.positions[best]), strict=True)
+    return replace(hits, items=tuple(replace(hit, id=names[j], text=item.text, item=item) for j, hit, item in found))
+
+
+def _scored_in(session: Session, query: str, hits: Hits) -> tuple[list[str], Floats, Floats]:
+    """What a search has scored: ids, scores, and the chance that each had."""
+    scored = Bought.of(hits.trace)
+    finite = np.isfinite(scored.scores)
+    ids = [str(session.name(handle)) for handle in scored.positions[finite].tolist()]
+    return ids, scored.scores[finite], chances_of(hits.trace)[finite]
