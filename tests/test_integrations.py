@@ -19,7 +19,7 @@ import pytest
 
 import crosscut
 from crosscut.errors import FolderError, InputError, MissingDependency, install
-from crosscut.integrations.haystack import conditions_of
+from crosscut.integrations.conditions import conditions_of
 from crosscut.scores.reranking import Reranker
 from tests.served import score_words, small_index
 

@@ -30,7 +30,7 @@ from crosscut.datasets.records import MENTION_END, MENTION_START
 from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import looked_up
-from crosscut.storage import Files, Saved
+from crosscut.storage import Files, Saved, write_file
 
 Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
@@ -142,9 +142,7 @@ class Lexicon:
         """One JSON file; shares in parts per million, rounded up."""
         parts = {stem: math.ceil(share * 1e6) for stem, share in sorted(self._spelled().items())}
         about = {"documents": self.documents, "mean_length": self.mean_length, "parts_per_million": parts}
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_text(json.dumps(about, ensure_ascii=False, separators=(",", ":")), "utf-8")
-        temporary.replace(path)
+        write_file(path, [json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()])
 
     @classmethod
     def load(cls, path: Path) -> Lexicon:

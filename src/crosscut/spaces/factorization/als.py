@@ -21,19 +21,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from crosscut.errors import InputError
+from crosscut.linalg.blas import one_thread
+from crosscut.linalg.products import share
 from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import FactorProblem, Factors, Matrix, SolverProgress, problem
 from crosscut.spaces.sparse import Normalisation, SparseScores
-from crosscut.threads import cores
 
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)
 STACK = 1 << 20  # numbers in a stack of X: 4 MiB of float32
@@ -159,6 +158,6 @@ class SideScores:
             out[rows] += change[:, :, 0]
 
         # the systems are small: one thread of BLAS each, and as many stacks at a time as there are cores
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(work, stacks))
+        with one_thread():
+            share(work, stacks)
         return out
