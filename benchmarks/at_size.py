@@ -221,10 +221,14 @@ def main() -> None:
     if results.is_file():
         report = json.loads(results.read_text("utf-8"))
     if options.distilled is not None:
+        sizes, depths = (" ".join(map(str, some)) for some in (options.sizes, options.k_d))
+        told = (
+            f"python benchmarks/at_size.py --data {options.data.name} --distilled {options.distilled.name} "
+            f"--sizes {sizes} --k-d {depths} --seeds {options.seeds}"
+        )
+        before = report.get("distillation", {}).get("commands", [])
         report["distillation"] = {
-            "command": f"python benchmarks/at_size.py --data {options.data.name} --distilled {options.distilled.name} "
-            f"--sizes {' '.join(map(str, options.sizes))} --k-d {' '.join(map(str, options.k_d))} "
-            f"--seeds {options.seeds}",
+            "commands": [*before, *([] if told in before else [told])],
             "loss": "match",
             "encoder": "the one in the box, every layer of it trained",
             "learning_rate": RATE,

@@ -511,3 +511,14 @@ def test_settings_reach_what_can_take_them(archive: Path, here: Path) -> None:
         assert said in str(told.exception), told.exception
     run("reproduce", "anncur", "fig8", "--data", str(archive), "--train", "7", "--output", str(here))
     assert json.loads((here / "anncur-fig8.json").read_text())["train"] == 7
+
+
+def test_scores_that_say_nothing_are_noted(here: Path) -> None:
+    np.savez("flat.npz", test=np.ones((5, 60), np.float32), train=np.ones((6, 60), np.float32))
+    told = run("reproduce", "adacur", "fig6", "--data", "flat.npz", "--seeds", "1")
+    assert "at least half of the 60 items tie at place 10" in told.stderr.replace("\n", " ")
+    assert len(json.loads(Path("reproduced/adacur-fig6.json").read_text())["notes"]) == 2
+    assert (
+        "Invalid value for '--train'"
+        in CliRunner().invoke(app, ["reproduce", "adacur", "fig6", "--train", "-3"]).output
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -46,7 +47,7 @@ def reproduce(
         "default"
     ),
     size: Annotated[str, typer.Option(help="small: 1,000 items, 40 + 40 queries; full: the paper's.")] = "small",
-    train: Annotated[int | None, typer.Option(help="Train queries, |Q_train|.")] = None,
+    train: Annotated[int | None, typer.Option(min=1, help="Train queries, |Q_train|.")] = None,
     k: Annotated[str, typer.Option("-k", help="How many neighbours, comma-separated.")] = "1,10,100",
     budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200,500",
     rounds: Annotated[
@@ -75,7 +76,7 @@ def reproduce(
     dtype: DtypeName = None,
     batch_size: BatchSize = None,
     max_length: Annotated[int | None, typer.Option(help="Most tokens of a pair.", show_default="the model's")] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of what is drawn.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of what is drawn.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON and nothing else.")] = False,
 ) -> None:
     """Make a table or figure of the papers on your data: plan and cost first, then scores, vectors, result.
@@ -276,10 +277,14 @@ def _pace(texts: WorldTexts, models: Models, calls: int, workers: int, count: in
 
 def _run(entry: Entry, name: str, setting: Setting, told: dict[str, Any], output: Path, as_json: bool) -> None:
     from crosscut.evaluation.papers.experiments import EXPERIMENTS
+    from crosscut.evaluation.replay import ties
     from crosscut.evaluation.report import machine
     from crosscut.storage import make_folder, write_json
 
-    records = EXPERIMENTS[str(entry.experiment)](setting)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are the notes, said below
+        records = EXPERIMENTS[str(entry.experiment)](setting)
+    notes = ties(setting.world.test, setting.fitting[0])
     make_folder(output)
     facts = {
         "paper": entry.paper,
@@ -290,6 +295,7 @@ def _run(entry: Entry, name: str, setting: Setting, told: dict[str, Any], output
         "train": 0 if setting.world.anchors is None else len(setting.world.anchors),
         "items": setting.n,
         "machine": machine(),
+        "notes": notes,
         "records": records,
     }
     write_json(output / f"{name}.json", facts)
@@ -297,6 +303,8 @@ def _run(entry: Entry, name: str, setting: Setting, told: dict[str, Any], output
         typer.echo(json.dumps(facts))
         return
     _show(entry, records)
+    for note in notes:
+        say(f"note: {note}", "yellow")
     say(f"wrote {output / f'{name}.json'}")
     try:
         from crosscut.evaluation.plots import lines, points

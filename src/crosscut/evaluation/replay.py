@@ -136,7 +136,7 @@ def replay(
     if max(ks) > world.test.shape[1]:
         raise InputError(f"k = {max(ks)} is more than the {world.test.shape[1]} items of the matrix")
     chosen = [parse(method) for method in methods]  # before anything is spent
-    notes = _ties(world.test, ks)
+    notes = ties(world.test, ks)
     for note in notes:
         warnings.warn(note, stacklevel=2)
     records: list[Record] = []
@@ -156,7 +156,7 @@ def replay(
     return Report(records, notes)
 
 
-def _ties(test: Array, ks: Sequence[int]) -> tuple[str, ...]:
+def ties(test: Array, ks: Sequence[int]) -> tuple[str, ...]:
     """What to say of queries whose scores do not tell items apart."""
     notes = []
     for k in ks:
