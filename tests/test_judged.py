@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from crosscut.errors import InputError
 from crosscut.evaluation.judged import evaluate, points, truth_of, unscored
 from crosscut.index import Index
+from crosscut.index.passages import Passages
 from crosscut.search.ranking import parse_rank
 from tests.test_index import Planted, best, build
 
@@ -38,7 +41,7 @@ def test_exact_search_is_perfect_and_a_short_one_is_not() -> None:
     assert short.value == pytest.approx(wanted)
 
 
-def long_documents() -> Index:
+def long_documents(score: Any = "best") -> Index:
     def told(j: int) -> str:
         return " ".join(f"Here is sentence {i} about subject{j}." for i in range(12))
 
@@ -48,7 +51,7 @@ def long_documents() -> Index:
     def scorer(query: str, texts: list[str]) -> list[float]:  # it likes what is far from what was asked for
         return [float(abs(words[query] - words[text.split()[-1].strip(".")])) for text in texts]
 
-    return Index.build(documents, scorer=scorer, encoder=None, passages=20, method="hybrid")
+    return Index.build(documents, scorer=scorer, encoder=None, passages=Passages(20, score=score), method="hybrid")
 
 
 def test_documents_are_judged_where_passages_are_the_items() -> None:
@@ -95,3 +98,19 @@ def test_judgements_of_other_items_are_refused() -> None:
         points(index, {query: query for query in judged}, judged, methods=["rnr"], budgets=[5])
     judged["query 11"]["i3"] = 1.0
     assert len(points(index, {query: query for query in judged}, judged, methods=["rnr"], budgets=[5])) == 1
+
+
+@pytest.mark.parametrize("score", ["best", "mean"])
+@pytest.mark.parametrize("rank", ["scorer", "fused"])
+def test_probabilities_of_documents_are_those_among_documents(score: Any, rank: str) -> None:
+    index = long_documents(score)
+    index.calibrate({f"subject{j}": {f"d{(j + 10) % 20}": 1.0} for j in range(20)}, budget=80, rank=rank)
+    assert index.calibration is not None
+    hits = index.search("subject3", k=10, budget=80, rank=rank)
+    assert (np.diff(hits.values) <= 1e-12).all()
+    by_hand = index.calibration.probabilities(hits.values, hits.values)  # the ten best documents, not passages
+    assert [hit.probability for hit in hits] == pytest.approx(by_hand.tolist())
+    least = hits[4].probability
+    assert least is not None
+    some = index.search("subject3", k=10, budget=80, rank=rank, threshold=least)
+    assert some.ids == [hit.id for hit in hits if hit.probability is not None and hit.probability >= least]

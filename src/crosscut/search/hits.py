@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
@@ -123,6 +123,7 @@ class Hits(Sequence[Hit]):
     trace: tuple[Round, ...] = field(default=(), repr=False)
     cost: float | None = None  # in money, where the index has a price
     ranking: Floats | None = field(default=None, repr=False)  # what all that was scored is ordered by, if not by score
+    groups: Mapping[int, float] | None = field(default=None, repr=False)  # of documents: best passage → their order
 
     def __str__(self) -> str:
         """A line a hit, and what it cost: for people."""
@@ -160,6 +161,8 @@ class Hits(Sequence[Hit]):
     @property
     def values(self) -> Floats:
         """What the hits are ordered by: their scores, unless they were ranked otherwise."""
+        if self.groups is not None:
+            return np.array([self.groups[hit.position] for hit in self.items])
         if self.ranking is None:
             return self.scores
         own = dict(zip(self.scored.tolist(), self.ranking.tolist(), strict=True))
@@ -177,6 +180,8 @@ class Hits(Sequence[Hit]):
     def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
         """The same with probabilities; with a threshold, only the hits whose probability is at least that."""
         among = Bought.of(self.trace).scores if self.ranking is None else self.ranking
+        if self.groups is not None:  # documents stand among documents
+            among = np.array(list(self.groups.values()))
         chances = calibration.probabilities(self.values, among).tolist()
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
@@ -202,7 +207,8 @@ class Hits(Sequence[Hit]):
                 top = replace(top, score=float(np.mean([hit.score for _, hit in hits])))
             tops.append((value, top))
         best = sorted(tops, key=lambda pair: (-pair[0], pair[1].position))[:k]
-        return replace(self, items=tuple(hit for _, hit in best))
+        found = {top.position: value for value, top in tops}
+        return replace(self, items=tuple(hit for _, hit in best), groups=found)
 
     @property
     def scored(self) -> Positions:
