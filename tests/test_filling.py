@@ -113,3 +113,21 @@ def test_what_cannot_be_said_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="in this process"):
         over(store, Coding()).add(records(1, 3), engine=LocalEngine(workers=2))
     store.close()
+
+
+def test_workers_with_gpus_encode_on_them() -> None:
+    """A hub encoder that names no device would run on the CPU beside its GPU."""
+    from types import SimpleNamespace
+
+    from crosscut.index.filling import _FillCrew
+    from crosscut.scores.engines import RayEngine
+
+    fake: Any = SimpleNamespace(remote=lambda **_: lambda kind: kind, put=lambda given: given)
+    filling: Any = SimpleNamespace(store=SimpleNamespace(recipe=None))
+    for gpus, encoder, given in (
+        (1.0, "an/encoder", "an/encoder#device=cuda"),
+        (1.0, "an/encoder#device=cuda:1", "an/encoder#device=cuda:1"),
+        (1.0, "default", "default"),
+        (0.0, "an/encoder", "an/encoder"),
+    ):
+        assert _FillCrew(fake, RayEngine(1, gpus=gpus), filling, encoder)._given[0] == given

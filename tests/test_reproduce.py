@@ -371,6 +371,7 @@ def test_errors_are_sentences(archive: Path) -> None:
         (["axn", "fig8"], "name the data"),
         (["axn", "fig8", "--data", str(archive), "--size", "huge"], "small or full"),
         (["axn", "fig8", "--data", "beir", "--gpus", "1"], "use it with --engine ray"),
+        (["axn", "fig8", "--data", "beir", "--engine", "ray", "--gpus", "1"], "run on the CPU: name --device cuda too"),
         (["axn", "fig3", "--data", str(archive)], "needs judgements"),
     ):
         told = CliRunner().invoke(app, ["reproduce", *arguments])

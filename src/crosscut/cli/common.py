@@ -27,6 +27,7 @@ from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.datasets.columns import ColumnNames
+    from crosscut.scores.engines import Engine
     from crosscut.search.price import Price
     from crosscut.types import Progress
 
@@ -77,6 +78,23 @@ PriceOfTokens = Annotated[
         "--price-per-million-tokens", show_envvar=False, help="What a million tokens cost (four characters each)."
     ),
 ]
+
+
+def with_gpus(engine: Engine, gpus: float, scorer: str) -> Engine:
+    """The engine with GPUs for its workers, which only a scorer on a device makes use of."""
+    from dataclasses import replace
+
+    from crosscut.scores.engines import RayEngine
+
+    if not gpus:
+        return engine
+    if not isinstance(engine, RayEngine):
+        raise InputError("--gpus are those of Ray workers; use it with --engine ray, or name a --device")
+    if "device=" not in scorer.partition("#")[2]:
+        raise InputError(
+            f"every worker would have {gpus:g} GPUs, and {scorer!r} run on the CPU: name --device cuda too"
+        )
+    return replace(engine, gpus=gpus)
 
 
 def counted(number: int, noun: str) -> str:

@@ -22,6 +22,7 @@ from crosscut.cli.common import (
     progress_bar,
     say,
     table,
+    with_gpus,
 )
 from crosscut.errors import InputError, MissingDependency
 
@@ -95,6 +96,7 @@ def reproduce(
         crosscut reproduce axn fig9 --data scifact/ --solver inductive --device cuda
     """
     from crosscut.evaluation.papers.inventory import find, plain
+    from crosscut.scores.engines import make_engine
     from crosscut.spaces.factorization import Solver
 
     if paper == "list":
@@ -117,10 +119,11 @@ def reproduce(
         solver if entry.experiment == "indexing" else "als",
         {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length},
     )
+    chosen = with_gpus(make_engine(engine, workers=workers), gpus, models.scorer)
     try:
         setting = _setting(
             entry, data, world, models, size, train, output,
-            plan_only=plan_only, engine=_engine(engine, workers, gpus), seeds=seeds, quiet=as_json,
+            plan_only=plan_only, engine=chosen, seeds=seeds, quiet=as_json,
         )  # fmt: skip
     except KeyboardInterrupt:
         say(f"stopped; every block that was finished is in {output}, and the same command goes on")
@@ -173,15 +176,6 @@ def _models(scorer: str, encoder: str | None, solver: str, given: dict[str, Any]
             "that are trained (--solver transductive or inductive); what is in the box runs on the CPU as it is"
         )
     return Models(scorer, encoder), trained
-
-
-def _engine(name: str, workers: int | None, gpus: float) -> Any:
-    from crosscut.scores.engines import RayEngine, make_engine
-
-    made = make_engine(name, workers=workers)
-    if gpus and not isinstance(made, RayEngine):
-        raise InputError("--gpus are those of Ray actors; use it with --engine ray, or name a --device")
-    return replace(made, gpus=gpus) if isinstance(made, RayEngine) else made
 
 
 def _list() -> None:

@@ -23,6 +23,7 @@ from crosscut.cli.common import (
     lasting,
     progress_bar,
     say,
+    with_gpus,
 )
 from crosscut.errors import InputError
 
@@ -103,11 +104,9 @@ def score(
 
     if shared and engine != "ray":
         raise InputError("--shared is about Ray workers; use it with --engine ray")
-    chosen = make_engine(engine, workers=workers, address=address)
+    chosen = with_gpus(make_engine(engine, workers=workers, address=address), gpus, scorer)
     if isinstance(chosen, RayEngine):
-        chosen = replace(chosen, shared=shared, gpus=gpus)
-    elif gpus:
-        raise InputError("--gpus are those of Ray workers; use it with --engine ray, or name a --device")
+        chosen = replace(chosen, shared=shared)
     texts = [query.text for query in asked], items
     model = of_its_own(load_scorer(scorer), items)  # as an index of these items will have it
     with progress_bar(quiet=as_json) as progress:

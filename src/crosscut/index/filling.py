@@ -22,6 +22,7 @@ import numpy.typing as npt
 from crosscut.ann.stores.base import Store
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
+from crosscut.encoders.running import placed
 from crosscut.errors import CrosscutError, InputError, StoreError, StoreUnavailable
 from crosscut.index.building import distinct
 from crosscut.linalg.arrays import finite
@@ -111,6 +112,8 @@ class _FillCrew:
     def __init__(self, ray: Any, engine: RayEngine, filling: Filling, encoder: str | DualEncoder) -> None:
         self.ray, self.engine, self.filling = ray, engine, filling
         self._kind = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(Filler)
+        if engine.gpus and isinstance(encoder, str):
+            encoder = placed(encoder, ["cuda"])  # the one that Ray shows to this worker
         try:
             self._given = ray.put(encoder), filling.store.recipe
         except (TypeError, pickle.PicklingError) as error:
