@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosscut.datasets.records import Item
-from crosscut.encoders import late, states
+from crosscut.encoders import states
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.late import SMALL, TokenVectors
 from crosscut.encoders.words import Lexicon
@@ -303,7 +303,6 @@ def test_damage_is_refused_in_a_sentence(
     built: Index, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generations, "BLOCK", 256)
-    monkeypatch.setattr(late, "BLOCK", 256)
     built.save(tmp_path / "i")
     (path,) = (tmp_path / "i").glob(f"*/{name}")
     data = bytearray(path.read_bytes())
@@ -324,7 +323,7 @@ def test_damage_is_refused_in_a_sentence(
 
 def test_token_vectors_are_compared_where_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generations, "LATER", 0)
-    monkeypatch.setattr(late, "BLOCK", 256)
+    monkeypatch.setattr(generations, "HERE_AND_THERE", 256)
     rng = np.random.default_rng(0)
     texts = [rng.integers(-127, 128, (length, 16)).astype(np.int8) for length in (*rng.integers(0, 9, 98), 0, 5)]
     tokens, query = TokenVectors.of(texts, 16), texts[-1]
