@@ -238,6 +238,40 @@ def test_an_index_whose_items_are_all_gone_answers_with_none(world: Planted, spa
         assert index.search("query 30", 5, 20, method=method).ids == best(world, 30, range(20, 40), 5)
 
 
+def test_queries_may_come_one_after_another_and_a_text_is_no_list_of_them(world: Planted) -> None:
+    index = build(world, stop=20)
+    found = index.search_many((f"query {j}" for j in (3, 4)), 2, 10)
+    assert [hits.query for hits in found] == ["query 3", "query 4"]
+    others = asyncio.run(index.search_many_async((f"query {j}" for j in (3, 4)), 2, 10))
+    assert [hits.ids for hits in others] == [hits.ids for hits in found]
+    for mistaken in (
+        lambda: index.search_many("query 3"),
+        lambda: index.tune("query 3"),
+        lambda: index.calibrate(queries="query 3"),
+        lambda: Index.build(["a", "b"], scorer=index.scorer, encoder=None, queries="query 3"),
+    ):
+        with pytest.raises(InputError, match="'query 3' is one text: put it into a list"):
+            mistaken()
+    with pytest.raises(InputError, match="this is one record"):
+        index.add({"id": "i20", "text": "item 20"})
+    assert len(index) == 20
+    assert index.search("query 3", 2, 2, first_ids="i7", method="rnr").trace[0].positions[0] == 7
+    with pytest.raises(InputError, match="a query vector is a list of numbers"):
+        index.search("query 3", query_vector="query 3")
+    for asked, methods in (([], None), (["query 3"], [])):  # type: tuple[list[str], list[str] | None]
+        with pytest.raises(InputError, match="nothing to choose from"):
+            index.tune(asked, methods=methods)
+
+
+def test_train_queries_that_stand_twice_are_scored_once(world: Planted) -> None:
+    asked = [f"query {j % 10}" for j in range(40)]
+    index = Index.build(
+        planted_items(0, 30), scorer=TextScorer(world.score, fingerprint="planted"), encoder=world, queries=asked
+    )
+    assert (len(index.anchor_queries), index.build_calls) == (10, 300)
+    assert index.tune(k=3, budget=10).queries == 10
+
+
 def test_another_scorer_is_refused_unless_told(world: Planted, tmp_path: Path) -> None:
     index = build(world, stop=20)
     index.save(tmp_path / "a.index")

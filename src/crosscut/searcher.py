@@ -235,7 +235,10 @@ class Searcher:
     def _vector(self, vector: npt.ArrayLike | None) -> Floats | None:
         if vector is None:
             return None
-        values = np.asarray(vector, dtype=np.float64).reshape(-1)
+        try:
+            values = np.asarray(vector, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"a query vector is a list of numbers ({error})") from error
         if self.parts.encoder is None:
             raise InputError("a query vector was given, but no item vectors to compare it with: pass vectors=")
         if len(values) != self.parts.encoder.d:

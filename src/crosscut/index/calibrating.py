@@ -156,6 +156,8 @@ class Calibrating(Core):
             some = rng.choice(there, min(len(there), -(-pairs // EACH)), replace=False)
             texts = [item.title or " ".join(item.text.split()[:WORDS]) for item in state.items.get(some)]
             queries = [text for text in texts if text.strip()]
+        if isinstance(queries, str):
+            raise InputError(f"queries are a list of texts, and {queries!r} is one text: put it into a list")
         if not queries or not len(there):
             raise InputError("random pairs need queries and items: pass queries=, or judgements")
         queries = queries[:pairs]

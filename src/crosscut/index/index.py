@@ -24,7 +24,7 @@ from crosscut.index.knowing import bound, keeper, knowing, lexicon_of, tell, und
 from crosscut.index.options import Loading, SpaceName
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
-from crosscut.index.searching import Searching
+from crosscut.index.searching import Searching, checked_queries
 from crosscut.index.spending import spend
 from crosscut.index.state import State
 from crosscut.index.streaming import StreamedBuild
@@ -151,7 +151,7 @@ class Index(Searching, Growing):
         if isinstance(encoder, str) and encoder == "auto":
             encoder = "default" if vectors is None else None
         dual = None if encoder is None else load_encoder(encoder)
-        space, asked = _train(space, list(queries or ()), anchors, calls)
+        space, asked = _train(space, list(dict.fromkeys(checked_queries(queries or ()))), anchors, calls)
         training(device, space)
         named: dict[str, Any] = {
             "scorer": model,
@@ -357,7 +357,7 @@ class Index(Searching, Growing):
         calls = self.tuning_calls(queries)
         if max_calls is not None and calls > max_calls:
             raise InputError(f"tuning would make {calls} calls and may make {max_calls}; give fewer queries")
-        asked = list(dict.fromkeys(queries))[:MOST] if queries is not None else list(self.anchor_queries)
+        asked = self.anchor_queries if queries is None else list(dict.fromkeys(checked_queries(queries)))[:MOST]
         spent = 0
         if queries is None:
             truth = np.asarray(state.anchors, np.float32)

@@ -66,6 +66,8 @@ class Learning(Core):
         With `correction` above 1, an item that was drawn at random (`crosscut@explore=0.1`) counts for as many that
         were not scored, up to so many.
         """
+        if not half_life > 0:
+            raise InputError(f"half_life is a number of searches above 0; got {half_life}")
         if not correction >= 1:
             raise InputError(f"correction is for how many pairs one may count, 1 or more; got {correction}")
         if self.log is None:

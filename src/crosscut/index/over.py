@@ -128,7 +128,7 @@ class StoreIndex(Index):
             Searcher(scorer.bind(session), method=method, parts=self._parts(session)),
             filter,
             None,
-            lambda ids: None if ids is None else session.handles(ids, filter),
+            lambda ids: None if ids is None else session.handles([ids] if isinstance(ids, str) else ids, filter),
             partial(_scored_in, session),
             partial(_evidence, session),
             partial(self._priced, session),

@@ -169,6 +169,8 @@ def _checked(
     there = index.methods if methods is None else ()  # of those that can work here: the default, and what reranks
     usual = [name for name in (Crosscut.name, *RIVALS) if name in there]
     tried = [parse(method) for method in (usual if methods is None else methods)]
+    if not tried:
+        raise InputError("there is no method to try: none of the usual can work here, or methods=[] names none")
     budgets = [*(size for size in BUDGETS if k <= size < budget), budget]  # k hits are wanted
     most = len(asked) * len(tried) * sum(budgets)
     if index.store is not None:  # over a store nothing is remembered from one trial to the next

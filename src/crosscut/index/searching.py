@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Unpack
@@ -70,7 +70,7 @@ class Searching(Learning, Calibrating):
 
     def search_many(
         self,
-        queries: Sequence[str],
+        queries: Iterable[str],
         k: int = 10,
         budget: int | None = None,
         *,
@@ -226,10 +226,10 @@ class Searching(Learning, Calibrating):
         return found[0]
 
     async def search_many_async(
-        self, queries: Sequence[str], k: int = 10, budget: int | None = None, **options: Unpack[ManyQueries]
+        self, queries: Iterable[str], k: int = 10, budget: int | None = None, **options: Unpack[ManyQueries]
     ) -> list[Hits]:
         """`search_many`, beside other work of an event loop; one that is cancelled makes no further calls."""
-        gone = threading.Event()
+        gone, queries = threading.Event(), checked_queries(queries)
 
         def halt() -> str | None:
             return "cancelled" if gone.is_set() else None
@@ -258,10 +258,14 @@ def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidenc
     return made
 
 
-def checked_queries(queries: Sequence[str]) -> list[str]:
-    wrong = [query for query in queries if not isinstance(query, str)]
+def checked_queries(queries: Iterable[str]) -> list[str]:
+    """Queries one by one; a text in place of a list, no text and an empty one are mistakes."""
+    if isinstance(queries, str):
+        raise InputError(f"queries are a list of texts, and {queries!r} is one text: put it into a list")
+    asked = list(queries)
+    wrong = [query for query in asked if not isinstance(query, str)]
     if wrong:
         raise InputError(f"a query is a text; got {wrong[0]!r}")
-    if any(not query.strip() for query in queries):
+    if any(not query.strip() for query in asked):
         raise InputError("a query is empty: there is nothing to search for")
-    return list(queries)
+    return asked

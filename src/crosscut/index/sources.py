@@ -70,6 +70,10 @@ def _document(id: Any, text: str, metadata: Mapping[str, Any] | None) -> Item:
 
 
 def _of_mapping(source: Mapping[Any, Any]) -> Iterator[Item | dict[str, Any]]:
+    if "text" in source and {"id", "_id", "title"} & {*source}:
+        raise InputError(
+            f"this is one record ({', '.join(map(str, source))}): put it into a list, or pass {{id: text}}"
+        )
     for id, value in source.items():
         if isinstance(value, str):
             yield Item(str(id), "", value)

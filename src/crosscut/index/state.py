@@ -136,7 +136,8 @@ class State:
 
     def given(self, ids: Sequence[str] | None) -> list[int] | None:
         """Positions of items that a caller names for round one."""
-        return None if ids is None else [place for id in ids for place in self.all_of(id)]
+        named = [ids] if isinstance(ids, str) else ids
+        return None if named is None else [place for id in named for place in self.all_of(id)]
 
     @property
     def order(self) -> Positions:

@@ -174,6 +174,9 @@ def tune(
     folds = make_folds(CHOOSING_FOLDS)
     parts = folds[0].state.parts
     tried = _usual(parts) if candidates is None else [parse(method) for method in candidates]
+    queries = sum(len(fold.queries) for fold in folds)
+    if not tried or not queries:
+        raise InputError(f"there is nothing to choose from: {len(tried)} methods that can work here, {queries} queries")
     trials: list[Trial] = []
 
     def attempt(method: Method) -> Trial:
@@ -193,7 +196,6 @@ def tune(
     model: RecallModel | None = None
     targets: tuple[Target, ...] = ()
     notes: list[str] = []
-    queries = sum(len(fold.queries) for fold in folds)
     if not isinstance(best.method, InRounds):
         notes.append(f"target_recall was not calibrated: {best.method} makes one round")
     elif queries < CALIBRATED:
