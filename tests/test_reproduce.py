@@ -523,3 +523,23 @@ def test_scores_that_say_nothing_are_noted(here: Path) -> None:
         "Invalid value for '--train'"
         in CliRunner().invoke(app, ["reproduce", "adacur", "fig6", "--train", "-3"]).output
     )
+
+
+def test_folders_as_they_are_published(cross_encoder: Path, here: Path) -> None:
+    """MS MARCO's and ZESHEL's, through score, encode and export."""
+    ce = str(cross_encoder)
+    folder = str(write_msmarco(here / "msmarco"))
+    run("encode", folder, "items.npy")
+    assert len(np.load("items.npy")) == 60
+    run("score", folder, "--store", "marco", "--scorer", ce)
+    queries = f"{folder}/queries.dev.small.tsv"
+    run("export", "marco", "marco.npz", "--corpus", folder, "--test", queries, "--scorer", ce)
+    assert load_arrays(Path("marco.npz"))["test"].shape == (12, 60)
+    zeshel = str(write_zeshel(here / "zeshel"))
+    run("encode", zeshel, "mentions.npy", "--world", WORLD, "--queries")
+    assert len(np.load("mentions.npy")) == 24
+    run("score", zeshel, "--world", WORLD, "--store", "cards", "--scorer", ce)
+    run("export", "cards", "cards.npz", "--corpus", zeshel, "--world", WORLD, "--scorer", ce)
+    assert load_arrays(Path("cards.npz"))["test"].shape == (24, 60)
+    told = CliRunner().invoke(app, ["export", "cards", "cards.npz", "--corpus", zeshel, "--scorer", ce])
+    assert "name the test queries with --test" in str(told.exception)

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crosscut.cli.common import BatchSize, Device, DtypeName, MaxLength, progress_bar, say
 from crosscut.errors import InputError
 
+if TYPE_CHECKING:
+    from crosscut.datasets import Collection
+
+
+World = Annotated[str | None, typer.Option(help="The world of a ZESHEL folder, such as yugioh.")]
+
+
+def _world(folder: Path, name: str) -> Collection:
+    """A world of a ZESHEL folder, with all its mentions; as `crosscut score --world` reads it."""
+    from crosscut.datasets import read_world
+
+    return read_world(folder, name, split="all")
+
 
 def encode(
-    texts: Annotated[Path, typer.Argument(help="A BEIR folder, or a file of items or queries (.jsonl, .tsv, .txt …).")],
+    texts: Annotated[
+        Path, typer.Argument(help="A BEIR or MS MARCO folder, or a file of items or queries (.jsonl, .tsv, .txt …).")
+    ],
     output: Annotated[Path, typer.Argument(help="Where the vectors go: .npy (texts × dimensions), float32.")],
     encoder: Annotated[str, typer.Option(help="default, a model folder, a hub id.")] = "default",
     as_queries: Annotated[bool, typer.Option("--queries", help="The texts are queries, not items.")] = False,
+    world: World = None,
     similarity: Annotated[
         str | None, typer.Option(help="dot or cosine, if not what the model itself says.", show_default=False)
     ] = None,
@@ -54,10 +70,10 @@ def encode(
     )
     model = load_encoder(named)
     if as_queries:
-        asked = [query.text for query in read_queries(texts)]
+        asked = [query.text for query in (read_queries(texts) if world is None else _world(texts, world).queries)]
         rows = model.encode_queries(asked)
     else:
-        items = list(read_items(texts))
+        items = list(read_items(texts)) if world is None else _world(texts, world).items
         with progress_bar() as progress:
             rows = model.encode_items(items, progress=telling("encoding", len(items), progress))
     np.save(output, np.asarray(rows, np.float32))
@@ -67,11 +83,14 @@ def encode(
 def export(
     store: Annotated[Path, typer.Argument(help="The folder of a score store (`crosscut score`).")],
     output: Annotated[Path, typer.Argument(help="The archive: .npz with test, train and vectors.")],
-    corpus: Annotated[Path, typer.Option(help="The items that were scored: a BEIR folder or a file.")],
-    test: Annotated[Path, typer.Option(help="Test queries, a file.")],
+    corpus: Annotated[Path, typer.Option(help="The items that were scored: a folder or a file.")],
+    test: Annotated[
+        Path | None, typer.Option(help="Test queries, a file.", show_default="the mentions of --world")
+    ] = None,
     train: Annotated[Path | None, typer.Option(help="Train (anchor) queries, a file.")] = None,
     scorer: Annotated[str, typer.Option(help="The scorer whose scores they are.")] = "default",
     encoder: Annotated[str | None, typer.Option(help="Add vectors of this dual encoder.")] = None,
+    world: World = None,
 ) -> None:
     """Write the scores of a store as an archive that `crosscut replay --data` and `crosscut reproduce` take.
 
@@ -87,10 +106,16 @@ def export(
     from crosscut.scorers.named import load_scorer
     from crosscut.scores import ScoreStore
 
-    items = list(read_items(corpus))
+    found = None if world is None else _world(corpus, world)
+    if test is not None:
+        asked = {"test": [query.text for query in read_queries(test)]}
+    elif found is not None:
+        asked = {"test": [query.text for query in found.queries]}
+    else:
+        raise InputError("name the test queries with --test, a file, or the world of a ZESHEL folder with --world")
+    items = list(read_items(corpus)) if found is None else found.items
     held = ScoreStore(store, scorer_fingerprint=of_its_own(load_scorer(scorer), items).fingerprint)
     arrays: dict[str, Any] = {}
-    asked = {"test": [query.text for query in read_queries(test)]}
     if train is not None:
         asked["train"] = [query.text for query in read_queries(train)]
     for name, texts in asked.items():

@@ -160,7 +160,7 @@ def _texts(
         items, asked = collection.items, collection.queries if queries is None else read_queries(queries)
     elif corpus.is_dir():
         items = list(read_items(corpus, **columns))
-        asked = read_queries(queries or find(corpus, "queries.jsonl"))
+        asked = read_queries(queries or find(corpus, "queries.jsonl", "queries.dev.small.tsv"))
     else:
         items = list(read_items(corpus, **columns))
         if queries is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Unpack
 
-from crosscut.datasets import arrow, beir, plain
+from crosscut.datasets import arrow, plain
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.files import find
 from crosscut.datasets.folder import read_folder, text_files
@@ -29,7 +29,7 @@ READERS: dict[str, Reader] = {
 }
 COLUMNAR = (".parquet", ".arrow", ".feather", ".ipc")
 KINDS = f"{', '.join(READERS)}, all but {', '.join(COLUMNAR)} also with .gz behind it"
-FOLDERS = "folders of .txt, .md and .html files, of .parquet, or BEIR folders with corpus.jsonl"
+FOLDERS = "folders of .txt, .md and .html files, of .parquet, or of BEIR (corpus.jsonl) and MS MARCO (collection.tsv)"
 
 
 def holds_texts(path: Path) -> bool:
@@ -39,7 +39,7 @@ def holds_texts(path: Path) -> bool:
 
 
 def read_items(path: str | Path, *, progress: Progress | None = None, **columns: Unpack[ColumnNames]) -> Iterator[Item]:
-    """Items of a file by its ending, of a BEIR folder, or of a folder of Parquet or of text files; streamed.
+    """Items of a file by its ending, of a BEIR or MS MARCO folder, or of a folder of Parquet or text files; streamed.
 
     A folder of .txt, .md and .html files is one item a file, and the path inside the folder is its id.
 
@@ -65,7 +65,7 @@ def read_items(path: str | Path, *, progress: Progress | None = None, **columns:
             return read_folder(path, progress=progress)
         if not any(path.iterdir()):
             raise InputError(f"the folder {str(path)!r} is empty: items are read from {FOLDERS}")
-        return beir.read_items(find(path, "corpus.jsonl"), progress=progress, **columns)
+        return read_items(find(path, "corpus.jsonl", "collection.tsv"), progress=progress, **columns)  # BEIR, MS MARCO
     packed = path.suffix == ".gz"
     ending = (path.with_suffix("") if packed else path).suffix.lower()
     if not path.exists():
