@@ -101,6 +101,21 @@ def test_another_scorers_searches_never_count(taught: Index, tmp_path: Path) -> 
     assert got.prior is None
 
 
+def test_a_log_that_was_begun_anew_takes_nothing_away(taught: Index, tmp_path: Path) -> None:
+    assert taught.learn().prior is not None
+    taught.keep_log(tmp_path / "new.log")
+    taught.search(QUERIES[0], 5, 40)
+    got = taught.learn()
+    assert got.searches == 1
+    assert got.why.endswith("what 60 others taught before stays")
+    assert taught._state.prior is not None
+    assert taught._state.prior.searches == 60
+    assert taught.log is not None
+    taught.log.forget(queries=QUERIES[1:2])  # whoever did: what was learned may hold some of it
+    assert taught.learn().prior is None
+    assert taught._state.prior is None
+
+
 def test_what_is_forgotten_is_not_remembered_by_what_was_learned(taught: Index, tmp_path: Path) -> None:
     taught.learn()
     assert taught.forget_queries(QUERIES[:1]) == 1

@@ -320,12 +320,15 @@ def learn(
         crosscut index learn my.index --log searches.log
     """
     from crosscut.index import Index
+    from crosscut.index.log import SearchLog
 
     if not log.exists():
         raise InputError(
             f"there is no log of searches at {str(log)!r}: searches write one with --log (crosscut search, crosscut "
             "serve), or after index.keep_log"
         )
+    if log.stat().st_size and not SearchLog(log).read():
+        raise InputError(f"{str(log)!r} holds no search: it is not what searches write with --log")
     index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     index.keep_log(log)
     got = index.learn()

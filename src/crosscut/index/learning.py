@@ -19,7 +19,7 @@ from crosscut.index.core import Core
 from crosscut.index.log import LIMIT, Logged, SearchLog, query_hash
 from crosscut.index.spending import told
 from crosscut.index.state import State
-from crosscut.methods.learning import Learned, learn
+from crosscut.methods.learning import FEWEST, Learned, learn
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Past
 from crosscut.storage import Since
@@ -61,7 +61,7 @@ class Learning(Core):
         logged searches that were held out; the answer says so. Scores of another scorer or encoder do not count, nor
         those of items that are gone, nor searches of the anchor queries themselves; a search that is `half_life`
         searches old counts half. What an index was taught while it was built (`build(calls=…)`) stays until a log of
-        as many searches teaches something.
+        as many searches teaches something; what it learned before, while a log is too short to learn anything from.
 
         With `correction` above 1, an item that was drawn at random (`crosscut@explore=0.1`) counts for as many that
         were not scored, up to so many.
@@ -94,8 +94,14 @@ class Learning(Core):
         if old is not None and old.bought and (got.prior is None or got.searches < old.searches):
             why = f"{got.why}; what {old.searches} searches taught while the index was built stays"
             return replace(got, prior=old, why=why)
+        if old is not None and self._too_few(got):
+            return replace(got, prior=old, why=f"{got.why}; what {old.searches} others taught before stays")
         self._state = replace(state, prior=got.prior)
         return got
+
+    def _too_few(self, got: Learned) -> bool:
+        """Whether a log is too short to learn anew from, as one that was begun lately; not because it forgot some."""
+        return got.prior is None and got.searches < FEWEST and self.log is not None and not self.log.forgot
 
     def forget_queries(self, queries: Iterable[str]) -> int:
         """Erase searches from the log, and learn again without them; returns how many were erased."""

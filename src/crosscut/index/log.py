@@ -74,6 +74,12 @@ class SearchLog:
         now = self._forgotten.now
         self.since = now if now is not None and not now.times else None
 
+    @property
+    def forgot(self) -> bool:
+        """Whether it was ever told to forget something, by whomever."""
+        now = self._forgotten.found
+        return now is not None and now.times > 0
+
     def append(self, searches: Sequence[Logged], *, since: Since | None = None) -> None:
         """Take in searches, each as a whole or not at all, but for what was forgotten `since` they began."""
         if not searches:

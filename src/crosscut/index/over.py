@@ -158,6 +158,10 @@ class StoreIndex(Index):
         ids, rows = rows_of(self.store, searches)
         past = past_of(searches, {id: place for place, id in enumerate(ids)}.get, correction)
         got = learn(past, Vectors(rows), n=len(rows), weights=fading(len(past), half_life), seed=self.seed)
+        old = self._taught
+        if old is not None and self._too_few(got):
+            why = f"{got.why}; what {old.prior.searches} others taught before stays"
+            return replace(got, prior=old.prior, why=why)
         self._taught = None if got.prior is None else StoreLearned.of(got.prior, ids)
         return got
 
