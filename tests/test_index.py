@@ -256,6 +256,8 @@ def test_queries_may_come_one_after_another_and_a_text_is_no_list_of_them(world:
         index.add({"id": "i20", "text": "item 20"})
     assert len(index) == 20
     assert index.search("query 3", 2, 2, first_ids="i7", method="rnr").trace[0].positions[0] == 7
+    with pytest.raises(InputError, match="a query is no valid Unicode"):
+        index.search("query 3 \ud800")
     with pytest.raises(InputError, match="a query vector is a list of numbers"):
         index.search("query 3", query_vector="query 3")
     for asked, methods in (([], None), (["query 3"], [])):  # type: tuple[list[str], list[str] | None]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import ItemList
+from crosscut.datasets.storable import valid_text
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
@@ -268,4 +269,6 @@ def checked_queries(queries: Iterable[str]) -> list[str]:
         raise InputError(f"a query is a text; got {wrong[0]!r}")
     if any(not query.strip() for query in asked):
         raise InputError("a query is empty: there is nothing to search for")
+    for query in asked:
+        valid_text(query, "a query")
     return asked
