@@ -204,6 +204,19 @@ def test_a_search_shows_what_fits_within_80_columns(tmp_path: Path) -> None:
     assert "nothing passes" in " ".join(none.split())
 
 
+def test_train_queries_of_a_file_count_once_and_none_are_a_mistake(tmp_path: Path) -> None:
+    corpus, queries, folder = tmp_path / "corpus.jsonl", tmp_path / "queries.txt", tmp_path / "i"
+    corpus.write_text('{"text": "waves and tides"}\n{"text": "bread and dough"}\n')
+    queries.write_text("")
+    told = CliRunner().invoke(app, ["index", "build", str(corpus), str(folder), "--queries", str(queries)])
+    assert "queries.txt' has no queries" in " ".join(str(told.exception).split()) + told.output
+    assert not folder.exists()
+    queries.write_text("tides\ntides\ntides\nbread\n")
+    asked = ["index", "build", str(corpus), str(folder), "--queries", str(queries), "--anchors", "2", "--json"]
+    record = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert (record["anchors"], record["calls"]) == (2, 4)
+
+
 def test_long_texts_that_stay_whole_are_remarked(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "' + "word " * 300 + '"}\n{"text": "short"}\n{"text": ""}\n')

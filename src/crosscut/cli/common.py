@@ -268,10 +268,13 @@ def columns_of(
 
 
 def read_texts(path: Path) -> list[str]:
-    """Queries of a file."""
+    """Queries of a file, each once; none is a mistake."""
     from crosscut.datasets import read_queries
 
-    return [query.text for query in read_queries(path)]
+    found = list(dict.fromkeys(query.text for query in read_queries(path)))
+    if not found:
+        raise InputError(f"{str(path)!r} has no queries")
+    return found
 
 
 def piped() -> list[str]:
