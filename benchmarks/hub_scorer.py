@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import random
@@ -92,7 +93,8 @@ def main() -> None:
     report: dict[str, Any] = {"rows": []}
     if options.json and options.json.is_file():
         report = json.loads(options.json.read_text("utf-8"))
-    rows = [row for row in report["rows"] if row["model"] not in options.models]
+    made = set(itertools.product(options.models, options.threads))
+    rows = [row for row in report["rows"] if (row["model"], row["threads"]) not in made]
     with tempfile.TemporaryDirectory() as place:
         os.environ["CROSSCUT_CACHE"] = str(Path(place) / "cache")
         for name in options.models:

@@ -143,9 +143,19 @@ def test_groups_hold_every_row_once_and_little_padding() -> None:
     groups = list(together(sizes, 512))
     np.testing.assert_array_equal(np.sort(np.concatenate(groups)), np.arange(300))
     for group in groups:
-        assert len(group) == 1 or sizes[group].sum() <= 512
+        assert len(group) == 1 or sizes[group].sum() <= 512 + sizes[group].max()
         assert len(group) * sizes[group].max() <= 2 * sizes[group].sum()
     assert list(together(np.asarray([], np.int64), 512)) == []
+
+
+def test_every_thread_gets_as_much() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        sizes, threads = rng.integers(20, 50, rng.integers(10, 300)), int(rng.integers(1, 5))
+        groups = list(together(sizes, 512, threads))
+        assert len(groups) % threads == 0
+        tokens = [int(sizes[group].sum()) for group in groups]
+        assert max(tokens) - min(tokens) <= 100  # a row at either end
 
 
 def test_eight_bits_that_change_the_ranking_are_refused(tmp_path: Path) -> None:

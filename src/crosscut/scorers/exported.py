@@ -111,29 +111,36 @@ class ExportedCrossEncoder(Scorer):
         """Scores of rows, in order; rows of about one length run together."""
         sizes = np.asarray([len(row.ids) for row in rows], np.int64)
         scores = np.empty(len(rows), np.float64)
-        limit = min(TOKENS, -(-int(sizes.sum()) // self.threads))
 
         def run(places: Positions) -> None:
             scores[places] = self.session.run(packed([rows[p] for p in places.tolist()], self.inputs))
 
-        self.session.map(run, list(together(sizes, limit))[::-1])  # the longest first
+        self.session.map(run, list(together(sizes, TOKENS, self.threads))[::-1])  # the longest first
         return scores
 
     def __repr__(self) -> str:
         return f"ExportedCrossEncoder({self.name!r}, fingerprint={self.fingerprint!r})"
 
 
-def together(sizes: Positions, tokens: int) -> Iterator[Positions]:
-    """Rows in groups of so many tokens at most, from short to long, the padding of each no more than its tokens."""
+def together(sizes: Positions, tokens: int, threads: int = 1) -> Iterator[Positions]:
+    """Rows in groups of about so many tokens, from short to long, as many groups for each thread; the padding of each
+    is no more than its tokens."""
     order = np.argsort(sizes, kind="stable")
-    start = total = 0
-    for place, size in enumerate(sizes[order].tolist()):
-        if place > start and (total + size > tokens or (place + 1 - start) * size > 2 * (total + size)):
+    long = sizes[order]
+    ends = np.cumsum(long)
+    every = max(1, int(long.sum()))
+    parts = threads * -(-every // (threads * tokens))
+    group = (2 * ends - long) * parts // (2 * every)  # by the middle of each row: all groups hold about as many tokens
+    start = 0
+    for place in range(1, len(order) + 1):
+        if place == len(order) or group[place] != group[start] or _padding(long[start : place + 1]):
             yield order[start:place]
-            start, total = place, 0
-        total += size
-    if len(order):
-        yield order[start:]
+            start = place
+
+
+def _padding(long: Positions) -> bool:
+    """Whether rows, from short to long, have more padding than tokens."""
+    return bool(len(long) * long[-1] > 2 * long.sum())
 
 
 class BoundPairs(BoundScorer):
