@@ -559,7 +559,7 @@ def test_content_is_converted_or_refused_when_it_is_given(tmp_path: Path) -> Non
             Index.build([wrong], scorer=paid, encoder=None)
         with pytest.raises(InputError, match=said):
             index.add([{"id": "0", **wrong}])
-    with pytest.raises(InputError, match="a train query is no valid Unicode"):
+    with pytest.raises(InputError, match="a query is no valid Unicode"):
         Index.build(["a"], scorer=paid, encoder=None, queries=["\ud800"])
     assert calls == 0
     assert len(index) == 1

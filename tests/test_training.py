@@ -294,7 +294,9 @@ def test_a_modern_encoder_is_refused_in_a_sentence(tmp_path: Path) -> None:
         read_encoder(write_model(tmp_path / "modern", "modernbert", head=False))
 
 
-def test_hard_negatives_of_a_trained_dual_encoder(encoder: Path, tmp_path: Path) -> None:
+def test_hard_negatives_of_a_trained_dual_encoder(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ANNCUR A.1: the top 63 of a trained dual encoder; here its two best that are not right."""
     from crosscut.training import jobs
     from crosscut.training.examples import Examples
@@ -311,7 +313,8 @@ def test_hard_negatives_of_a_trained_dual_encoder(encoder: Path, tmp_path: Path)
     items = [Item(str(n), "", f"river {n}") for n in range(4)]
     collection = Collection("small", items, [Query("a", "river"), Query("b", "bank")], {"a": {"0": 1}, "b": {"0": 1}})
     three = TrainingSettings(candidates=3)
-    job = Job(encoder, tmp_path, negatives="dual", miner=Planted(), hardest=True, settings=three)  # type: ignore[arg-type]
+    monkeypatch.setattr(jobs, "load_encoder", {"planted": Planted()}.get)
+    job = Job(encoder, tmp_path, negatives="dual", miner="planted", hardest=True, settings=three)
     examples = Examples()
     jobs._fill(examples, [collection], job, jobs.tokenizer_of(job), None)
     for example in (*examples.train, *examples.validation):
