@@ -105,6 +105,7 @@ def export(
     from crosscut.index.knowing import of_its_own
     from crosscut.scorers.named import load_scorer
     from crosscut.scores import ScoreStore
+    from crosscut.storage import write_arrays
 
     found = None if world is None else _world(corpus, world)
     if test is not None:
@@ -133,5 +134,5 @@ def export(
         arrays["query_vectors"] = model.encode_queries(asked["test"])
         if "train" in asked:
             arrays["anchor_query_vectors"] = model.encode_queries(asked["train"])
-    np.savez_compressed(output, **arrays)
+    write_arrays(output, arrays)
     say(f"wrote {output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.index.core import Core
+from crosscut.index.options import checked_queries
 from crosscut.index.relevance import named_in
 from crosscut.scorers.calibration import DEPTH, Calibration, JudgedScores, against_random, box_calibration, calibrate
 from crosscut.scorers.meter import Account, Meter
@@ -156,8 +157,7 @@ class Calibrating(Core):
             some = rng.choice(there, min(len(there), -(-pairs // EACH)), replace=False)
             texts = [item.title or " ".join(item.text.split()[:WORDS]) for item in state.items.get(some)]
             queries = [text for text in texts if text.strip()]
-        if isinstance(queries, str):
-            raise InputError(f"queries are a list of texts, and {queries!r} is one text: put it into a list")
+        queries = checked_queries(queries)
         if not queries or not len(there):
             raise InputError("random pairs need queries and items: pass queries=, or judgements")
         queries = queries[:pairs]

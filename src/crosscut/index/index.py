@@ -20,10 +20,10 @@ from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
 from crosscut.index.knowing import bound, keeper, knowing, lexicon_of, tell, under
-from crosscut.index.options import Loading, SpaceName
+from crosscut.index.options import Loading, SpaceName, checked_queries
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
-from crosscut.index.searching import Searching, checked_queries
+from crosscut.index.searching import Searching
 from crosscut.index.spending import spend
 from crosscut.index.state import State
 from crosscut.index.streaming import StreamedBuild

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy.typing as npt
 
 from crosscut.datasets.columns import ColumnNames
+from crosscut.datasets.storable import valid_text
+from crosscut.errors import InputError
 from crosscut.index.items import Filter
 from crosscut.methods import Method
 from crosscut.search.ranking import Rank
@@ -87,3 +89,18 @@ class Building(ColumnNames, total=False):
     price: Price | None
     progress: Progress | None
     path: str | Path | None
+
+
+def checked_queries(queries: Iterable[str]) -> list[str]:
+    """Queries one by one; a text in place of a list, no text and an empty one are mistakes."""
+    if isinstance(queries, str):
+        raise InputError(f"queries are a list of texts, and {queries!r} is one text: put it into a list")
+    asked = list(queries)
+    wrong = [query for query in asked if not isinstance(query, str)]
+    if wrong:
+        raise InputError(f"a query is a text; got {wrong[0]!r}")
+    if any(not query.strip() for query in asked):
+        raise InputError("a query is empty: there is nothing to search for")
+    for query in asked:
+        valid_text(query, "a query")
+    return asked

@@ -31,8 +31,9 @@ from crosscut.index.filling import Filling
 from crosscut.index.index import Index
 from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.learning import fading, past_of
+from crosscut.index.options import checked_queries
 from crosscut.index.over_learning import NEWEST, StoreLearned, StoreResiduals, rows_of
-from crosscut.index.searching import SearchView, checked_queries
+from crosscut.index.searching import SearchView
 from crosscut.index.tune import MOST, Fold, Tuning
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall

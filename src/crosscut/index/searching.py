@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import ItemList
-from crosscut.datasets.storable import valid_text
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.index.calibrating import Calibrating
 from crosscut.index.items import Filter
 from crosscut.index.learning import Learning, ScoredBy, scored_of
-from crosscut.index.options import ManyQueries, OneQuery, Options
+from crosscut.index.options import ManyQueries, OneQuery, Options, checked_queries
 from crosscut.index.passages import OfDocuments, document_at
 from crosscut.index.state import State
 from crosscut.methods import Method, methods, parse
@@ -257,18 +256,3 @@ def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidenc
     if state.bm25 is not None:
         made["words"] = np.asarray(state.bm25.scores(str(hits.query)), np.float64)[handles]
     return made
-
-
-def checked_queries(queries: Iterable[str]) -> list[str]:
-    """Queries one by one; a text in place of a list, no text and an empty one are mistakes."""
-    if isinstance(queries, str):
-        raise InputError(f"queries are a list of texts, and {queries!r} is one text: put it into a list")
-    asked = list(queries)
-    wrong = [query for query in asked if not isinstance(query, str)]
-    if wrong:
-        raise InputError(f"a query is a text; got {wrong[0]!r}")
-    if any(not query.strip() for query in asked):
-        raise InputError("a query is empty: there is nothing to search for")
-    for query in asked:
-        valid_text(query, "a query")
-    return asked

@@ -104,6 +104,14 @@ class Space(Protocol):
         return np.asarray(self.rows(positions) @ vector)
 
 
+def finite(rows: Floats, positions: Positions) -> Floats:
+    """The vectors of these items; one that holds no numbers is named."""
+    if not np.isfinite(rows).all():
+        wrong = np.asarray(positions)[~np.isfinite(rows).all(axis=1)]
+        raise InputError(f"the vector of item {int(wrong[0])} contains NaN or infinities: encode it again, or drop it")
+    return rows
+
+
 class Vectors(Space):
     """Item vectors given as an array: a dual encoder's, factors, anything with an inner product."""
 
@@ -139,13 +147,7 @@ class Vectors(Space):
         return int(self.array.shape[1])
 
     def rows(self, positions: Positions) -> Floats:
-        rows = np.asarray(self.array[positions], dtype=np.float64)
-        if not np.isfinite(rows).all():
-            wrong = positions[~np.isfinite(rows).all(axis=1)]
-            raise InputError(
-                f"the vector of item {int(wrong[0])} contains NaN or infinities: encode it again, or drop it"
-            )
-        return rows
+        return finite(np.asarray(self.array[positions], dtype=np.float64), positions)
 
     def predict(self, queries: Floats) -> Array:
         return product(self.array, queries)

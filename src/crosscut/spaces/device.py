@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crosscut.errors import InputError
-from crosscut.spaces.base import Slot, Space, Vectors
+from crosscut.spaces.base import Slot, Space, Vectors, finite
 from crosscut.types import Array, Floats, Positions
 
 BLOCK = 1 << 16  # half-precision vectors that are widened at a time
@@ -46,13 +46,7 @@ class OnDevice(Space):
         import torch
 
         places = torch.as_tensor(np.asarray(positions, np.int64), device=self.tensor.device)
-        rows: Floats = self.tensor[places].cpu().double().numpy()
-        if not np.isfinite(rows).all():
-            wrong = np.asarray(positions)[~np.isfinite(rows).all(axis=1)]
-            raise InputError(
-                f"the vector of item {int(wrong[0])} contains NaN or infinities: encode it again, or drop it"
-            )
-        return rows
+        return finite(self.tensor[places].cpu().double().numpy(), positions)
 
     def predict(self, queries: Floats) -> Array:
         import torch

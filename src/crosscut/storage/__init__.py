@@ -1,6 +1,16 @@
 """What is on disk is whole: the one atomic file, the one lock, the one folder that is replaced as a whole."""
 
-from crosscut.storage.files import TEMPORARY, Lock, make_folder, regular, sync, write_file, write_json, writing
+from crosscut.storage.files import (
+    TEMPORARY,
+    Lock,
+    make_folder,
+    regular,
+    sync,
+    write_arrays,
+    write_file,
+    write_json,
+    writing,
+)
 from crosscut.storage.folders import MARK, Folder, Kind, checksum_of
 from crosscut.storage.forgotten import Forgotten, Since
 from crosscut.storage.generations import WILD, Files, Saved, Unread, digest, divides, npy_header
@@ -29,6 +39,7 @@ __all__ = [
     "regular",
     "room",
     "sync",
+    "write_arrays",
     "write_file",
     "write_json",
     "writing",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
 
 from crosscut.errors import LockedError, WriteError
 
@@ -55,6 +59,13 @@ def write_file(path: str | Path, chunks: Iterable[bytes | memoryview]) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Write JSON so that a reader never sees half of it."""
     write_file(path, [(json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()])
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write an .npz so that a reader never sees half of it."""
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    write_file(path, [packed.getbuffer()])
 
 
 def make_folder(path: Path) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from crosscut.datasets.records import Collection, Item
 from crosscut.encoders.pairs import as_query
 from crosscut.errors import InputError
-from crosscut.storage import make_folder, write_json, writing
+from crosscut.storage import make_folder, write_arrays, write_json
 from crosscut.types import Array, Progress
 
 if TYPE_CHECKING:
@@ -255,10 +255,7 @@ def make_arrays(
     arrays["words"] = _words(texts)
     kept: dict[str, Any] = {name: _half(array) for name, array in arrays.items()}
     write_json(folder / "gold.json", texts.gold)
-    with writing(folder):
-        unfinished = folder / "world.tmp.npz"
-        np.savez_compressed(unfinished, made_of=models.mark(texts), **kept)
-        unfinished.replace(target)
+    write_arrays(target, {"made_of": models.mark(texts), **kept})
     return load_arrays(target)
 
 
