@@ -120,6 +120,21 @@ def test_judgements_choose_the_order_that_people_want(index: Index, tmp_path: Pa
     assert again.search("query 40").ids == hits.ids
 
 
+def test_a_new_tuning_replaces_what_judgements_chose() -> None:
+    world = Planted()
+    index = Index.build([f"item {i}" for i in range(60)], scorer=wrong(), encoder=world)
+    judged = {f"query {j}": {f"{np.argmax(world.items[:60] @ (world.queries[j] + 0.7))}": 1.0} for j in range(12)}
+    queries = [f"query {j}" for j in range(20, 30)]
+    index.tune(judgements=judged, budget=20, k=5, measure="accuracy")
+    assert (index.budget, index.rank.name) == (5, "fused")
+    index.tune(queries, k=5, budget=30)
+    assert (index.budget, str(index.rank)) == (None, "scorer")
+    index.tune(judgements=judged, budget=20, k=5, measure="accuracy")
+    index.budget, index.rank = 40, parse_rank("fused@scorer=8")  # not by tuning: a choice of one's own stays
+    index.tune(queries, k=5, budget=30)
+    assert (index.budget, str(index.rank)) == (40, "fused@scorer=8")
+
+
 def test_measures_of_one_query_by_hand() -> None:
     hits = Hits("q", tuple(Hit(id, 0.0, 1, 0.0, 0) for id in "abc"), 0, 0, 0, "budget")
     right = {"b": 2.0, "c": 1.0, "x": 0.0, "z": 3.0}

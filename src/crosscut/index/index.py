@@ -22,7 +22,7 @@ from crosscut.index.items import Source, as_items
 from crosscut.index.knowing import bound, keeper, knowing, lexicon_of, tell, under
 from crosscut.index.options import Loading, SpaceName, checked_queries
 from crosscut.index.passages import Passages
-from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, tune_relevance
+from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, give_up_choice, tune_relevance
 from crosscut.index.searching import Searching
 from crosscut.index.spending import spend
 from crosscut.index.state import State
@@ -304,7 +304,8 @@ class Index(Searching, Growing):
         """Choose how to search: by recall on train queries, or by what people judged.
 
         By recall: method, rounds, first stage, ridge, λ and patience, and `target_recall` is calibrated. By judgements:
-        method, budget (the search's own from then on), the order of hits and the stopping rule.
+        method, budget (the search's own from then on), the order of hits and the stopping rule. What an earlier `tune`
+        chose is replaced: tuned by recall, hits are in the scorer's order again, and a search has its 100 calls.
 
         Parameters
         ----------
@@ -372,6 +373,7 @@ class Index(Searching, Growing):
         return self._tuned(choose(folds, k, budget, spent, methods, progress))
 
     def _tuned(self, report: Tuning) -> Tuning:
+        give_up_choice(self)
         self.method = report.chosen.method
         self.stop = None if report.patience is None else Patience(report.patience)
         self.recall_model, self.tuned = report.model, report.json()

@@ -136,6 +136,15 @@ def tune_relevance(
     return RelevanceTuning(measure, k, len(asked), tuple(trials), best)
 
 
+def give_up_choice(index: Core) -> None:
+    """Let the usual budget and order of hits apply again, where judgements chose them and nobody has since."""
+    chosen = (index.tuned or {}).get("chosen", {})
+    if index.budget == chosen.get("budget"):
+        index.budget = None
+    if str(index.rank) == chosen.get("rank"):
+        index.rank = ByScorer()
+
+
 def named_in(index: Core, judgements: Iterable[Mapping[Any, float]]) -> None:
     """Refuse judgements that name no item of the index as relevant: ids that are others, or no texts."""
     right = [id for each in judgements for id, gain in each.items() if gain > 0]
