@@ -292,3 +292,22 @@ def test_searches_are_logged_from_the_command_line_when_asked(tmp_path: Path) ->
     assert len(SearchLog(log).read()) == 3
     told = CliRunner().invoke(app, ["index", "learn", folder, "--log", str(log)])
     assert "40 are needed" in told.output
+
+
+def test_tuning_by_judgements_tells_the_stopping_rule_that_applies(tmp_path: Path) -> None:
+    things = "ice salt iron gold glass paper water sand coal wood wool silk".split()
+    folder, run = tmp_path / "my.index", CliRunner()
+    crosscut.Index.build({thing: f"{thing} is a thing of its own" for thing in things}).save(folder)
+    (tmp_path / "queries.tsv").write_text("".join(f"q{j}\twhat is {thing}\n" for j, thing in enumerate(things)))
+    (tmp_path / "qrels.tsv").write_text("".join(f"q{j}\t{thing}\t1\n" for j, thing in enumerate(things)))
+    command = ["index", "tune", str(folder), "--queries", str(tmp_path / "queries.tsv"), "-k", "2", "--budget", "6"]
+    told = run.invoke(app, [*command, "--judgements", str(tmp_path / "qrels.tsv")])
+    assert told.exit_code == 0, told.output
+    chosen = next(line for line in told.output.splitlines() if line.startswith("chosen: "))
+    index = crosscut.Index.load(folder)
+    rule = index.stop or index.default_stop() or "never"
+    assert f", stop {rule}: " in " ".join(told.output.split())
+    assert str(rule) == ("confident" if chosen.startswith("chosen: crosscut") else "never")
+    rows = [line.split() for line in told.output.splitlines() if line.startswith("crosscut")]
+    assert {row[2] for row in rows} <= {"confident", "patience@rounds=1", "patience", "patience@rounds=3"}, told.output
+    assert len({tuple(row) for row in rows}) == len(rows)

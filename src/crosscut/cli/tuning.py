@@ -42,14 +42,14 @@ def by_relevance(
         typer.echo(json.dumps(report.json(), indent=1))
         return
     rows = [
-        (trial.method, trial.rank, trial.stop or "–", f"{trial.calls:.0f}", f"{trial.value:.3f}")
-        for trial in sorted(report.trials, key=lambda trial: -trial.value)[:15]
+        (str(trial.method), str(trial.rank), str(trial.stop or "never"), f"{trial.calls:.0f}", f"{trial.value:.3f}")
+        for trial in sorted(report.trials, key=lambda trial: -trial.value)
     ]
     title = f"k = {report.k}, {report.queries} judged queries, the best of {len(report.trials)} trials"
-    table(title, ("method", "rank", "stop", "calls", report.measure), rows)
+    table(title, ("method", "rank", "stop", "calls", report.measure), [*dict.fromkeys(rows)][:15])
     best = report.chosen
     typer.echo(
-        f"chosen: {best.method}, {best.budget} calls, rank {best.rank}, stop {best.stop or 'none'}: "
+        f"chosen: {best.method}, {best.budget} calls, rank {best.rank}, stop {best.stop or 'never'}: "
         f"{report.measure} {best.value:.3f} ({best.low:.3f} … {best.high:.3f}) on these queries"
     )
 

@@ -50,7 +50,7 @@ class RelevanceTrial:
     method: Method
     budget: int
     rank: Rank
-    stop: Stop | None
+    stop: Stop | None  # None: the whole budget is spent
     value: float
     low: float
     high: float
@@ -121,6 +121,7 @@ def tune_relevance(
     trials: list[RelevanceTrial] = []
 
     def attempt(method: Method, size: int, rank: Rank, stop: Stop | None = None) -> RelevanceTrial:
+        stop = stop or view.default_stop(method)  # as a search that is told nothing
         found = view.search_many(list(asked), k, size, method=method, rank=rank, stop=stop)
         each = np.array([relevance_of(hits, asked[hits.query], k, measure) for hits in found])
         calls = float(np.mean([hits.calls for hits in found]))
