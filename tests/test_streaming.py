@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -478,3 +479,25 @@ def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.M
         assert json.loads(told.stdout)["items"] == N
         assert Index.load(tmp_path / name)["i17"].metadata["year"] == 17
     assert streamed == [tmp_path / "a", tmp_path / "b"]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_method_that_cannot_work_is_refused_before_anything_is_read_or_bought(tmp_path: Path, streamed: bool) -> None:
+    def unread() -> Iterator[dict[str, Any]]:
+        raise AssertionError("an item was read")
+        yield {}
+
+    def paid(query: str, texts: list[str]) -> list[float]:
+        raise AssertionError("a call was made")
+
+    path = tmp_path / "my.index" if streamed else None
+    told = "needs item vectors or scores of anchor queries or factors and has none: build the index with an encoder"
+    with pytest.raises(InputError, match=f"crosscut {told}"):
+        Index.build(unread(), scorer=paid, encoder=None, path=path)
+    with pytest.raises(InputError, match="anncur needs scores of anchor queries and has none: build the index with"):
+        Index.build(unread(), scorer=paid, encoder=lambda texts: vectors(len(texts)), method="anncur", path=path)
+    with pytest.raises(InputError, match="axn needs factors and has none"):
+        Index.build(unread(), scorer=paid, queries=["a 1", "b 2"], method="axn@space=factors", path=path)
+    with pytest.raises(InputError, match="first='lexical' needs words of the items and has none"):
+        Index.build(unread(), scorer=paid, vectors=vectors(), bm25=False, method="rnr@first=lexical", path=path)
+    assert not list(tmp_path.iterdir())

@@ -21,18 +21,24 @@ from crosscut.encoders.named import DualEncoder
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.knowing import knowing, shared, under
-from crosscut.index.state import State
+from crosscut.index.options import SpaceName
+from crosscut.index.state import WAYS, State
 from crosscut.linalg.arrays import checked_vectors
+from crosscut.methods.base import Method, Parts
+from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms, buy_matrix
 from crosscut.scores.engines import EngineChoice
 from crosscut.scores.engines.worker import load_named
+from crosscut.spaces.base import Vectors
+from crosscut.spaces.cur import CUR
 from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.types import Array, Positions, Progress
 
 Brought: TypeAlias = npt.ArrayLike | str | Path | Callable[[list[str]], npt.ArrayLike]
 """Vectors of items: an array or memory map (n × d), the path of a .npy file, or a function from texts to vectors."""
+SPACES = ("encoder", "cur", "als", "transductive", "inductive")
 PORTION = 1024  # texts that a function is given at a time
 
 
@@ -241,3 +247,35 @@ def distinct(items: Sequence[Item]) -> None:
         if item.id in seen:
             raise InputError(f"the id {item.id!r} stands twice among {len(items)} items; ids must be unique")
         seen.add(item.id)
+
+
+def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int | None) -> tuple[SpaceName, list[str]]:
+    """The space that train queries are for, and those that it takes."""
+    if calls is not None and (space not in ("auto", "cur") or calls < 1 or not queries):
+        told = f"calls={calls}, space={space!r} and {len(queries)} train queries"
+        raise InputError(f"{told} do not go together: give queries, at least 1 call, and space='auto'")
+    if space == "auto":
+        space = "cur" if queries else "encoder"
+    if space not in SPACES:
+        raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
+    asked = queries[:anchors] if space == "cur" and calls is None else queries
+    if (space == "encoder") == bool(asked):
+        raise InputError(f"space={space!r} and {len(asked)} train queries do not go together: encoder alone takes none")
+    return space, asked
+
+
+def promised(method: Method, space: SpaceName, vectors: bool, words: bool) -> None:
+    """Refuse a method that cannot work on what is about to be built: before items are read, and calls are paid."""
+    some = Vectors(np.ones((1, 1), np.float32))  # stands for what will be there
+    parts = Parts(
+        encoder=some if vectors else None,
+        anchors=CUR(np.ones((1, 1), np.float32)) if space == "cur" else None,
+        factors=some if space not in ("encoder", "cur") else None,
+        words=BM25([Item("", "", "")]) if words else None,
+        n=1,
+        ways=WAYS,
+    )
+    if (told := method.missing(parts)) is not None:
+        raise InputError(f"{method.name} {told}")
+    if (first := getattr(method, "first", None)) in ("dense", "lexical"):
+        parts.stage(first)

@@ -15,7 +15,7 @@ from crosscut.datasets.records import ItemList
 from crosscut.encoders.named import load_encoder
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, Seller, distinct, factorized, read, training
+from crosscut.index.building import Brought, Seller, distinct, factorized, promised, read, train_queries, training
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
@@ -29,7 +29,7 @@ from crosscut.index.state import State
 from crosscut.index.streaming import StreamedBuild
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of
 from crosscut.index.tune import tune as choose
-from crosscut.methods import Method
+from crosscut.methods import Method, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 ANCHORS = 200
 PER_QUERY = 100
-SPACES = ("encoder", "cur", "als", "transductive", "inductive")
 
 
 class Index(Searching, Growing):
@@ -150,8 +149,10 @@ class Index(Searching, Growing):
         if isinstance(encoder, str) and encoder == "auto":
             encoder = "default" if vectors is None else None
         dual = None if encoder is None else load_encoder(encoder)
-        space, asked = _train(space, list(dict.fromkeys(checked_queries(queries or ()))), anchors, calls)
+        space, asked = train_queries(space, list(dict.fromkeys(checked_queries(queries or ()))), anchors, calls)
         training(device, space)
+        counted = bm25 or (path is None and knowing(model) is not None)
+        promised(parse(method), space, dual is not None or vectors is not None, counted)
         named: dict[str, Any] = {
             "scorer": model,
             "scorer_name": name_of(scorer),
@@ -167,13 +168,14 @@ class Index(Searching, Growing):
             index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress, device))
             if asked:
                 index.save()
+            index._state.searcher(index.method)
             return index
         given = as_items(source, progress=progress, **columns)
         if not given:
             raise InputError("there is no item to build an index of: the source is empty")
         distinct(given)
         items = ItemList(given if cut is None else cut.cut(given))
-        words = BM25(items) if bm25 or knowing(model) else None
+        words = BM25(items) if counted else None
         model = named["scorer"] = model if words is None else under(model, Lexicon.counted(*words.words))
         scoring = bound(model, items)
         reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors, keeper(scoring))
@@ -382,18 +384,3 @@ class Index(Searching, Growing):
     def __repr__(self) -> str:
         anchors = f", {len(self.anchor_queries)} anchor queries" if self.anchor_queries else ""
         return f"Index({len(self)} items, scorer={self.scorer!r}, method={str(self.method)!r}{anchors})"
-
-
-def _train(space: SpaceName, queries: list[str], anchors: int, calls: int | None) -> tuple[SpaceName, list[str]]:
-    """The space that train queries are for, and those that it takes."""
-    if calls is not None and (space not in ("auto", "cur") or calls < 1 or not queries):
-        told = f"calls={calls}, space={space!r} and {len(queries)} train queries"
-        raise InputError(f"{told} do not go together: give queries, at least 1 call, and space='auto'")
-    if space == "auto":
-        space = "cur" if queries else "encoder"
-    if space not in SPACES:
-        raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
-    asked = queries[:anchors] if space == "cur" and calls is None else queries
-    if (space == "encoder") == bool(asked):
-        raise InputError(f"space={space!r} and {len(asked)} train queries do not go together: encoder alone takes none")
-    return space, asked

@@ -82,7 +82,10 @@ class Listed(Drawn):
 
     def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
         if not all(request.given for request in requests):
-            raise InputError("there is nothing to retrieve by: pass first_ids, or vectors and a query_vector")
+            raise InputError(
+                "there is nothing to retrieve by: pass first_ids, or vectors and a query_vector, or rank by words "
+                "(method='rnr@first=lexical')"
+            )
         return super().pick(requests)
 
 
