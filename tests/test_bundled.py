@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
 
@@ -75,14 +73,12 @@ def test_the_default_model_tells_meanings_apart() -> None:
     assert np.argmax(scorer.score("he cashed a check at the [START] bank [END]", meanings)) == 1
 
 
-def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.console import Console
-
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from crosscut.cli.demo import show
     from crosscut.demo import BUDGETS, METHODS, run
     from crosscut.demo_report import write
 
     monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))
-    console = Console(record=True, width=120, file=io.StringIO())
     told: dict[str, int] = {}
 
     def note(what: str, done: int, total: int) -> None:
@@ -90,14 +86,17 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         told[what] = done
 
     idea = "that is a strange [START] idea [END]"
-    result = run(idea, queries=1, report=tmp_path / "r.html", console=console, bars=lambda: nullcontext(note))
+    result = run(idea, queries=1, report=tmp_path / "r.html", progress=note)
     assert list(told.values()) == [result.items, 2 * result.items, len(METHODS) * len(BUDGETS)]
     assert set(result.recalls) == set(METHODS)
     assert all(len(values) == 2 for by in result.recalls.values() for values in by.values())
     assert set(result.recalls["rnr"]) == set(BUDGETS)
     assert result.found[0].crosscut.calls == 100
-    text = console.export_text()
+    show(result)
+    text = capsys.readouterr().out
     assert "retrieve and rerank" in text
+    assert "that is a strange idea\nmeanings of “idea”" in text
+    assert f"report: {tmp_path / 'r.html'}" in text
     page = (tmp_path / "r.html").read_text("utf-8")
     assert "<mark>idea</mark>" in page
     assert "http" not in page
@@ -107,12 +106,12 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         BoundOnnxCrossEncoder, "score_many", lambda self, asked: calls.append(asked) or score_many(self, asked)
     )
-    again = run("that is a strange [START] idea [END]", queries=1, report=None, console=console)
+    again = run("that is a strange [START] idea [END]", queries=1, report=None)
     assert sum(len(handles) for asked in calls for _, handles in asked) == 200  # the two live searches, nothing else
     assert again.recalls == result.recalls
     kept.write_bytes(b"damaged")
     assert demo_states.load(kept, OnnxCrossEncoder.load().bind(load_world().items)) == {}
     with pytest.raises(InputError, match="the query is empty"):
-        run("  ", console=console)
+        run("  ")
     with pytest.raises(WriteError, match=r"failed \(File exists"):
-        write(result, load_world(), tmp_path / "r.html" / "below a file.html")
+        write(result, tmp_path / "r.html" / "below a file.html")

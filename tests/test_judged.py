@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from crosscut.errors import InputError
-from crosscut.evaluation.judged import evaluate, points, truth_of, unscored
+from crosscut.evaluation.advice import records_of
+from crosscut.evaluation.judged import points, truth_of, unscored
 from crosscut.index import Index
 from crosscut.index.passages import Passages
 from crosscut.search.ranking import parse_rank
@@ -26,8 +27,8 @@ def test_exact_search_is_perfect_and_a_short_one_is_not() -> None:
     assert calls == 12 * 198
     assert isinstance(truth, np.ndarray)
     assert np.isneginf(truth[:, :2]).all()
-    records = evaluate(index, asked, judged, methods=["exact", "rnr"], budgets=[10, 40], k=[1, 10], truth=truth)
-    found = {(r.method, r.budget, r.measure): r for r in records}
+    measured = points(index, asked, judged, methods=["exact", "rnr"], budgets=[10, 40], k=[1, 10], truth=truth)
+    found = {(r.method, r.budget, r.measure): r for r in records_of(measured)}
     assert found["exact", None, "recall of top 10"].value == 1.0
     assert found["exact", None, "Success@1"].value == pytest.approx(11 / 12)
     assert found["exact", None, "Success@1"].queries == 12

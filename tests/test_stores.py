@@ -496,7 +496,8 @@ def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> N
 
 def test_evaluating_takes_deep_searches_for_the_truth(world: Planted, tmp_path: Path) -> None:
     pytest.importorskip("qdrant_client")
-    from crosscut.evaluation.judged import evaluate, truth_of
+    from crosscut.evaluation.advice import records_of
+    from crosscut.evaluation.judged import points, truth_of
 
     index = over(real_stores.client, world, folder=tmp_path)
     queries = {str(j): f"query {j}" for j in range(4)}
@@ -505,7 +506,8 @@ def test_evaluating_takes_deep_searches_for_the_truth(world: Planted, tmp_path: 
     ids = corpus(vectors=world.vectors).ids
     assert isinstance(truth, list)
     assert truth[2] == dict(zip(ids, world.test[2], strict=True))
-    small, large = evaluate(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
+    measured = points(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
+    small, large = records_of(measured)
     expected = [
         len({*index.search(query, 5, 20).ids} & {ids[j] for j in np.argsort(-world.test[row])[:5]}) / 5
         for row, query in enumerate(queries.values())

@@ -8,19 +8,13 @@ the papers' methods see a black box.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from crosscut import demo_states
 from crosscut.datasets.bundled import WorldScores, load_scores, load_world
@@ -39,7 +33,6 @@ from crosscut.types import Floats, Handles, Progress
 
 METHODS = ("rnr", "anncur", "adacur", "axn", "crosscut")
 BUDGETS = (50, 100, 200)
-NAMES = {"rnr": "retrieve and rerank", "anncur": "ANNCUR", "adacur": "ADACUR", "axn": "AXN", "crosscut": "crosscut"}
 
 
 class Truth(MatrixScorer):
@@ -75,7 +68,8 @@ class LiveSearch:
 class DemoResult:
     """What the demo measured; `recalls` is method → budget → one recall per query."""
 
-    items: int
+    world: Collection
+    anchors: int
     k: int
     budget: int
     recalls: dict[str, dict[int, list[float]]]
@@ -83,6 +77,10 @@ class DemoResult:
     seconds: dict[str, float] = field(default_factory=dict)
     pairs_per_second: float = 0.0
     report: Path | None = None
+
+    @property
+    def items(self) -> int:
+        return len(self.world.items)
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,7 @@ def run(
     budget: int = 100,
     queries: int = 4,
     report: str | Path | None = "crosscut-demo.html",
-    console: Console | None = None,
-    bars: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(_untold),
+    progress: Progress = _untold,
 ) -> DemoResult:
     """Run the demo; `query` is searched too, marked `[START] … [END]` around the word that is meant, or not.
 
@@ -127,39 +124,38 @@ def run(
     ----------
     queries : test queries that are scored exhaustively (2,964 calls each) to have the truth.
     report : where to write the HTML report; None writes none.
-    bars : shows how far it is.
+    progress : is told how far it is.
     """
-    console = console or Console()
     if queries < 1 or k < 1:
         raise InputError(f"{queries} queries and k = {k}: both must be at least 1")
     if query is not None and not query.strip():
         raise InputError("the query is empty; give a sentence")
     begun = time.monotonic()
     seconds: dict[str, float] = {}
-    with bars() as progress:
-        stage = _load(progress)
-        if not 1 <= budget <= len(stage.texts):
-            raise InputError(f"a budget of {budget} calls does not fit {len(stage.texts)} items; use 50 to 500")
-        seconds["encode items"] = time.monotonic() - begun
-        names = {q.id: q.text for q in stage.world.queries}
-        chosen = stage.scores.test_ids[:queries]
-        asked = [names[id] for id in chosen] + ([query] if query is not None else [])
-        scored = sum(text not in stage.known for text in dict.fromkeys(asked)) * len(stage.texts)
-        since = time.monotonic()
-        truth = _exhaustive(stage, asked, progress)  # (asked × n)
-        seconds["exhaustive truth"] = time.monotonic() - since
-        vectors = stage.encoder.encode_queries(asked)  # (asked × D)
-        recalls = _compare(stage, Truth(truth, stage.scorer, asked), vectors, k, progress)
-        live = list(range(len(asked)))[-1:] if query is not None else list(range(min(2, len(asked))))
-        found = []
-        since = time.monotonic()
-        for row in live:
-            gold = stage.world.gold(chosen[row])[0] if row < len(chosen) else None
-            found.append(_live(stage, asked[row], vectors[row], truth[row], gold, k, budget))
-        seconds["live searches"] = time.monotonic() - since
+    stage = _load(progress)
+    if not 1 <= budget <= len(stage.texts):
+        raise InputError(f"a budget of {budget} calls does not fit {len(stage.texts)} items; use 50 to 500")
+    seconds["encode items"] = time.monotonic() - begun
+    names = {q.id: q.text for q in stage.world.queries}
+    chosen = stage.scores.test_ids[:queries]
+    asked = [names[id] for id in chosen] + ([query] if query is not None else [])
+    scored = sum(text not in stage.known for text in dict.fromkeys(asked)) * len(stage.texts)
+    since = time.monotonic()
+    truth = _exhaustive(stage, asked, progress)  # (asked × n)
+    seconds["exhaustive truth"] = time.monotonic() - since
+    vectors = stage.encoder.encode_queries(asked)  # (asked × D)
+    recalls = _compare(stage, Truth(truth, stage.scorer, asked), vectors, k, progress)
+    live = list(range(len(asked)))[-1:] if query is not None else list(range(min(2, len(asked))))
+    found = []
+    since = time.monotonic()
+    for row in live:
+        gold = stage.world.gold(chosen[row])[0] if row < len(chosen) else None
+        found.append(_live(stage, asked[row], vectors[row], truth[row], gold, k, budget))
+    seconds["live searches"] = time.monotonic() - since
     seconds["all"] = time.monotonic() - begun
     result = DemoResult(
-        items=len(stage.texts),
+        world=stage.world,
+        anchors=len(stage.scores.anchor_ids),
         k=k,
         budget=budget,
         recalls=recalls,
@@ -167,12 +163,10 @@ def run(
         seconds=seconds,
         pairs_per_second=scored / seconds["exhaustive truth"] if scored else _pace(found),
     )
-    _show(result, stage, console)
     if report is not None:
         from crosscut.demo_report import write
 
-        result.report = write(result, stage.world, Path(report))
-        console.print(f"report: {result.report}")
+        result.report = write(result, Path(report))
     return result
 
 
@@ -245,50 +239,3 @@ def _live(
         for method in ("crosscut", "rnr")
     }
     return LiveSearch(text, gold, hits["crosscut"], hits["rnr"], truth, k)
-
-
-def _show(result: DemoResult, stage: DemoParts, console: Console) -> None:
-    for found in result.found:
-        console.print(f"\n[bold]{_bright(found.query)}[/bold]")
-        word = re.search(r"\[START\] (.+?) \[END\]", found.query)
-        what = f"meanings of “{escape(word[1])}”" if word else "meanings"
-        console.print(
-            f"{what} that the cross-encoder likes best, of {result.items:,}, found with {found.crosscut.calls} calls; "
-            "✓ is the right one",
-            style="dim",
-        )
-        table = Table("", "score", "round", "meaning")
-        for place, hit in enumerate(found.crosscut, 1):
-            item = stage.world.items[hit.position]
-            right = " [green]✓[/green]" if item.id == found.gold else ""
-            table.add_row(
-                str(place), f"{hit.score:.1f}", str(hit.round), f"[bold]{item.title}[/bold]: {item.text}{right}"
-            )
-        console.print(table)
-        console.print(
-            f"of the true top {result.k}, crosscut found {found.recall(found.crosscut):.0%} and retrieve-and-rerank "
-            f"{found.recall(found.rerank):.0%} with {result.budget} calls each, "
-            f"{found.crosscut.seconds.total:.2f} s for crosscut"
-        )
-    table = Table("method", *(f"{budget} calls" for budget in BUDGETS), title=f"share of the true top {result.k} found")
-    for method, by_budget in result.recalls.items():
-        cells = [f"{np.mean(by_budget[budget]):.2f}" for budget in BUDGETS]
-        style = "bold green" if method == "crosscut" else None
-        table.add_row(NAMES[method], *cells, style=style)
-    console.print(table)
-    asked = len(next(iter(result.recalls["rnr"].values())))
-    console.print(
-        f"{asked} {'query' if asked == 1 else 'queries'}, {len(stage.scores.anchor_ids)} anchor queries scored "
-        f"beforehand; {result.pairs_per_second:.0f} pairs/s; {result.seconds['all']:.0f} s in all"
-    )
-    console.print(
-        "your own texts: crosscut index build notes/ my.index, then crosscut serve my.index",
-        style="dim",
-        soft_wrap=True,
-    )
-
-
-def _bright(query: str) -> str:
-    return (
-        escape(query).replace("\\[START]", "[START]").replace("[START] ", "[reverse]").replace(" [END]", "[/reverse]")
-    )

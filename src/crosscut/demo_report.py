@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crosscut.datasets.records import Collection
 from crosscut.storage import write_file
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ small { opacity: .75 }
 """
 
 
-def write(result: DemoResult, world: Collection, path: Path) -> Path:
+def write(result: DemoResult, path: Path) -> Path:
     """Write the report next to `path` and rename it into place."""
     body = [
         "<h1>crosscut demo</h1>",
@@ -39,7 +38,7 @@ def write(result: DemoResult, world: Collection, path: Path) -> Path:
         f"<h2>Share of the true top {result.k} found, by budget</h2>",
         chart(result),
         recall_table(result),
-        *(one_query(found, result, world) for found in result.found),
+        *(one_query(found, result) for found in result.found),
         f"<p><small>{result.seconds['all']:.0f} s in all. Items and queries: WordNet 3.0, © 2006 Princeton University."
         "</small></p>",
     ]
@@ -97,14 +96,14 @@ def recall_table(result: DemoResult) -> str:
     )
 
 
-def one_query(found: LiveSearch, result: DemoResult, world: Collection) -> str:
+def one_query(found: LiveSearch, result: DemoResult) -> str:
     """Side by side: the true top k with what was missed, and what crosscut returned."""
     text = escape(found.query).replace("[START] ", "<mark>").replace(" [END]", "</mark>")
     best = np.argsort(-found.truth, kind="stable")[: found.k]
     seen, reranked = set(found.crosscut.scored.tolist()), set(found.rerank.scored.tolist())
     rows = []
     for place, position in enumerate(best.tolist(), 1):
-        item = world.items[position]
+        item = result.world.items[position]
         kind = ' class="gold"' if item.id == found.gold else ""
         cells = "".join(
             "<td>✓</td>" if position in scored else '<td class="missed">missed</td>' for scored in (seen, reranked)

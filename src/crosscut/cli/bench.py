@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from crosscut.cli.common import loaded_array, progress_bar, table
+from crosscut.cli.common import loaded_array, progress_bar, say, table
 from crosscut.errors import InputError
 
 app = typer.Typer(help="Measure on your own data.", no_args_is_help=True)
@@ -81,7 +80,6 @@ def ivf(
         gold = json.loads(judgements.read_text(encoding="utf-8"))
         if len(gold) != len(test):
             raise InputError(f"{judgements} judges {len(gold)} queries and there are {len(test)} test queries")
-    errors = Console(stderr=True)
     with progress_bar() as tell:
         tell("clustering", 0, 1)
         index = IVF.build(
@@ -97,7 +95,7 @@ def ivf(
     table(title, *as_table(rows, limit, k))
     if save is not None:
         index.save(save)
-        errors.print(f"wrote {save}, its rule: {index.rule}")
+        say(f"wrote {save}, its rule: {index.rule}")
     if json_path is not None:
         write_json(
             json_path,
@@ -115,7 +113,7 @@ def ivf(
                 "limits": limit,
             },
         )
-        errors.print(f"wrote {json_path}")
+        say(f"wrote {json_path}")
 
 
 def _vectors(path: Path) -> Any:

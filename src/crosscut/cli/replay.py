@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from crosscut.cli.common import loaded_array, numbers, progress_bar, say, table
+from crosscut.cli.common import console, loaded_array, numbers, progress_bar, say, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
+    from crosscut.evaluation.replay import Report
     from crosscut.methods import Method
 
 
@@ -62,9 +62,7 @@ def replay(
 
         crosscut replay --test test.npy --anchors train.npy --methods adacur,adacur@select=softmax -k 1,10
     """
-    from crosscut.evaluation.replay import Report
     from crosscut.evaluation.replay import replay as run_replay
-    from crosscut.evaluation.report import recall_tables
     from crosscut.evaluation.world import make_world
     from crosscut.methods import parse_all
     from crosscut.storage import write_json
@@ -88,7 +86,6 @@ def replay(
         from crosscut.evaluation.plots import library
 
         library()  # what is missing is said before the work, not after it
-    errors, out = Console(stderr=True), Console()
     chosen = parse_all(methods)
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     reports: dict[int | None, Report] = {}
@@ -108,39 +105,55 @@ def replay(
                 stop=stop,
                 progress=bar,
             )
-        if each is not None:
-            out.print(f"[bold]{each} rounds[/bold]")
-        for found in recall_tables(reports[each]):
-            out.print(found)
+        _show(reports[each], "" if each is None else f", {each} rounds")
     for note in next(iter(reports.values())).notes:
         say(f"note: {note}", "yellow")
     if json_path is not None:
         write_json(json_path, [record for report in reports.values() for record in report.json()])
-        errors.print(f"wrote {json_path}")
+        say(f"wrote {json_path}")
     if studies is not None:
-        write_json(studies, _studies(make_world(**arrays), sizes, ks, errors))
-        errors.print(f"wrote {studies}")
+        write_json(studies, _studies(make_world(**arrays), sizes, ks))
+        say(f"wrote {studies}")
     if plots is not None:
-        _plots(make_world(**arrays), reports, plots, chosen, sizes, errors)
+        _plots(make_world(**arrays), reports, plots, chosen, sizes)
 
 
-def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> dict[str, Any]:
+def _show(report: Report, rounds: str) -> None:
+    """Recall of every method, a table for each k: one column per budget, the best of each in bold."""
+    oracle = {one.method for one in report if one.settings.get("split_chosen_by") == "oracle"}
+    methods, budgets = dict.fromkeys(one.method for one in report), sorted({one.budget for one in report})
+    seeds = max(one.seeds for one in report)
+    several = f"up to {seeds} seeds" if seeds > 1 else "1 seed"
+    note = f"{report.records[0].queries} test queries, {several}; ± half of the 95 % interval over queries"
+    for k in sorted({one.k for one in report}):
+        rows, bold = [], set()
+        for method in methods:
+            found = [report.get(method, k, budget) for budget in budgets]
+            rows.append([f"{method} (oracle split)" if method in oracle else method])
+            for column, one in enumerate(found, 1):
+                rows[-1].append(f"{one.recall:.3f} ±{(one.high - one.low) / 2:.3f}")
+                if one.recall == max(report.get(other, k, one.budget).recall for other in methods):
+                    bold.add((len(rows) - 1, column))
+        columns = ("method", *(f"{budget} calls" for budget in budgets))
+        table(f"share of the top {k} found{rounds}", columns, rows, bold=bold, note=note)
+
+
+def _studies(world: Any, budgets: list[int], k: list[int]) -> dict[str, Any]:
     from crosscut.evaluation.oracle import oracle_study
     from crosscut.evaluation.studies import approximation, spectrum
 
-    out = Console()
     results: dict[str, Any] = {"spectrum": {"test": spectrum(world.test).json()}}
     told = results["spectrum"]["test"]
-    out.print(
+    console().print(
         f"rank {told['rank']} of {min(world.test.shape)}; directions that hold 90/95/99 % of the energy: "
         f"{'/'.join(str(v) for v in told['directions'].values())}, centred on item means "
         f"{'/'.join(str(v) for v in told['centred'].values())}"
     )
     if world.anchors is None:
         return results
-    with errors.status("approximation and oracle anchors …"):
-        close = approximation(world.test, world.anchors, budgets, k)
-        oracle = oracle_study(world, budgets[:2], k)
+    say("approximation and oracle anchors …")
+    close = approximation(world.test, world.anchors, budgets, k)
+    oracle = oracle_study(world, budgets[:2], k)
     results["approximation"] = [entry.json() for entry in close]
     results["oracle"] = oracle
     columns = ("anchor items", "U", "all items", *(f"top {size}" for size in close[0].top_error))
@@ -157,9 +170,7 @@ def _studies(world: Any, budgets: list[int], k: list[int], errors: Console) -> d
     return results
 
 
-def _plots(
-    world: Any, reports: dict[Any, Any], folder: Path, methods: list[Method], budgets: list[int], errors: Console
-) -> None:
+def _plots(world: Any, reports: dict[Any, Any], folder: Path, methods: list[Method], budgets: list[int]) -> None:
     from crosscut.evaluation import plots as draw
     from crosscut.evaluation.studies import spectrum
     from crosscut.methods.rounds import InRounds
@@ -183,7 +194,7 @@ def _plots(
             if rounds is not None and "rounds" not in method.settings:
                 method = method.with_settings({"rounds": rounds})
             draw.rounds_of_one_query(world, method, 0, min(budgets, key=lambda b: abs(b - 100)), target)
-    errors.print(f"wrote plots to {folder}")
+    say(f"wrote plots to {folder}")
 
 
 def _archive(path: Path | None, wanted: set[str]) -> dict[str, Any]:

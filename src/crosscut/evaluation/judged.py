@@ -89,22 +89,6 @@ def truth_of(
     return truth, calls
 
 
-def evaluate(
-    index: Index,
-    queries: dict[str, str],
-    judgements: Judgements,
-    *,
-    methods: Sequence[str | Method],
-    budgets: Sequence[int],
-    k: Sequence[int] = (10,),
-    truth: Truth | None = None,
-    progress: Progress | None = None,
-) -> list[Judged]:
-    """Every method at every budget, as means with intervals; see `points`."""
-    found = points(index, queries, judgements, methods=methods, budgets=budgets, k=k, truth=truth, progress=progress)
-    return [record for point in found for record in point.records()]
-
-
 def points(
     index: Index,
     queries: dict[str, str],

@@ -11,7 +11,6 @@ layers, where the time goes, never see padding; only the attention scores are pa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,20 +37,6 @@ class EncoderSizes:
     num_hidden_layers: int
     max_position_embeddings: int = 512
     layer_norm_eps: float = 1e-12
-
-    @classmethod
-    def read(cls, path: Path) -> EncoderSizes:
-        """From a `config.json`; other keys of the file are not needed."""
-        try:
-            config = json.loads(path.read_text("utf-8"))
-            return cls(**{name: config[name] for name in cls.__dataclass_fields__})
-        except FileNotFoundError as error:
-            raise InputError(f"there is no encoder at {str(path.parent)!r}: config.json is missing") from error
-        except (json.JSONDecodeError, KeyError) as error:
-            raise InputError(
-                f"{str(path)!r} does not describe a BERT-like encoder ({error}); "
-                "it needs the sizes of a Hugging Face BertConfig"
-            ) from error
 
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
