@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ K = 10
 
 def score(path: Path) -> None:
     """The scores of the model in the box for the test queries of wordnet-feeling."""
-    from crosscut.datasets.wordnet import WordNet
+    sys.path.insert(0, str(HERE.parent / "scripts"))
+    from wordnet import WordNet
+
     from crosscut.scorers.onnx import OnnxCrossEncoder
 
     matrix, world = np.load(HERE / "matrices" / "wordnet-feeling.npz"), WordNet().world("noun.feeling")

@@ -10,6 +10,7 @@ round one takes vectors and words in turn in every row, so that only the later r
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+
+from wordnet import WordNet
+
 from crosscut.datasets.beir import read_beir
 from crosscut.datasets.records import Collection
-from crosscut.datasets.wordnet import WordNet
 from crosscut.evaluation.report import machine
 from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts

@@ -35,7 +35,7 @@ ROOMS: dict[str, tuple[str, ...]] = {  # no names: those of `__all__`
     "crosscut.scores.engines": ("LocalEngine", "RayEngine"),
     "crosscut.datasets": (),
     "crosscut.retrievers": (),
-    "crosscut.evaluation.judged": ("evaluate", "truth_of"),
+    "crosscut.evaluation.judged": ("points", "truth_of"),
     "crosscut.server": (),
     "crosscut.integrations.langchain": ("CrosscutRetriever", "CrosscutCompressor"),
     "crosscut.integrations.llama_index": ("CrosscutRetriever", "CrosscutPostprocessor"),

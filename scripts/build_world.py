@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from crosscut.datasets.wordnet import WordNet
+from wordnet import WordNet
 
 NOTICE = Path("/usr/share/doc/wordnet-base/copyright")
 

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from default_mix import unmarked
 from train_default import RECIPE, embed_all, encoder_folder, start
+from wordnet import WordNet
 
-from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.evaluation.plots import COLOURS, _figure
 from crosscut.retrievers.tfidf import TfIdf

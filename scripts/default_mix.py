@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from wordnet import WordNet
 
 from crosscut.datasets.beir import is_test, read_beir, read_judgements, read_queries
 from crosscut.datasets.files import find, records
-from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.retrievers.tfidf import TfIdf
 from crosscut.training.examples import Example, Examples

@@ -17,11 +17,11 @@ from pathlib import Path
 import bm25s
 import numpy as np
 import Stemmer
+from wordnet import WordNet
 
 from crosscut.datasets.beir import read_beir
 from crosscut.datasets.files import find, records
 from crosscut.datasets.records import Collection
-from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.tokens import marked_text
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder

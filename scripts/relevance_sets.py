@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 from default_weights import dual_model, encoder_folder
+from wordnet import WordNet
 
 from crosscut.datasets.beir import is_test, read_beir
 from crosscut.datasets.files import find, records
 from crosscut.datasets.records import Item, Query
-from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.folder import open_folder
 from crosscut.encoders.late import TokenVectors, to_bytes
 from crosscut.encoders.states import encode_alone

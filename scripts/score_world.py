@@ -28,12 +28,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from wordnet import WordNet
 
 from crosscut.datasets.beir import is_test, read_beir, read_queries
 from crosscut.datasets.bundled import load_world
 from crosscut.datasets.files import find, records
 from crosscut.datasets.records import Collection, Item, Query
-from crosscut.datasets.wordnet import WordNet
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.tokens import marked_text
 from crosscut.scorers.onnx import OnnxCrossEncoder

@@ -295,7 +295,7 @@ def test_searches_are_logged_from_the_command_line_when_asked(tmp_path: Path) ->
 
 
 def test_tuning_by_judgements_tells_the_stopping_rule_that_applies(tmp_path: Path) -> None:
-    things = "ice salt iron gold glass paper water sand coal wood wool silk".split()
+    things = ["ice", "salt", "iron", "gold", "glass", "paper", "water", "sand", "coal", "wood", "wool", "silk"]
     folder, run = tmp_path / "my.index", CliRunner()
     crosscut.Index.build({thing: f"{thing} is a thing of its own" for thing in things}).save(folder)
     (tmp_path / "queries.tsv").write_text("".join(f"q{j}\twhat is {thing}\n" for j, thing in enumerate(things)))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts.wordnet import WordNet, inflections, mark, parse
 
 from crosscut.datasets import (
     Item,
-    WordNet,
     is_test,
     planted,
     read_beir,
@@ -20,7 +20,6 @@ from crosscut.datasets import (
     read_world,
 )
 from crosscut.datasets.records import plain_text
-from crosscut.datasets.wordnet import inflections, mark, parse
 from crosscut.encoders.tokens import marked_text
 from crosscut.errors import InputError
 

@@ -1,4 +1,4 @@
-"""Items, queries and judgements: readers, WordNet worlds, planted data."""
+"""Items, queries and judgements: readers, planted data."""
 
 from crosscut.datasets.arrow import read_arrow, read_parquet
 from crosscut.datasets.beir import is_test, read_beir
@@ -8,11 +8,9 @@ from crosscut.datasets.plain import read_csv, read_json, read_jsonl, read_tsv
 from crosscut.datasets.planted import Planted, planted
 from crosscut.datasets.reading import read_items, read_queries
 from crosscut.datasets.records import Collection, Item, ItemList, Items, Judgement, Query
-from crosscut.datasets.wordnet import WORLDS, WordNet
 from crosscut.datasets.zeshel import read_world, read_worlds
 
 __all__ = [
-    "WORLDS",
     "Collection",
     "Item",
     "ItemList",
@@ -20,7 +18,6 @@ __all__ = [
     "Judgement",
     "Planted",
     "Query",
-    "WordNet",
     "is_test",
     "planted",
     "read_arrow",

@@ -98,7 +98,7 @@ class WordNet:
         if name not in WORLDS:
             raise InputError(
                 f"there is no WordNet world {name!r}; one of the {len(WORLDS)} is {WORLDS[9]!r}, "
-                "all are in crosscut.datasets.wordnet.WORLDS"
+                "all are in WORLDS of scripts/wordnet.py"
             )
         members = [synset for synset in self.synsets if synset.world == name]
         queries, judgements = self.queries(members)
