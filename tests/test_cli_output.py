@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 
 import crosscut
 from crosscut import cli
+from crosscut.ann import clustered
 from crosscut.cli import app, common
-from crosscut.errors import MissingDependency
+from crosscut.errors import InputError, MissingDependency
+from crosscut.scorers.callable import TextScorer
 
 COLUMNS = ("method", "calls", *(f"measure {name}" for name in "abcdef"))
 ROWS = [("axn@rounds=10,mix=0.8", 100, *(f"0.{j}23 ±0.0{j}" for j in range(6))), ("crosscut", 97, *["–"] * 6)]
@@ -311,3 +313,40 @@ def test_tuning_by_judgements_tells_the_stopping_rule_that_applies(tmp_path: Pat
     rows = [line.split() for line in told.output.splitlines() if line.startswith("crosscut")]
     assert {row[2] for row in rows} <= {"confident", "patience@rounds=1", "patience", "patience@rounds=3"}, told.output
     assert len({tuple(row) for row in rows}) == len(rows)
+
+
+def test_an_index_that_has_changed_is_completed_and_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustered, "SMALL", 100)  # a large index, whose files keep what was removed
+    vectors = np.random.default_rng(0).normal(size=(202, 8)).astype(np.float32)
+    items = {f"i{j}": f"thing {j}" for j in range(202)} | {"i7": "a secret"}
+    scorer = TextScorer(lambda query, texts: [float(len(text)) for text in texts], fingerprint="length")
+    load: Any = crosscut.Index.load
+    monkeypatch.setattr(crosscut.Index, "load", lambda path, **told: load(path, **(told | {"scorer": scorer})))
+    folder, run = tmp_path / "my.index", CliRunner()
+    first = dict(list(items.items())[:200])
+    index = crosscut.Index.build(first, scorer=scorer, vectors=vectors[:200], queries=["a", "b"], path=folder)
+    index.remove(["i7"])
+    index.add(dict(list(items.items())[200:]), vectors=vectors[200:])
+    index.save()
+    refused = run.invoke(app, ["index", "complete", str(folder), "--max-calls", "3"])
+    assert isinstance(refused.exception, InputError)
+    assert "would make up to 4 calls and may make 3: allow more" in str(refused.exception)
+    told = run.invoke(app, ["index", "complete", str(folder)])
+    assert told.exit_code == 0, told.output
+    assert "take up to 4 calls" in told.output
+    assert f"every item has its scores, after 4 calls; 201 in {folder}" in " ".join(told.output.split())
+    again = run.invoke(app, ["index", "complete", str(folder), "--json"])
+    assert json.loads(again.stdout) == {"calls": 0, "items": 201}
+    assert load(folder, scorer=scorer).completing_calls == 0
+
+    def held() -> bool:
+        return any(b"a secret" in file.read_bytes() for file in filter(Path.is_file, folder.rglob("*")))
+
+    assert held()
+    told = run.invoke(app, ["index", "compact", str(folder)])
+    assert told.exit_code == 0, told.output
+    assert f"1 removed item left the files; 201 in {folder}" in " ".join(told.output.split())
+    assert not held()
+    assert crosscut.Index.verify(folder) == []
+    again = run.invoke(app, ["index", "compact", str(folder), "--json"])
+    assert json.loads(again.stdout) == {"compacted": 0, "items": 201}

@@ -1,4 +1,4 @@
-"""`crosscut index`: build, add, remove, forget, tune, learn, show, verify."""
+"""`crosscut index`: build, add, remove, forget, tune, learn, verify, compact, complete, show."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from crosscut.cli.common import (
 from crosscut.cli.corpus import announce, is_streamed, look_at, read_corpus, what_was_built
 from crosscut.cli.show import show
 from crosscut.cli.tuning import by_relevance, told
+from crosscut.cli.upkeep import compact, complete
 from crosscut.errors import InputError
 
 app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and keep it.")
@@ -354,6 +355,8 @@ def verify(folder: Folder, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
+app.command()(compact)
+app.command()(complete)
 app.command()(show)
 
 

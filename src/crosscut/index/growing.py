@@ -106,14 +106,16 @@ class Growing(Learning, Keeping):
                 self.compact()
             return len(chosen)
 
-    def compact(self) -> None:
-        """Keep nothing of items that were removed, in memory now and on disk after `save`.
+    def compact(self) -> int:
+        """Keep nothing of items that were removed, in memory now and on disk after `save`; returns how many they were.
 
         Positions (`hit.position`) change, ids do not.
         """
         with self._writing:
             self._movable()
+            gone = len(self._state.items) - len(self)
             self._state = self._state.compacted(self.scorer)
+            return gone
 
     def _movable(self) -> None:
         if not self._state.movable:
@@ -140,12 +142,28 @@ class Growing(Learning, Keeping):
             self._state = self._state.fresh()
             return count
 
-    def complete(self, *, engine: EngineChoice = "local", progress: Progress | None = None) -> int:
-        """Score the anchor queries with items that were added since; returns the calls that took."""
+    @property
+    def completing_calls(self) -> int:
+        """The calls that `complete` would make at most."""
+        state = self._state
+        return 0 if state.measured is None else len(self.anchor_queries) * int((~state.measured & state.alive).sum())
+
+    def complete(
+        self, *, max_calls: int | None = None, engine: EngineChoice = "local", progress: Progress | None = None
+    ) -> int:
+        """Score the anchor queries with items that were added since; returns the calls that took.
+
+        It refuses to spend more than `max_calls`, if that is given.
+        """
         with self._writing:
             state = self._state
             if state.anchors is None or state.measured is None:
                 raise InputError("this index has no anchor queries: build it with queries=… to have them")
+            if max_calls is not None and self.completing_calls > max_calls:
+                raise InputError(
+                    f"completing would make up to {self.completing_calls} calls and may make {max_calls}: allow more, "
+                    "or leave the estimates"
+                )
             self._claim()
             missing = np.flatnonzero(~state.measured & state.alive)
             calls = 0
