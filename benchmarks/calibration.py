@@ -25,6 +25,7 @@ import numpy as np
 from crosscut.scorers.calibration import (
     BOX,
     DEPTH,
+    EMPTY,
     LISTED,
     SHAPE,
     Calibration,
@@ -126,8 +127,37 @@ def constants(evidence: Any) -> dict[str, Any]:
     return {
         "shape": [round(float(value), 3) for value in np.mean(raw, 0)],
         "score": [round(float(value), 3) for value in np.median(by_score, 0)],
+        "cut": {length: cut_constants(evidence, names, length) for length in range(2, DEPTH)},
         "collections": names,
     }
+
+
+def cut_constants(evidence: Any, names: list[str], length: int) -> list[float]:
+    """Of the best scores of ten: how much wider all ten spread, and how far below lies their mean, in that spread."""
+    found = []
+    for scorer in SCORERS:
+        lists = [query.scores for name in names for query in queries_of(evidence, name, "choose", scorer)]
+        rows = np.array([scores for scores in lists if len(scores) == DEPTH and scores.std() > 0])
+        best, spread = rows[:, :length], rows.std(1)
+        wider = np.median(spread / np.maximum(best.std(1), EMPTY))
+        found.append([wider, np.median((best.mean(1) - rows.mean(1)) / spread)])
+    return [round(float(value), 2) for value in np.mean(found, 0)]
+
+
+def cut_short(evidence: Any, name: str, length: int) -> dict[str, float]:
+    """Test queries of a collection that was left out, of which a search has found the best few: with what is made of
+    that, and as if there were no more."""
+    among, _, _ = box_curves(evidence, without=name)
+    judged = queries_of(evidence, name, "test", "box")
+    some = [JudgedScores(query.scores[:length], query.relevant[:length]) for query in judged]
+    truth = np.concatenate([query.relevant for query in some])
+    told = {"length": float(length), "first": float(np.mean([query.relevant[0] for query in some]))}
+    for cut, what in ((True, "cut"), (False, "whole")):
+        said = [among.chance(query.scores, cut=cut) for query in some]
+        told[f"{what}_error"] = calibration_error(np.concatenate(said), truth)
+        told[f"{what}_skill"] = brier_skill(np.concatenate(said), truth)
+        told[f"{what}_first"] = float(np.mean([chance[0] for chance in said]))
+    return told
 
 
 def box_curves(evidence: Any, without: str = "") -> tuple[Curve, Curve, list[JudgedScores]]:
@@ -266,6 +296,7 @@ def main() -> None:
     parser.add_argument("evidence", type=Path, nargs="?", default=HERE / "matrices" / "evidence.npz")
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--constants", action="store_true")
+    parser.add_argument("--cut", action="store_true", help="print what becomes of searches of fewer than ten calls")
     parser.add_argument("--box", action="store_true", help="also write the calibration that ships")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "calibration.json")
     arguments = parser.parse_args()
@@ -274,6 +305,11 @@ def main() -> None:
         print(json.dumps(constants(evidence), indent=1))
         return
     names = sorted({key.split("/")[0] for key in evidence.files})
+    if arguments.cut:
+        for length in (2, 3, 5, 7, 9):
+            each = [cut_short(evidence, name, length) for name in names]
+            print(json.dumps({key: round(float(np.mean([one[key] for one in each])), 3) for key in each[0]}))
+        return
     records = [measured(evidence, name, scorer, arguments.draws) for scorer in SCORERS for name in names]
     told = {
         "judged_queries": QUERIES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from crosscut.index import Index
 from crosscut.linalg.logistic import logistic
 from crosscut.scorers.calibration import (
     BOX,
+    CUT,
     SHAPE,
     Calibration,
     JudgedScores,
@@ -31,6 +33,7 @@ from crosscut.scorers.calibration import (
 from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scorers.relevance import relevance
+from crosscut.search.hits import Bought
 from crosscut.search.ranking import Fused
 from crosscut.types import Floats
 from tests.test_index import Planted, build
@@ -38,12 +41,14 @@ from tests.test_index import Planted, build
 ROOT = Path(__file__).parents[1]
 
 
-def planted(queries: int, seed: int = 0, scale: float = 1.0, shift: float = 0.0) -> list[JudgedScores]:
+def planted(
+    queries: int, seed: int = 0, scale: float = 1.0, shift: float = 0.0, draw: str = "normal", of: int = 10
+) -> list[JudgedScores]:
     """Queries whose best items are relevant with a chance that falls with the distance from the first."""
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(queries):
-        scores = np.sort(rng.normal(size=10) + rng.normal())[::-1]
+        scores = np.sort(getattr(rng, draw)(size=of) + rng.normal())[::-1][:10]
         chance = 1 / (1 + np.exp(1.5 - 2.5 * (scores - scores.mean())))
         made.append(JudgedScores(scale * scores + shift, (rng.random(10) < chance).astype(np.float64)))
     return made
@@ -92,6 +97,36 @@ def test_a_score_is_compared_with_the_best_of_the_others() -> None:
     assert rows == pytest.approx(np.concatenate([wanted / spread, wanted], 1))
     deeper = clues("shape", np.array([-100.0]), np.concatenate([np.arange(10.0), np.full(90, -100.0)]))
     assert deeper == pytest.approx(np.array([[-104.5, -109.0]]) / np.std(np.arange(10.0)))
+
+
+@pytest.mark.parametrize("length", [2, 5, 8])
+def test_a_search_that_was_cut_short_is_not_thought_less_of(length: int) -> None:
+    made = calibrate(planted(200, draw="exponential", of=100), "a")
+    queries = planted(500, seed=3, draw="exponential", of=100)
+    whole = np.array([made.probabilities(query.scores[:length], query.scores) for query in queries])
+    cut = np.array([made.probabilities(query.scores[:length], query.scores[:length], cut=True) for query in queries])
+    plain = np.array([made.probabilities(query.scores[:length], query.scores[:length]) for query in queries])
+    truth = np.concatenate([query.relevant[:length] for query in queries])
+    assert abs(cut.mean() - whole.mean()) < 0.5 * abs(plain.mean() - whole.mean())
+    assert calibration_error(cut.ravel(), truth) < 0.6 * calibration_error(plain.ravel(), truth)
+    short = [JudgedScores(query.scores[:length], query.relevant[:length], cut=True) for query in planted(200)]
+    assert calibrate(short, "a").among.mean[0] > calibrate([replace(q, cut=False) for q in short], "a").among.mean[0]
+
+
+def test_searches_tell_whether_they_were_cut_short(world: Planted) -> None:
+    index = build(world)
+    index.calibrate(judged_by(world, range(60)), budget=40)
+    made = index.calibration
+    assert made is not None
+    hits = index.search("query 70", k=3, budget=5)
+    assert hits.cut
+    scores = Bought.of(hits.trace).scores
+    assert [hit.probability for hit in hits] == made.probabilities(hits.scores, scores, cut=True).tolist()
+    assert [hit.probability for hit in hits] > made.probabilities(hits.scores, scores).tolist()
+    few = index.search("query 70", k=3, filter=lambda item: item.id in ("i1", "i2", "i3", "i4"))
+    assert not few.cut
+    scores = Bought.of(few.trace).scores
+    assert [hit.probability for hit in few] == made.probabilities(few.scores, scores).tolist()
 
 
 def test_measures_by_hand() -> None:
@@ -292,7 +327,12 @@ def test_the_benchmarks_can_be_made_again() -> None:
     told = json.loads((ROOT / "benchmarks/results/calibration.json").read_text("utf-8"))
     again = calibration.measured(evidence, "rfc", "bm25", told["draws"])
     assert again == next(r for r in told["records"] if (r["collection"], r["scorer"]) == ("rfc", "bm25"))
-    assert calibration.constants(evidence)["shape"] == pytest.approx([*SHAPE.weights, SHAPE.level], abs=0.002)
+    constants = calibration.constants(evidence)
+    assert constants["shape"] == pytest.approx([*SHAPE.weights, SHAPE.level], abs=0.002)
+    assert {length: tuple(told) for length, told in constants["cut"].items()} == CUT
+    short = calibration.cut_short(evidence, "rfc", 3)
+    assert short["cut_error"] < short["whole_error"]
+    assert short["cut_skill"] > short["whole_skill"]
     assert calibration.box_record(evidence, "rfc") == next(
         r for r in told["box"]["records"] if r["collection"] == "rfc"
     )

@@ -98,7 +98,7 @@ class Calibrating(Core):
             order = self.rank if rank is None else parse_rank(rank)
             found: list[Hits] = self.search_many(list(judgements), DEPTH, budget, rank=order)  # type: ignore[attr-defined]
             judged = [
-                JudgedScores(hits.values, np.array([float(right.get(hit.id, 0) > 0) for hit in hits]))
+                JudgedScores(hits.values, np.array([float(right.get(hit.id, 0) > 0) for hit in hits]), hits.cut)
                 for hits, right in zip(found, judgements.values(), strict=True)
             ]
             calls = sum(hits.calls for hits in found)

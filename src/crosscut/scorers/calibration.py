@@ -10,6 +10,10 @@ query*: φ are the score's distance from the mean of the query's ten best and it
     both    those two, and the same two in the scorer's own units
     score   the score alone: all there is for a text that comes without others
 
+A search that was cut short has fewer than ten scores: the others would have been lower, and the mean and the spread
+of all ten are guessed from what there is (`CUT`). Where everything was scored, or somebody brought the texts, there are
+no others.
+
 w is a logistic regression under a ridge on judged pairs, the ten best of each query. Which φ and which ridge is chosen
 by cross-validation over queries: pairs of one query are alike, and not evidence each.
 
@@ -45,6 +49,18 @@ LEAST = 10
 CHOICES: tuple[tuple[Kind, float], ...] = (("shape", 3.0), ("shape", 30.0), ("both", 3.0), ("both", 30.0))
 """φ and ridge, of standardised features."""
 EMPTY = 1e-9
+CUT = {
+    2: (1.60, 1.60),
+    3: (1.15, 1.22),
+    4: (1.06, 0.93),
+    5: (1.02, 0.70),
+    6: (1.00, 0.51),
+    7: (0.99, 0.35),
+    8: (0.99, 0.21),
+    9: (0.99, 0.10),
+}
+"""Of the best m of ten scores: how much wider all ten spread, and how far below their mean that of all ten lies, in
+spreads of all ten. Much the same for every scorer (`benchmarks/calibration.py --constants`)."""
 LISTED = 20
 """Texts that somebody brings, from which on their ten best look like those of a search."""
 BOX = Path(__file__).parents[1] / "data" / "calibration.json"
@@ -60,9 +76,9 @@ class Curve:
     weights: tuple[float, ...]
     level: float
 
-    def chance(self, scores: Floats, among: Floats | None = None) -> Floats:
-        """The probabilities (m) of some scores of one query, whose best scores `among` holds."""
-        rows = clues(self.kind, scores, scores if among is None else among)
+    def chance(self, scores: Floats, among: Floats | None = None, *, cut: bool = False) -> Floats:
+        """The probabilities (m) of some scores of one query, whose best scores `among` holds; see `clues`."""
+        rows = clues(self.kind, scores, scores if among is None else among, cut=cut)
         standard = (rows - np.array(self.mean)) / np.array(self.scale)
         # row by row, not as a product: a probability then does not depend on how many are asked for
         return np.asarray(expit((standard * np.array(self.weights)).sum(1) + self.level))
@@ -80,6 +96,7 @@ class JudgedScores:
 
     scores: Floats  # (m ≤ DEPTH)
     relevant: Floats  # (m) 0 or 1
+    cut: bool = False  # whether there was more to score
 
 
 @dataclass(frozen=True)
@@ -103,16 +120,16 @@ class Calibration:
     rank: str = "scorer"  # the order whose values it is for
     notes: tuple[str, ...] = field(default=())
 
-    def probabilities(self, scores: Floats, among: Floats | None = None) -> Floats:
+    def probabilities(self, scores: Floats, among: Floats | None = None, *, cut: bool = False) -> Floats:
         """The probabilities (m) that items with these scores are relevant to their query.
 
         `among` is everything that was scored for the query; without it (m) or with a single score, each score counts
-        by itself.
+        by itself. `cut` says that there was more to score, and that these are the best of it.
         """
         scores = np.asarray(scores, np.float64)
         if among is None or len(among) < 2:
             return self.alone.chance(scores)
-        return self.among.chance(scores, np.asarray(among, np.float64))
+        return self.among.chance(scores, np.asarray(among, np.float64), cut=cut)
 
     def check(self, fingerprint: str) -> None:
         """Refuse another scorer."""
@@ -154,12 +171,16 @@ def _of_the_box() -> Calibration:
     return Calibration.from_json(json.loads(BOX.read_text("utf-8")))
 
 
-def clues(kind: Kind, scores: Floats, among: Floats) -> Floats:
-    """φ (m × d) of scores of one query."""
+def clues(kind: Kind, scores: Floats, among: Floats, *, cut: bool = False) -> Floats:
+    """φ (m × d) of scores of one query; `cut`: of a search that had more to score."""
     if kind == "score":
         return scores[:, None]
     best = np.sort(among)[::-1][:DEPTH]
     middle, spread = best.mean(), max(float(best.std()), EMPTY)
+    if cut and len(best) in CUT:
+        wider, below = CUT[len(best)]
+        spread *= wider
+        middle -= below * spread
     second = best[1] if len(best) > 1 else best[0]
     other = np.where(scores >= best[0], second, best[0])  # the best of the others
     plain = np.stack([scores - middle, scores - other], 1)
@@ -205,7 +226,7 @@ def calibrate(judged: Sequence[JudgedScores], fingerprint: str, calls: int = 0, 
 
 def learned(judged: Sequence[JudgedScores], kind: Kind, ridge: float) -> Curve:
     """The curve of some judged queries."""
-    rows = np.concatenate([clues(kind, query.scores, query.scores) for query in judged])
+    rows = np.concatenate([clues(kind, query.scores, query.scores, cut=query.cut) for query in judged])
     truth = np.concatenate([query.relevant for query in judged])
     mean, scale = rows.mean(0), rows.std(0) + EMPTY
     x = np.concatenate([(rows - mean) / scale, np.ones((len(rows), 1))], 1)
@@ -220,7 +241,7 @@ def held_out(judged: Sequence[JudgedScores], fold: Any, kind: Kind, ridge: float
     for number in range(FOLDS):
         curve = learned([query for query, own in zip(judged, fold, strict=True) if own != number], kind, ridge)
         for place in np.flatnonzero(fold == number).tolist():
-            chances[place] = curve.chance(judged[place].scores)
+            chances[place] = curve.chance(judged[place].scores, cut=judged[place].cut)
     return chances
 
 

@@ -151,6 +151,11 @@ class Hits(Sequence[Hit]):
         return REASONS.get(self.stop_reason, f"stopped by {self.stop_reason}")
 
     @property
+    def cut(self) -> bool:
+        """Whether there was more to score when the search ended."""
+        return self.stop_reason != "exhausted"
+
+    @property
     def ids(self) -> list[Any]:
         return [hit.id for hit in self.items]
 
@@ -182,7 +187,7 @@ class Hits(Sequence[Hit]):
         among = Bought.of(self.trace).scores if self.ranking is None else self.ranking
         if self.groups is not None:  # documents stand among documents
             among = np.array(list(self.groups.values()))
-        chances = calibration.probabilities(self.values, among).tolist()
+        chances = calibration.probabilities(self.values, among, cut=self.cut).tolist()
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
         return replace(self, items=tuple(hit for hit, chance in zip(hits, chances, strict=True) if chance >= least))
