@@ -96,6 +96,32 @@ def test_many_queries_are_searched_as_one_is(world: dict[str, Any]) -> None:
     assert both.search_many([], 5, budget) == []
 
 
+def test_items_for_round_one_may_be_given_and_a_filter_leaves_the_best_of_the_cheap(world: dict[str, Any]) -> None:
+    names = [f"item {i}" for i in range(N)]
+    both = crosscut.TwoScorers(
+        cheap=MatrixScorer(world["cheap"]), dear=MatrixScorer(world["dear"]), vectors=world["vectors"], ids=names
+    )
+    budget, vector = {"cheap": 100, "dear": 30}, world["queries"][0]
+    given = [f"item {i}" for i in range(40, 46)]
+    hits = both.search(0, 5, budget, query_vector=vector, first_ids=given)
+    assert hits.cheap is not None
+    assert hits.all_calls == budget
+    assert hits.cheap.trace[0].positions[:6].tolist() == [*range(40, 46)]
+    first = hits.trace[0].positions.tolist()
+    rest = [place for place in first if 40 <= place < 46]
+    assert rest, "beside the best of the cheap scorer"
+    assert rest == [place for place in range(40, 46) if place in first]  # in their order
+    (many,) = both.search_many([0], 5, budget, query_vectors=[vector], first_ids=[given])
+    assert many.ids == hits.ids
+    with pytest.raises(InputError, match="item id 'none' is not among the 600 items"):
+        both.search(0, 5, budget, query_vector=vector, first_ids=["none"])
+    allowed = np.argsort(world["cheap"][0])[:200]  # the worst by the cheap scorer
+    under = both.search(0, 5, budget, query_vector=vector, allow=[names[place] for place in allowed])
+    scored = {place for made in under.cheap.trace for place in made.positions.tolist()} if under.cheap else set()
+    best = max(scored, key=lambda place: world["cheap"][0, place])
+    assert under.trace[0].positions[0] == best, "the best of the cheap scorer that is allowed"
+
+
 def test_a_deadline_is_for_both(world: dict[str, Any]) -> None:
     def slow(query: int, places: Any) -> Any:
         time.sleep(0.3)

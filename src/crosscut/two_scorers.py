@@ -7,8 +7,9 @@ regresses its scores on:
     dear(i) ≈ level + β · c(i) + v_i · u,       β ~ N(0, w²),  u ~ N(0, I)
 
 Every dear call says how far c can be trusted: β grows with what c explains, and stays near 0 where it explains nothing.
-Half of round one are the best items of c, the other half those of the method's own first stage, so that a poor c costs
-next to nothing, and an item that the cheap scorer dislikes is found once dear calls near it come out high.
+Half of round one are the best items of c, the other half the caller's, or those of the method's own first stage, so
+that a poor c costs next to nothing, and an item that the cheap scorer dislikes is found once dear calls near it come
+out high.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import TopK
+from crosscut.ann.base import TopK, Within
 from crosscut.ann.flat import Flat
 from crosscut.errors import InputError, ScorerError
 from crosscut.methods.base import Method, Parts
@@ -118,6 +119,7 @@ class TwoScorers:
         budget: Mapping[str, int] | None = None,
         *,
         query_vector: npt.ArrayLike | None = None,
+        first_ids: Sequence[Any] | None = None,
         allow: Allow | None = None,
         stop: str | Stop | None = None,
         deadline: float | None = None,
@@ -125,11 +127,19 @@ class TwoScorers:
     ) -> TwoScorerHits:
         """The k best items by the dear scorer, with at most `budget["cheap"]` and `budget["dear"]` calls.
 
-        `stop` ends the dear search; `deadline` is for both; all else is as in `Searcher.search`.
+        `first_ids` begin the cheap search, and the dear one beside the best of the cheap scorer; `stop` ends the dear
+        search; `deadline` is for both; all else is as in `Searcher.search`.
         """
-        vectors = None if query_vector is None else [query_vector]
         return self.search_many(
-            [query], k, budget, query_vectors=vectors, allow=allow, stop=stop, deadline=deadline, trace=trace
+            [query],
+            k,
+            budget,
+            query_vectors=None if query_vector is None else [query_vector],
+            first_ids=None if first_ids is None else [first_ids],
+            allow=allow,
+            stop=stop,
+            deadline=deadline,
+            trace=trace,
         )[0]
 
     def search_many(
@@ -139,6 +149,7 @@ class TwoScorers:
         budget: Mapping[str, int] | None = None,
         *,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
+        first_ids: Sequence[Sequence[Any] | Positions | None] | None = None,
         allow: Allow | None = None,
         stop: str | Stop | None = None,
         deadline: float | None = None,
@@ -152,27 +163,36 @@ class TwoScorers:
         calls = _calls(budget)
         stop = None if stop is None else parse_stop(stop)  # a wrong one is an error before anything is paid for
         started = time.monotonic()
+        within = None if allow is None else self.dear._allowed(allow)
         try:
             found = self.cheap.search_many(
-                queries, k, calls["cheap"], query_vectors=query_vectors, allow=allow, deadline=deadline, trace=True
+                queries,
+                k,
+                calls["cheap"],
+                query_vectors=query_vectors,
+                first_ids=first_ids,
+                within=within,
+                deadline=deadline,
+                trace=True,
             )
         except ScorerError as error:
             error.hits = [*_not_begun(error.hits, calls["dear"])]
             raise
         made: list[TwoScorerHits] = []
         vectors = [None] * len(found) if query_vectors is None else query_vectors
-        for query, vector, first in zip(queries, vectors, found, strict=True):
+        given = [None] * len(found) if first_ids is None else first_ids
+        for query, vector, own, first in zip(queries, vectors, given, found, strict=True):
             # what is left of the time; a search whose time is over still makes its first batch
             left = None if deadline is None else max(deadline - (time.monotonic() - started), 1e-6)
-            searcher, best = self._informed(self._guess(first), calls["dear"])
+            searcher, best = self._informed(self._guess(first), calls["dear"], within)
             try:
-                hits = searcher.search(
-                    query,
+                (hits,) = searcher.search_many(
+                    [query],
                     k,
                     calls["dear"],
-                    query_vector=vector,
-                    first_ids=best,
-                    allow=allow,
+                    query_vectors=None if vector is None else [vector],
+                    first_ids=[best if own is None else [*best, *own]],
+                    within=within,
                     stop=stop,
                     deadline=left,
                     trace=trace,
@@ -197,7 +217,7 @@ class TwoScorers:
             guess[made.positions] = made.scores
         return guess
 
-    def _informed(self, guess: Floats, calls: int) -> tuple[Searcher, list[Any]]:
+    def _informed(self, guess: Floats, calls: int, within: Within) -> tuple[Searcher, list[Any]]:
         """The dear search of one query, with c among its coordinates, and the best of c for its first round."""
         plan = self.dear.plan
         assert plan.space is not None
@@ -206,7 +226,8 @@ class TwoScorers:
         searcher = copy.copy(self.dear)
         searcher.plan = replace(plan, space=space, topk=Flat(space, plan.offset.base))
         count = max(1, round(SHARE * plan.schedule.sizes(calls, self.dear.scorer.in_flight)[0]))
-        best: Positions = np.lexsort((np.arange(len(guess)), -guess))[:count]
+        there = np.arange(len(guess)) if within is None else within
+        best: Positions = there[np.argsort(-guess[there], kind="stable")[:count]]
         places: list[Any] = best.tolist()
         return searcher, places if self.dear.ids is None else [self.dear.ids[place] for place in places]
 
