@@ -32,7 +32,7 @@ from crosscut.spaces.sparse import SparseScores
 from crosscut.training.hardware import Hardware, Replicas
 from crosscut.training.published import recipes
 from crosscut.training.published.distillation import distil, match, pair
-from crosscut.training.published.fitting import Case, Recipe, fit, warmed
+from crosscut.training.published.fitting import Case, PaperJob, Recipe, fit, warmed
 from crosscut.training.published.models import PaperCross, Towers
 from tests.hub_models import add_pair_template, write_model
 from tests.tiny_models import WORDS, sentences, write_tokenizer
@@ -84,7 +84,7 @@ def recipe(**more: Any) -> Recipe:
 def test_towers_learn_and_load_as_published(bert: Path, tmp_path: Path) -> None:
     worlds = [world("a", 10), world("b", 6, seed=1)]
     how = recipe(epochs=12, batch=2, candidates=10, learning_rate=1e-3)
-    outcome = recipes.train_towers(worlds, bert, tmp_path, how, dev=worlds, tokens=TOKENS)
+    outcome = recipes.train_towers(worlds, PaperJob(bert, tmp_path, how, TOKENS), dev=worlds)
     assert outcome.best >= outcome.history[0]["validation"]["mean"] + 0.2
     loaded = load_encoder(str(tmp_path / "model"))
     assert isinstance(loaded, TwoTowers)
@@ -107,9 +107,9 @@ def test_other_encoders_are_trained_and_load_as_published(kind: str, head: Any, 
     given = None if kind == "roberta" else marked_tokenizer(tmp_path / "made.json")
     start = write_model(tmp_path / kind, kind, layers=2, head=False, tokenizer=given, **still)
     worlds, how = [world("a", 8)], recipe(epochs=1, batch=4)
-    recipes.train_towers(worlds, start, tmp_path / "de", how, tokens=TOKENS)
+    recipes.train_towers(worlds, PaperJob(start, tmp_path / "de", how, TOKENS))
     miner = tmp_path / "de" / "model"
-    recipes.train_cross(worlds, start, tmp_path / "ce", how, miner, head=head, tokens=TOKENS)
+    recipes.train_cross(worlds, PaperJob(start, tmp_path / "ce", how, TOKENS), miner, head=head)
     towers, loaded = Towers.start(miner, tokens=TOKENS), load_encoder(str(miner))
     items, texts = worlds[0].items, [query.text for query in worlds[0].queries]
     np.testing.assert_allclose(loaded.encode_items(items), towers.embed(towers.form.items(items), 1), atol=2e-3)
@@ -133,7 +133,7 @@ def form(bert: Path) -> Any:
 
 def test_negatives_are_mined_anew_and_stay_in_their_world(bert: Path, tmp_path: Path) -> None:
     worlds = [world("a"), world("b", 20, seed=1)]
-    recipes.train_towers(worlds, bert, tmp_path, recipe(batch=8), tokens=TOKENS)
+    recipes.train_towers(worlds, PaperJob(bert, tmp_path, recipe(batch=8), TOKENS))
     epochs = [json.loads((tmp_path / "checkpoints" / f"examples-{n}.json").read_text()) for n in range(2)]
     assert epochs[0] != epochs[1]
     for cases in epochs:
@@ -147,10 +147,10 @@ def test_negatives_are_mined_anew_and_stay_in_their_world(bert: Path, tmp_path: 
 def test_cross_encoders_learn_and_load_as_published(head: Any, tmp_path: Path) -> None:
     bert = write_bert(tmp_path, 0.4)
     worlds = [world("a", 10), world("b", 6, seed=1)]
-    recipes.train_towers(worlds, bert, tmp_path / "de", recipe(epochs=1, batch=8), tokens=TOKENS)
+    recipes.train_towers(worlds, PaperJob(bert, tmp_path / "de", recipe(epochs=1, batch=8), TOKENS))
     how = recipe(epochs=10, batch=4, learning_rate=1e-3)
     outcome = recipes.train_cross(
-        worlds, bert, tmp_path / "ce", how, tmp_path / "de" / "model", head=head, dev=worlds, tokens=TOKENS
+        worlds, PaperJob(bert, tmp_path / "ce", how, TOKENS), tmp_path / "de" / "model", head=head, dev=worlds
     )
     assert outcome.best >= outcome.history[0]["validation"]["mean"] + 0.2  # of four candidates
     fixed = [(tmp_path / "ce" / "checkpoints" / f"examples-{n}.json").read_text() for n in (0, 9)]
@@ -201,7 +201,7 @@ def test_distillation(loss: Any, bert: Path, tmp_path: Path) -> None:
     target, scores = scores_of()
     texts = [query.text for query in target.queries[:12]]
     how = recipe(epochs=8, candidates=6, batch=1, accumulate=4, learning_rate=1e-3)
-    outcome = distil(target.items, texts, scores, bert, tmp_path, how, loss=loss, tokens=TOKENS)
+    outcome = distil(target.items, texts, scores, PaperJob(bert, tmp_path, how, TOKENS), loss=loss)
     losses = [one["loss"] for one in outcome.history]
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
     assert load_encoder(str(tmp_path / "model")).encode_queries(texts[:1]).shape == (1, 32)
@@ -258,7 +258,7 @@ def test_distillation_goes_on_from_a_sentence_transformers_model(bert: Path, tmp
     np.testing.assert_allclose(
         model.embed(model.form.queries(texts), 0), source.encode(texts, normalize_embeddings=False), atol=1e-4
     )
-    distil(target.items, texts, scores, tmp_path / "src", tmp_path / "out", recipe(accumulate=4), tokens=TOKENS)
+    distil(target.items, texts, scores, PaperJob(tmp_path / "src", tmp_path / "out", recipe(accumulate=4), TOKENS))
     loaded = load_encoder(str(tmp_path / "out" / "model"))
     again = Towers.start(tmp_path / "out" / "model", tokens=TOKENS)
     np.testing.assert_allclose(loaded.encode_queries(texts), again.embed(again.form.queries(texts), 0), atol=1e-4)
@@ -282,12 +282,9 @@ def test_a_student_learns_the_mean_of_its_teachers(bert: Path, tmp_path: Path) -
     ranked = np.stack([np.random.default_rng(n).permutation(16) for n in range(16)])
     outcome = recipes.teach(
         target,
-        bert,
-        tmp_path,
-        recipe(epochs=4, candidates=3),
+        PaperJob(bert, tmp_path, recipe(epochs=4, candidates=3), 2 * TOKENS),
         [teacher(0.5), teacher(-1.5)],
         ranked=ranked,
-        tokens=2 * TOKENS,
         store=None,
     )
     assert sum(calls) == 2 * 16 * 3
@@ -347,7 +344,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(bert: Path, tmp_path: Path) -> N
                 raise Killed
 
         how = recipe(epochs=2, batch=8, validations=2)
-        return recipes.train_towers([world("a")], bert, folder, how, tokens=TOKENS, report=report).history
+        return recipes.train_towers([world("a")], PaperJob(bert, folder, how, TOKENS, report=report)).history
 
     whole = run(tmp_path / "whole", None)
     with pytest.raises(Killed):
@@ -361,7 +358,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(bert: Path, tmp_path: Path) -> N
 
 def test_bf16_trains(bert: Path, tmp_path: Path) -> None:
     outcome = recipes.train_towers(
-        [world("a", 12)], bert, tmp_path, recipe(epochs=1, batch=8), tokens=TOKENS, hardware=Hardware(dtype="bf16")
+        [world("a", 12)], PaperJob(bert, tmp_path, recipe(epochs=1, batch=8), TOKENS, Hardware(dtype="bf16"))
     )
     assert np.isfinite(outcome.history[-1]["loss"])
 
@@ -546,15 +543,15 @@ def test_refusals(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'emb' or 'cls'"):
         PaperCross.start(bert, "mean", tokens=TOKENS)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 2"):
-        recipes.train_towers([world("a", 1)], bert, tmp_path, recipe(), tokens=TOKENS)
+        recipes.train_towers([world("a", 1)], PaperJob(bert, tmp_path, recipe(), TOKENS))
     model = PaperCross.start(bert, tokens=TOKENS)
     with pytest.raises(InputError, match="no training examples"):
-        fit(model, lambda epoch: [], toy()[2], lambda _: 0.0, recipe(), tmp_path / "none")
+        fit(model, lambda epoch: [], toy()[2], lambda _: 0.0, PaperJob(bert, tmp_path / "none", recipe()))
     target, scores = scores_of()
     with pytest.raises(InputError, match="'match' or 'pair'"):
-        distil(target.items, ["a"], scores, bert, tmp_path, recipe(), loss="other")  # type: ignore[arg-type]
+        distil(target.items, ["a"], scores, PaperJob(bert, tmp_path, recipe()), loss="other")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="queries × items"):
-        distil(target.items, ["a"], scores, bert, tmp_path, recipe())
+        distil(target.items, ["a"], scores, PaperJob(bert, tmp_path, recipe()))
 
 
 def test_negatives_of_words_and_of_chance(bert: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +25,9 @@ from crosscut.cli.training import (
 from crosscut.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
-    from crosscut.training.hardware import Hardware
-    from crosscut.training.published.fitting import Recipe
+    from crosscut.training.loop import Outcome
+    from crosscut.training.published.fitting import PaperJob
+    from crosscut.types import Progress
 
 app = typer.Typer(no_args_is_help=True, help="Train the papers' models by the papers' recipes.")
 
@@ -43,15 +45,26 @@ Workers = Annotated[
 ]
 
 
-def _made(values: dict[str, Any]) -> tuple[Recipe, Hardware]:
+def _train(
+    values: dict[str, Any],
+    run: Callable[[PaperJob, Progress], Outcome],
+    measure: str = "accuracy@1",
+    more: dict[str, Any] | None = None,
+) -> None:
+    """Make the job of a command's options, run it, say what came of it."""
     try:
         from crosscut.training.hardware import Hardware
-        from crosscut.training.published.fitting import Recipe
+        from crosscut.training.published.fitting import PaperJob, Recipe
     except ImportError as error:
         raise MissingDependency("training needs torch", "torch") from error
     names = ("learning_rate", "warm_up", "epochs", "batch", "accumulate", "candidates", "seed")
+    recipe, output, quiet = Recipe(**{name: values[name] for name in names}), values["output"], values["as_json"]
     hardware = Hardware.of(values["device"], values["dtype"], workers=values["workers"]).check()
-    return Recipe(**{name: values[name] for name in names}), hardware
+    with progress_bar(quiet=quiet) as progress:
+        report = reporting(progress, quiet=quiet)
+        job = PaperJob(values["start"], output, recipe, values["max_tokens"], hardware, report)
+        outcome = run(job, progress)
+    show_outcome(outcome, output / "model", as_json=quiet, more=more, measure=measure)
 
 
 @app.command("dual-encoder")
@@ -78,21 +91,13 @@ def dual_encoder(
 
     Example: crosscut train paper dual-encoder zeshel/ --start bert-base-uncased --dev val --output de/ --device cuda
     """
-    recipe, hardware = _made(locals())
-    from crosscut.training.published.recipes import train_towers
 
-    with progress_bar(quiet=as_json) as progress:
-        outcome = train_towers(
-            read_collections(data, split),
-            start,
-            output,
-            recipe,
-            dev=read_collections(data, dev) if dev else (),
-            tokens=max_tokens,
-            hardware=hardware,
-            report=reporting(progress, quiet=as_json),
-        )
-    show_outcome(outcome, output / "model", as_json=as_json)
+    def run(job: PaperJob, _: Progress) -> Outcome:
+        from crosscut.training.published.recipes import train_towers
+
+        return train_towers(read_collections(data, split), job, dev=read_collections(data, dev) if dev else ())
+
+    _train(locals(), run)
 
 
 @app.command("cross-encoder")
@@ -123,23 +128,14 @@ def cross_encoder(
 
     Example: crosscut train paper cross-encoder zeshel/ --start bert-base-uncased --miner de/model --output ce/
     """
-    recipe, hardware = _made(locals())
-    from crosscut.training.published.recipes import train_cross
 
-    with progress_bar(quiet=as_json) as progress:
-        outcome = train_cross(
-            read_collections(data, split),
-            start,
-            output,
-            recipe,
-            miner,
-            head=head,  # type: ignore[arg-type]
-            dev=read_collections(data, dev) if dev else (),
-            tokens=max_tokens,
-            hardware=hardware,
-            report=reporting(progress, quiet=as_json),
-        )
-    show_outcome(outcome, output / "model", as_json=as_json)
+    def run(job: PaperJob, _: Progress) -> Outcome:
+        from crosscut.training.published.recipes import train_cross
+
+        judging = read_collections(data, dev) if dev else ()
+        return train_cross(read_collections(data, split), job, miner, head=head, dev=judging)  # type: ignore[arg-type]
+
+    _train(locals(), run)
 
 
 @app.command("distill")
@@ -173,40 +169,31 @@ def distill(
 
     Example: crosscut train paper distill zeshel/ --world yugioh --scorer ce/model --start de/model --output dstl/
     """
-    recipe, hardware = _made(locals())
-    from crosscut.evaluation.papers.world_files import read_texts
-    from crosscut.spaces.sparse import SparseScores, items_per_query
-    from crosscut.training.negatives import rank_dense
-    from crosscut.training.published.distillation import distil
-    from crosscut.training.published.models import Towers
+    bought: dict[str, Any] = {}
 
-    texts = read_texts(data, world, "full", train=queries, seed=seed)
-    shape = (len(texts.train), len(texts.items))
-    count = min(k_d or shape[1], shape[1])
-    ranked = None
-    if count < shape[1]:
-        towers = Towers.start(start, tokens=max_tokens).to(hardware.first)
-        vectors = towers.embed(towers.form.items(texts.items), 1)
-        ranked = rank_dense(vectors, towers.embed(towers.form.queries(texts.train), 0), count)
-    pairs = items_per_query(count, shape, ranked=ranked)
-    with progress_bar(quiet=as_json) as progress:
-        named, workers_of = scored_by(scorer, engine, hardware)
+    def run(job: PaperJob, progress: Progress) -> Outcome:
+        from crosscut.evaluation.papers.world_files import read_texts
+        from crosscut.spaces.sparse import SparseScores, items_per_query
+        from crosscut.training.negatives import rank_dense
+        from crosscut.training.published.distillation import distil
+        from crosscut.training.published.models import Towers
+
+        texts = read_texts(data, world, "full", train=queries, seed=seed)
+        shape = (len(texts.train), len(texts.items))
+        count = min(k_d or shape[1], shape[1])
+        ranked = None
+        if count < shape[1]:
+            towers = Towers.start(start, tokens=max_tokens).to(job.hardware.first)
+            vectors = towers.embed(towers.form.items(texts.items), 1)
+            ranked = rank_dense(vectors, towers.embed(towers.form.queries(texts.train), 0), count)
+        named, workers_of = scored_by(scorer, engine, job.hardware)
         terms: Any = {"store": output / "scores", "engine": workers_of, "progress": progress}
+        pairs = items_per_query(count, shape, ranked=ranked)
         scores = SparseScores.buy(named, texts.train, pairs, items=texts.items, **terms)
-        outcome = distil(
-            texts.items,
-            texts.train,
-            scores,
-            start,
-            output,
-            recipe,
-            loss=loss,  # type: ignore[arg-type]
-            tokens=max_tokens,
-            hardware=hardware,
-            report=reporting(progress, quiet=as_json),
-        )
-    more = {"calls": scores.calls, "scoring_seconds": scores.seconds}
-    show_outcome(outcome, output / "model", as_json=as_json, more=more, measure="shared top 10")
+        bought.update(calls=scores.calls, scoring_seconds=scores.seconds)
+        return distil(texts.items, texts.train, scores, job, loss=loss)  # type: ignore[arg-type]
+
+    _train(locals(), run, "shared top 10", bought)
 
 
 @app.command("student")
@@ -236,36 +223,31 @@ def student(
 
     Example: crosscut train paper student msmarco/ --start microsoft/MiniLM-L6 --teacher A --teacher B --output ce/
     """
-    recipe, hardware = _made(locals())
-    from crosscut.retrievers.bm25 import BM25
-    from crosscut.training.negatives import top
-    from crosscut.training.published.recipes import teach
 
-    if (data / "documents").is_dir():
-        raise InputError("the student learns from plain queries and texts: give a BEIR folder")
-    (collection,) = read_collections(data, split)
-    judged = [query.text for query in collection.queries if collection.gold(query.id)]
-    if not judged:
-        raise InputError(f"no query of {str(data)!r} has a right item in the split {split!r}")
-    with progress_bar(quiet=as_json) as progress:
+    def run(job: PaperJob, progress: Progress) -> Outcome:
         import numpy as np
 
+        from crosscut.linalg.top import ranked
+        from crosscut.retrievers.bm25 import BM25
+        from crosscut.training.published.recipes import teach
+
+        if (data / "documents").is_dir():
+            raise InputError("the student learns from plain queries and texts: give a BEIR folder")
+        (collection,) = read_collections(data, split)
+        judged = [query.text for query in collection.queries if collection.gold(query.id)]
+        if not judged:
+            raise InputError(f"no query of {str(data)!r} has a right item in the split {split!r}")
         words = BM25(collection.items)
         most = min(candidates + 20, len(collection.items))
-        ranked = np.concatenate([top(np.asarray(words.scores(text))[None], most) for text in judged])
-        placed = [scored_by(one, engine, hardware) for one in teacher]
-        engines = [made for _, made in placed]
-        outcome = teach(
+        placed = [scored_by(one, engine, job.hardware) for one in teacher]
+        widest = max((made for _, made in placed), key=lambda made: made.workers)
+        return teach(
             collection,
-            start,
-            output,
-            recipe,
+            job,
             [named for named, _ in placed],
-            ranked=ranked,
-            tokens=max_tokens,
-            hardware=hardware,
-            report=reporting(progress, quiet=as_json),
-            engine=engines[int(np.argmax([made.workers for made in engines]))],
+            ranked=np.stack([ranked(np.asarray(words.scores(text)), most) for text in judged]),
+            engine=widest,
             progress=progress,
         )
-    show_outcome(outcome, output / "model", as_json=as_json, measure="1 / (1 + error)")
+
+    _train(locals(), run, "1 / (1 + error)")

@@ -61,10 +61,7 @@ def distill(
     job
         `job.settings.candidates` is k_d, the items a query is trained on; `job.negatives` is not used.
     """
-    if loss not in ("match", "pair"):
-        raise InputError(f"the loss of a distillation is 'match' or 'pair', not {loss!r}")
-    if scores.shape != (len(queries), len(items)):
-        raise InputError(f"scores of {scores.shape} (queries × items) for {len(queries)} queries, {len(items)} items")
+    check(loss, scores, queries, items)
     job.check()
     model = start_model(DualModel, job)
     tokenizer = tokenizer_of(job)
@@ -104,6 +101,14 @@ def distill(
     )
     export_model(job, dual=model)
     return outcome
+
+
+def check(loss: Loss, scores: SparseScores, queries: Sequence[str], items: Sequence[Item | str]) -> None:
+    """Refuse a loss that there is not, and scores of other queries and items."""
+    if loss not in ("match", "pair"):
+        raise InputError(f"the loss of a distillation is 'match' or 'pair', not {loss!r}")
+    if scores.shape != (len(queries), len(items)):
+        raise InputError(f"scores of {scores.shape} (queries × items) for {len(queries)} queries, {len(items)} items")
 
 
 def match_loss(model: Split, batch: TrainingBatch) -> tuple[Tensor, int]:

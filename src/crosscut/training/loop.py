@@ -176,7 +176,7 @@ def train(
     how.one_device()
     model.to(how.first)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    optimizer = make_optimizer(trained, settings)
+    optimizer = make_optimizer(trained, settings.learning_rate, settings.weight_decay)
     begun = time.monotonic()
     step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
     if (folder / "state.json").is_file():
@@ -233,7 +233,7 @@ def _steps(
         if before_epoch is not None:
             before_epoch(epoch, examples)
         seed, tokens = settings.seed + epoch, settings.tokens_per_batch
-        order = list(batches(examples, tokens=tokens, candidates=settings.candidates, seed=seed))
+        order = batches(examples, tokens=tokens, candidates=settings.candidates, seed=seed)
         for group in order:
             seen += 1
             yield seen, len(order) * settings.epochs, group
@@ -250,12 +250,12 @@ def descend(loss: Tensor, trained: dict[str, nn.Parameter], optimizer: torch.opt
     return float(loss.detach())
 
 
-def make_optimizer(trained: dict[str, nn.Parameter], settings: TrainingSettings) -> torch.optim.AdamW:
+def make_optimizer(trained: dict[str, nn.Parameter], rate: float, weight_decay: float) -> torch.optim.AdamW:
     """AdamW; no decay for vectors, five times the rate for the role embeddings, which start from nothing."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in trained.items():
-        decay = settings.weight_decay if parameter.ndim > 1 and not name.startswith("roles") else 0.0
-        peak = settings.learning_rate * (5.0 if name.startswith("roles") else 1.0)
+        decay = weight_decay if parameter.ndim > 1 and not name.startswith("roles") else 0.0
+        peak = rate * (5.0 if name.startswith("roles") else 1.0)
         groups.setdefault((peak, decay), []).append(parameter)
     return torch.optim.AdamW(
         [

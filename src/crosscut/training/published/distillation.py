@@ -11,8 +11,6 @@ Towers have weights of their own, scores are inner products, gradients of 4 batc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,11 +20,10 @@ from torch.nn import functional
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.spaces.sparse import SparseScores
-from crosscut.training.distill import BEST, by_score
-from crosscut.training.hardware import Hardware
-from crosscut.training.loop import Outcome, Report
+from crosscut.training.distill import BEST, Loss, by_score, check
+from crosscut.training.loop import Outcome
 from crosscut.training.negatives import rank_dense
-from crosscut.training.published.fitting import Case, Recipe, fit
+from crosscut.training.published.fitting import Case, PaperJob, fit
 from crosscut.training.published.models import Towers
 from crosscut.training.published.recipes import HELD, ReadWorld, negatives, tower_scores
 
@@ -35,22 +32,14 @@ def distil(
     items: Sequence[Item | str],
     queries: Sequence[str],
     scores: SparseScores,
-    start: str | Path,
-    output: Path,
-    recipe: Recipe,
+    job: PaperJob,
     *,
-    loss: Literal["match", "pair"] = "match",
-    tokens: int = 128,
-    hardware: Hardware | None = None,
-    report: Report | None = None,
+    loss: Loss = "match",
 ) -> Outcome:
     """A scorer into a dual encoder; `recipe.candidates` is k_d, the scorer's best items of a query (L_pair: as many
     negatives beside them). Writes `output`/model."""
-    if loss not in ("match", "pair"):
-        raise InputError(f"the loss of a distillation is 'match' or 'pair', not {loss!r}")
-    if scores.shape != (len(queries), len(items)):
-        raise InputError(f"scores of {scores.shape} (queries × items) for {len(queries)} queries, {len(items)} items")
-    model = Towers.start(start, tokens=tokens)
+    check(loss, scores, queries, items)
+    model, recipe = Towers.start(job.start, tokens=job.tokens), job.recipe
     world = ReadWorld(model.form.items(items), model.form.queries(queries), [frozenset()] * len(queries))
     best = by_score(scores)
     order = np.random.default_rng(recipe.seed).permutation(sorted(best)).tolist()
@@ -58,13 +47,12 @@ def distil(
         raise InputError("a distillation needs 2 scored items or more of 2 queries or more")
     held = min(max(1, round(HELD * len(order))), len(order) - 1)
     judging, learned = order[:held], order[held:]
-    how = hardware or Hardware()
 
     def mine(epoch: int) -> list[Case]:
         tops = {q: best[q][0][: recipe.candidates] for q in learned}
         if loss == "match":
             return [Case(0, q, tuple(tops[q]), tuple(best[q][1][: recipe.candidates])) for q in learned]
-        with how.arithmetic():
+        with job.hardware.arithmetic():
             vectors, asked = model.embed(world.items, 1), model.embed([world.queries[q] for q in learned], 0)
         ranked = rank_dense(vectors, asked, 2 * recipe.candidates)
         wrong = [negatives(row, frozenset(tops[q]), len(tops[q])) for q, row in zip(learned, ranked, strict=True)]
@@ -76,10 +64,7 @@ def distil(
         mine,
         lambda towers, cases: (match if loss == "match" else pair)(tower_scores(towers, [world], cases), cases),
         lambda towers: agreement(towers, world, {q: best[q] for q in judging}),
-        recipe,
-        output,
-        hardware=how,
-        report=report,
+        job,
     )
 
 

@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from crosscut.errors import InputError
 from crosscut.storage import write_json
 from crosscut.training.hardware import Hardware, Replicas
-from crosscut.training.loop import Outcome, Report, keep, load_into, resume, write_tensors
+from crosscut.training.loop import Outcome, Report, keep, load_into, make_optimizer, resume, write_tensors
 from crosscut.training.published.models import Savable
 
 M = TypeVar("M", bound=Savable)
@@ -66,6 +66,21 @@ class Recipe:
             raise InputError(f"{self.candidates} candidates a query leave no negative; use at least 2")
 
 
+@dataclass(frozen=True)
+class PaperJob:
+    """A recipe with what it starts from (a folder or a hub id), where its model goes, and what it runs on.
+
+    `tokens` are the most of a side; of two plain texts, those of the pair.
+    """
+
+    start: str | Path
+    output: Path
+    recipe: Recipe
+    tokens: int = 128
+    hardware: Hardware = field(default_factory=Hardware)
+    report: Report | None = None
+
+
 def warmed(progress: float, warm_up: float) -> float:
     """Share of the learning rate at `progress` in 0 … 1: linear up, linear down."""
     if progress < warm_up:
@@ -78,20 +93,16 @@ def fit(
     mine: Callable[[int], list[Case]],
     loss: Callable[[M, Sequence[Case]], Tensor],
     judge: Callable[[M], float],
-    recipe: Recipe,
-    output: Path,
-    *,
-    hardware: Hardware | None = None,
-    report: Report | None = None,
+    job: PaperJob,
 ) -> Outcome:
     """Train; the best weights end up in the model and in `output`/model. `mine(epoch)` gives an epoch's examples."""
+    recipe, how, report = job.recipe, job.hardware, job.report
     recipe.check()
-    folder = output / "checkpoints"
+    folder = job.output / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
-    how = hardware or Hardware()
     replicas = Replicas(model, how)
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    optimizer = _optimizer(trained, recipe)
+    optimizer = make_optimizer(trained, recipe.learning_rate, recipe.weight_decay)
     begun = time.monotonic()
     step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
     if (folder / "state.json").is_file():
@@ -137,7 +148,7 @@ def fit(
     if (folder / "best.safetensors").is_file():
         load_into(trained, load_file(folder / "best.safetensors"), folder)
     model.eval()
-    model.save(output / "model")
+    model.save(job.output / "model")
     return Outcome(best, best_step, step, time.monotonic() - begun, history)
 
 
@@ -154,16 +165,6 @@ def _examples(folder: Path, epoch: int, mine: Callable[[int], list[Case]]) -> li
     return made
 
 
-def _optimizer(trained: dict[str, nn.Parameter], recipe: Recipe) -> torch.optim.AdamW:
-    """AdamW; vectors (biases, norms) do not decay."""
-    groups: dict[float, list[nn.Parameter]] = {}
-    for parameter in trained.values():
-        groups.setdefault(recipe.weight_decay if parameter.ndim > 1 else 0.0, []).append(parameter)
-    return torch.optim.AdamW(
-        [{"params": some, "lr": recipe.learning_rate, "weight_decay": decay} for decay, some in groups.items()]
-    )
-
-
 def _descend(
     replicas: Replicas[Any],
     trained: dict[str, nn.Parameter],
@@ -172,7 +173,7 @@ def _descend(
     progress: float,
 ) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = recipe.learning_rate * warmed(progress, recipe.warm_up)
+        group["lr"] = group["peak"] * warmed(progress, recipe.warm_up)
     replicas.scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(list(trained.values()), recipe.most_norm)
     replicas.scaler.step(optimizer)

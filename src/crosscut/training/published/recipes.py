@@ -31,9 +31,9 @@ from crosscut.errors import InputError
 from crosscut.retrievers.tfidf import TfIdf
 from crosscut.spaces.sparse import Pairs, SparseScores
 from crosscut.training.hardware import Hardware
-from crosscut.training.loop import Outcome, Report
+from crosscut.training.loop import Outcome
 from crosscut.training.negatives import rank_dense
-from crosscut.training.published.fitting import Case, Recipe, fit
+from crosscut.training.published.fitting import Case, PaperJob, fit
 from crosscut.training.published.models import PaperCross, Towers
 from crosscut.types import Positions
 
@@ -112,24 +112,13 @@ def _cases(worlds: Sequence[ReadWorld], rank: Callable[[ReadWorld], Positions], 
     return made
 
 
-def train_towers(
-    collections: Sequence[Collection],
-    start: str | Path,
-    output: Path,
-    recipe: Recipe,
-    *,
-    dev: Sequence[Collection] = (),
-    tokens: int = 128,
-    hardware: Hardware | None = None,
-    report: Report | None = None,
-) -> Outcome:
+def train_towers(collections: Sequence[Collection], job: PaperJob, *, dev: Sequence[Collection] = ()) -> Outcome:
     """DE_BASE: two towers from a plain encoder, or on from a dual encoder that there is; writes `output`/model."""
-    model = Towers.start(start, tokens=tokens)
+    model, recipe = Towers.start(job.start, tokens=job.tokens), job.recipe
     train, judging = _worlds(collections, dev, model.form, recipe.seed)
-    how = hardware or Hardware()
 
     def mine(epoch: int) -> list[Case]:
-        with how.arithmetic():
+        with job.hardware.arithmetic():
             return _cases(train, lambda world: ranked_by(model, world, recipe.candidates), recipe.candidates)
 
     return fit(
@@ -137,10 +126,7 @@ def train_towers(
         mine,
         lambda towers, cases: entropy(tower_scores(towers, train, cases)),
         lambda towers: accuracy(towers, judging, recipe.seed),
-        recipe,
-        output,
-        hardware=how,
-        report=report,
+        job,
     )
 
 
@@ -213,33 +199,24 @@ def accuracy(towers: Towers, worlds: Sequence[ReadWorld], seed: int) -> float:
 
 def train_cross(
     collections: Sequence[Collection],
-    start: str | Path,
-    output: Path,
-    recipe: Recipe,
+    job: PaperJob,
     miner: str | Path,
     *,
     head: Literal["emb", "cls"] = "emb",
     dev: Sequence[Collection] = (),
-    tokens: int = 128,
-    hardware: Hardware | None = None,
-    report: Report | None = None,
 ) -> Outcome:
     """[EMB]- or [CLS]-CE; `miner` is the trained dual encoder, `tfidf` or `random`; writes `output`/model."""
-    model = PaperCross.start(start, head, tokens=tokens)
+    model, recipe = PaperCross.start(job.start, head, tokens=job.tokens), job.recipe
     train, judging = _worlds(collections, dev, model.form, recipe.seed)
-    how = hardware or Hardware()
-    with how.arithmetic():
-        rank = ranker(miner, recipe.candidates, tokens, how, recipe.seed)
+    with job.hardware.arithmetic():
+        rank = ranker(miner, recipe.candidates, job.tokens, job.hardware, recipe.seed)
         fixed, judged = (_cases(worlds, rank, recipe.candidates) for worlds in (train, judging))
     return fit(
         model,
         lambda epoch: fixed,  # the same in every epoch
         lambda cross, cases: entropy(pair_scores(cross, train, cases)),
         lambda cross: first_is_right(cross, judging, judged),
-        recipe,
-        output,
-        hardware=how,
-        report=report,
+        job,
     )
 
 
@@ -259,17 +236,7 @@ def first_is_right(cross: PaperCross, worlds: Sequence[ReadWorld], cases: Sequen
 
 
 def teach(
-    collection: Collection,
-    start: str | Path,
-    output: Path,
-    recipe: Recipe,
-    teachers: Sequence[Any],
-    *,
-    ranked: Positions,
-    tokens: int = 256,
-    hardware: Hardware | None = None,
-    report: Report | None = None,
-    **terms: Unpack[Terms],
+    collection: Collection, job: PaperJob, teachers: Sequence[Any], *, ranked: Positions, **terms: Unpack[Terms]
 ) -> Outcome:
     """[EMB]-CE on plain texts by mean squared error to the mean of the teachers' scores; writes `output`/model.
 
@@ -278,14 +245,14 @@ def teach(
     """
     if not teachers:
         raise InputError("name at least one teacher: a scorer whose scores are to be learned")
-    model = PaperCross.start(start, "emb", marked=False, tokens=tokens)
+    model, recipe = PaperCross.start(job.start, "emb", marked=False, tokens=job.tokens), job.recipe
     world = ReadWorld.read(collection, model.form)
     judged = [query for query in collection.queries if collection.gold(query.id)]
     cases = _cases([world], lambda _: ranked, recipe.candidates)
     wanted = sorted({(case.query, item) for case in cases for item in case.items})
     rows, columns = (np.asarray(side, np.int64) for side in zip(*wanted, strict=True))
     pairs = Pairs(rows, columns, (len(judged), len(collection.items)))
-    terms.setdefault("store", output / "scores")
+    terms.setdefault("store", job.output / "scores")
     texts = [query.text for query in judged]
     bought = [SparseScores.buy(one, texts, pairs, items=collection.items, **terms).scores for one in teachers]
     mean = dict(zip(wanted, np.mean(bought, axis=0).tolist(), strict=True))
@@ -298,10 +265,7 @@ def teach(
         lambda epoch: train,
         lambda cross, some: squared(pair_scores(cross, [world], some), some),
         lambda cross: explained(cross, world, judging),
-        recipe,
-        output,
-        hardware=hardware,
-        report=report,
+        job,
     )
 
 
