@@ -64,8 +64,6 @@ def test_the_regression_is_that_of_scikit_learn() -> None:
     truth = (rng.random(300) < 1 / (1 + np.exp(-x @ [1, -2, 0.5, 0]))).astype(np.float64)
     theirs = LogisticRegression(C=1 / 3.0, fit_intercept=False, tol=1e-10, max_iter=1000).fit(x, truth).coef_[0]
     assert logistic(x, truth, 3.0) == pytest.approx(theirs, abs=1e-4)
-    home = np.array([1.0, 1.0, 1.0, 1.0])
-    assert logistic(x, truth, 1e9, towards=home) == pytest.approx(home, abs=1e-4)
 
 
 def test_probabilities_are_what_happens_on_other_queries() -> None:

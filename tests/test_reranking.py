@@ -14,7 +14,7 @@ from crosscut.errors import InputError
 from crosscut.scorers.calibration import against_random
 from crosscut.scorers.chat import ChatJudge
 from crosscut.scorers.http import RerankEndpoint
-from crosscut.scorers.relevance import relevance, sigmoid
+from crosscut.scorers.relevance import relevance
 from crosscut.scores.reranking import Reranker
 from crosscut.server import Settings, make_app
 from tests.served import running, score_words, small_index
@@ -117,7 +117,6 @@ def test_relevance_is_between_0_and_1_in_the_order_of_the_scores() -> None:
     index = small_index()
     learned = index.calibrate()
     assert relevance(index.scorer, scores, learned).tolist() == learned.probabilities(scores, scores).tolist()
-    np.testing.assert_allclose(sigmoid(np.array([3.0])), 1 / (1 + np.exp(-3.0)))
 
 
 def test_what_a_search_costs_in_money(url: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,7 +30,7 @@ from crosscut.errors import InputError
 if TYPE_CHECKING:
     from crosscut.datasets import Item, Query
     from crosscut.datasets.columns import ColumnNames
-    from crosscut.scores import Coverage, Purchase
+    from crosscut.scores import Purchase
     from crosscut.scores.engines.pace import Estimate
 
 
@@ -230,7 +230,8 @@ def _status(
         coverage = replace(held.coverage(), pairs=wanted.shape[1], known=known)
     cost = None if price is None or coverage.missing is None else coverage.missing * price / 1000
     if as_json:
-        typer.echo(json.dumps(_facts(coverage, cost)))
+        more = {"missing": coverage.missing, "seconds_left": coverage.seconds_left, "cost": cost}
+        typer.echo(json.dumps({**vars(coverage), **more}, default=str))
         return
     share = 100 * (coverage.known or 0) / max(coverage.pairs or 0, 1)
     say(f"{coverage.known:,} of {coverage.pairs:,} scores are in the store ({share:.1f} %)")
@@ -244,24 +245,6 @@ def _status(
     )
     for damage in coverage.damaged:
         say(f"damaged, will be scored again: {damage}")
-
-
-def _facts(coverage: Coverage, cost: float | None) -> dict[str, Any]:
-    return {
-        "scorer": coverage.scorer,
-        "pairs": coverage.pairs,
-        "known": coverage.known,
-        "missing": coverage.missing,
-        "scores": coverage.scores,
-        "queries": coverage.queries,
-        "blocks": coverage.blocks,
-        "matrices": coverage.matrices,
-        "bytes": coverage.bytes,
-        "pairs_per_second": coverage.pairs_per_second,
-        "seconds_left": coverage.seconds_left,
-        "cost": cost,
-        "damaged": [str(damage) for damage in coverage.damaged],
-    }
 
 
 def _report(bought: Purchase, store: Path, price: float | None, as_json: bool) -> None:

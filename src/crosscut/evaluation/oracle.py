@@ -121,15 +121,7 @@ def _recall(
     return np.asarray(found)
 
 
-def sampling_errors(
-    world: World,
-    count: int,
-    k: Sequence[int],
-    *,
-    rounds: int = 5,
-    epsilons: Sequence[float] = (0.0, 0.75),
-    seed: int = 0,
-) -> list[dict[str, Any]]:
+def sampling_errors(world: World, count: int, k: Sequence[int]) -> list[dict[str, Any]]:
     """Mean |ŝ − s| over all items and over each query's top k, by how `count` anchor items are chosen (ADACUR fig. 7).
 
     ANNCUR draws them, the oracle sees the scores, and ADACUR finds them in rounds.
@@ -138,30 +130,22 @@ def sampling_errors(
         raise InputError("errors of sampling need anchors: the scores of anchor queries with every item (k_q × n)")
     known = np.asarray(world.anchors, np.float64)
     exact = np.asarray(world.test, np.float64)
-    ways = anchor_items(world, count, max(k), rounds=rounds, epsilons=epsilons, seed=seed)
+    ways = anchor_items(world, count, max(k))
     return [{"anchors": name, "count": count, **_errors(exact, known, chosen, k)} for name, chosen in ways.items()]
 
 
-def anchor_items(
-    world: World,
-    count: int,
-    masked: int,
-    *,
-    rounds: int = 5,
-    epsilons: Sequence[float] = (0.0, 0.75),
-    seed: int = 0,
-) -> dict[str, list[Positions]]:
+def anchor_items(world: World, count: int, masked: int) -> dict[str, list[Positions]]:
     """Of every test query, `count` anchor items: drawn, by an oracle (k_m of 0 and `masked`), and by ADACUR."""
     exact = np.asarray(world.test, np.float64)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     ways: dict[str, list[Positions]] = {"anncur": [oracle_anchors(row, count, "random", 0, 0.0, rng) for row in exact]}
     for rule in ("top", "softmax"):
         for mask in (0, masked):
-            for epsilon in epsilons:
+            for epsilon in (0.0, 0.75):
                 name = f"oracle-{rule}, k_m={mask}, ε={epsilon:g}"
                 ways[name] = [oracle_anchors(row, count, rule, mask, epsilon, rng) for row in exact]
-    searcher = world.searcher(f"adacur@rounds={rounds}", seed)
-    ways[f"adacur@rounds={rounds}"] = [np.asarray(hits.scored) for hits in world.search(searcher, 1, count)]
+    searcher = world.searcher("adacur@rounds=5")
+    ways["adacur@rounds=5"] = [np.asarray(hits.scored) for hits in world.search(searcher, 1, count)]
     return ways
 
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import numpy as np
+from scipy.special import expit
 
 from crosscut.errors import InputError, ScoreCountError, ScorerAnswerError, ScoreValueError
-from crosscut.scorers.relevance import sigmoid
 from crosscut.scorers.remote import RemoteScorer
 from crosscut.scorers.transport import Limits, Sending, Transport
 from crosscut.types import Floats
@@ -121,7 +121,7 @@ class RerankEndpoint(RemoteScorer):
     def relevance(self, scores: Floats) -> Floats:
         """Scores as 0 … 1: services answer with such, TEI is asked for logits."""
         bounded = self.transform == "none" and self.shape != "tei"
-        return scores if bounded else sigmoid(scores)
+        return scores if bounded else np.asarray(expit(scores))
 
     def identity(self) -> dict[str, Any]:
         return {

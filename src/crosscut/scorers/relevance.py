@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from crosscut.scorers.calibration import LISTED, Calibration, box_calibration
 from crosscut.types import Floats
@@ -25,10 +26,4 @@ def relevance(scorer: Any, scores: Floats, calibration: Calibration | None = Non
     if boxed is not None:
         return boxed.probabilities(scores, scores if len(scores) >= LISTED else None)
     own = getattr(scorer, "relevance", None)
-    return np.clip(own(scores), 0.0, 1.0) if callable(own) else sigmoid(scores)
-
-
-def sigmoid(scores: Floats) -> Floats:
-    """1/(1 + e⁻ˢ), without overflow."""
-    part = np.exp(-np.abs(np.asarray(scores, np.float64)))
-    return np.where(np.asarray(scores) >= 0, 1 / (1 + part), part / (1 + part))
+    return np.clip(own(scores), 0.0, 1.0) if callable(own) else np.asarray(expit(scores))

@@ -212,11 +212,11 @@ class Saved:
         here and there."""
         return int(self.files[name].get("block", self.block))
 
-    def bytes(self, name: str, *, verify: bool = True) -> Bytes:
+    def bytes(self, name: str) -> Bytes:
         """A whole file."""
         with self._opened(name) as file:
             data: Bytes = np.fromfile(file, np.uint8)
-        if verify and self._verify:
+        if self._verify:
             self._compare(name, data)
         return data
 

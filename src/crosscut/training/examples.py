@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,9 +55,7 @@ class TrainingBatch(NamedTuple):
     scores: tuple[float, ...] = ()  # (pairs,) the teacher's, if the examples have them
 
 
-def batches(
-    examples: Examples, *, tokens: int, candidates: int, seed: int, shuffle: bool = True
-) -> Iterator[list[Example]]:
+def batches(examples: Examples, *, tokens: int, candidates: int, seed: int) -> list[list[Example]]:
     """Examples in batches of about `tokens` tokens, alike in length within a batch, in random order.
 
     Sorting within slabs of a few hundred examples keeps padding low and the order random.
@@ -81,9 +79,8 @@ def batches(
             size += cost
         if group:
             made.append(group)
-    if shuffle:
-        rng.shuffle(made)
-    yield from made
+    rng.shuffle(made)
+    return made
 
 
 def collate(examples: Examples, group: Sequence[Example], candidates: int, rng: random.Random) -> TrainingBatch:

@@ -293,16 +293,10 @@ def _half(array: Array) -> Array:
 
 
 def _encoded(texts: WorldTexts, encoder: DualEncoder, progress: Progress | None) -> dict[str, Array]:
-    done = 0
-
-    def tell(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress("encoding", done, len(texts.items))
+    from crosscut.index.building import telling
 
     return {
-        "vectors": encoder.encode_items(texts.items, progress=tell),
+        "vectors": encoder.encode_items(texts.items, progress=telling("encoding", len(texts.items), progress)),
         "query_vectors": encoder.encode_queries(texts.test),
         "anchor_query_vectors": encoder.encode_queries(texts.train),
     }
