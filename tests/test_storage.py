@@ -556,7 +556,7 @@ def test_content_is_converted_or_refused_when_it_is_given(tmp_path: Path) -> Non
     ]
     for wrong, said in wrongs:
         with pytest.raises(InputError, match=said):
-            Index.build([wrong], scorer=paid, encoder=None)
+            Index.build([wrong], scorer=paid, encoder=None, method="hybrid")
         with pytest.raises(InputError, match=said):
             index.add([{"id": "0", **wrong}])
     with pytest.raises(InputError, match="a query is no valid Unicode"):

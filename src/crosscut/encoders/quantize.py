@@ -18,11 +18,7 @@ def quantize(
     return np.clip(np.rint(weight / scale), -127, 127).astype(np.int8), scale
 
 
-def dequantize(values: npt.NDArray[np.int8], scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The float32 matrix that int8 values and scales stand for."""
-    return (values.astype(np.float32) * scale).astype(np.float32)
-
-
 def rounded(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """The matrix as eight bits would keep it; applying it twice changes nothing."""
-    return dequantize(*quantize(weight))
+    values, scale = quantize(weight)
+    return values.astype(np.float32) * scale

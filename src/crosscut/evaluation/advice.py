@@ -70,7 +70,7 @@ def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival:
         )
     means = [float(point.each[MEASURE].mean()) for point in curve]
     peak = curve[int(np.argmax(means))]
-    enough = next(p for p in curve if _enough(p, peak))
+    enough = next(p for p in curve if (peak.each[MEASURE] - p.each[MEASURE]).mean() <= LOSS)
     base = max(free, key=lambda p: float(p.each[MEASURE].mean()), default=None)
     gain = None if base is None else _difference(enough, base)
     sentences = [*_verdict(enough, base, gain), *_falling(peak, curve[-1])]
@@ -95,10 +95,6 @@ def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival:
 
 def _difference(ours: Point, theirs: Point) -> Difference:
     return Difference(*paired_interval(ours.each[MEASURE], theirs.each[MEASURE]))
-
-
-def _enough(point: Point, peak: Point) -> bool:
-    return float((peak.each[MEASURE] - point.each[MEASURE]).mean()) <= LOSS
 
 
 def _verdict(enough: Point, base: Point | None, gain: Difference | None) -> list[str]:

@@ -19,6 +19,7 @@ class ADACUR(InRounds):
 
     name: ClassVar[str] = "adacur"
     needs: ClassVar[tuple[str, ...]] = ("anchors",)
+    draws: ClassVar[bool] = True
 
     rcond: float | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts
@@ -21,6 +21,8 @@ class InRounds(Method):
     ADACUR do with 10,000 of HotpotQA's 5 million items (AXN app. A.4).
     """
 
+    draws: ClassVar[bool] = False  # whether round one is drawn, where no first stage is named
+
     rounds: int = 5
     first: First = "auto"
     select: Select = "top"
@@ -32,6 +34,11 @@ class InRounds(Method):
         super().__post_init__()
         if self.rounds < 1:
             raise InputError(f"a search needs at least 1 round; got {self.rounds}")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether round one is left to chance."""
+        return self.first == "random" or (self.first == "auto" and self.draws)
 
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
         stages = ["dense"] * (parts.encoder is not None) + ["lexical"] * (parts.words is not None)

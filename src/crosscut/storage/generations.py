@@ -93,7 +93,8 @@ class Files:
         """`<name>.npy` from some rows after others; `scattered`: it will be read in little pieces."""
         dtype = np.dtype(kind).newbyteorder("<")
         parts = (np.ascontiguousarray(chunk, dtype).reshape(-1).view(np.uint8).data for chunk in chunks)
-        self.write(f"{name}.npy", itertools.chain([npy_header(dtype, shape)], parts), block=_block(scattered))
+        block = min(BLOCK, HERE_AND_THERE) if scattered else None
+        self.write(f"{name}.npy", itertools.chain([npy_header(dtype, shape)], parts), block=block)
 
     def array(self, name: str, array: Array, *, scattered: bool = False) -> None:
         """`<name>.npy`: C order, little-endian."""
@@ -105,10 +106,6 @@ class Files:
     def lines(self, name: str, values: Iterable[Any]) -> None:
         """`<name>.jsonl`: one JSON value a line."""
         self.write(f"{name}.jsonl", ((json.dumps(value, ensure_ascii=False) + "\n").encode() for value in values))
-
-
-def _block(scattered: bool) -> int | None:
-    return min(BLOCK, HERE_AND_THERE) if scattered else None
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

@@ -1,1 +1,1 @@
-"""The papers' experiments: what there is (`inventory`), how it is run (`experiments`), from which data (`making`)."""
+"""The papers' experiments: what there is (`inventory`), how it is run (`experiments`), on what data (`world_files`)."""

@@ -79,8 +79,7 @@ def replayed(
 def shortened(method: str, shortlist: int | None) -> Method:
     """The method with its rounds within the first stage's top S (AXN app. A.4), if it has both."""
     made = parse(method)
-    drawn = made.name == "adacur" and made.settings.get("first", "random") == "random"
-    if shortlist is None or drawn or not isinstance(made, InRounds):
+    if shortlist is None or not isinstance(made, InRounds) or made.drawn:
         return made
     return made.with_settings({"shortlist": shortlist})
 

@@ -253,7 +253,9 @@ def make_arrays(
         if views:
             arrays |= _views(texts, models.encoding)
     arrays["words"] = _words(texts)
-    kept: dict[str, Any] = {name: _half(array) for name, array in arrays.items()}
+    kept: dict[str, Any] = {
+        name: array.astype(np.float16) if array.dtype == np.float32 else array for name, array in arrays.items()
+    }
     write_json(folder / "gold.json", texts.gold)
     write_arrays(target, {"made_of": models.mark(texts), **kept})
     return load_arrays(target)
@@ -286,10 +288,6 @@ def load_arrays(path: Path) -> dict[str, Array]:
         for name, array in found.items()
         if name in (*PARTS, *VIEWS)
     }
-
-
-def _half(array: Array) -> Array:
-    return array.astype(np.float16) if array.dtype == np.float32 else array
 
 
 def _encoded(texts: WorldTexts, encoder: DualEncoder, progress: Progress | None) -> dict[str, Array]:
