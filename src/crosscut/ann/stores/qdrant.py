@@ -21,7 +21,7 @@ import numpy as np
 
 from crosscut.ann.stores.base import Store, needed, numbered
 from crosscut.ann.stores.filters import LARGEST, Condition, number, whole, written
-from crosscut.ann.stores.qdrant_words import Edge, QdrantClientWords, QdrantWords
+from crosscut.ann.stores.qdrant_words import Edge, QdrantClientWords
 from crosscut.ann.stores.records import Fields, Rows, Want
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, StoreUnavailable
@@ -85,7 +85,7 @@ class Qdrant(Store):
         self.address = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
         self.secrets = api_key or "", address.password or ""
         if shard is not None:
-            self._engine: QdrantWords = Edge(shard, vector)
+            self._engine: QdrantClientWords = Edge(shard, vector)
         else:
             if client is None:
                 package = needed("qdrant_client", "qdrant", "crosscut.stores.Qdrant")
