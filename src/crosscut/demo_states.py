@@ -1,7 +1,7 @@
 """What the demo computed, kept for the next time: the states of the items, and the scores of queries with all of them.
 
-One file in `CROSSCUT_CACHE` (`~/.cache/crosscut`), named by the model. A file that cannot be read or written is done
-without.
+One file in the cache of models (`crosscut.encoders.exported`), named by the model. A file that cannot be read or
+written is done without.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from crosscut.encoders.exported import cache_folder
 from crosscut.errors import WriteError
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder
 from crosscut.storage import write_file
@@ -26,8 +26,7 @@ MOST = 20
 
 def kept_at(fingerprint: str) -> Path:
     """Where the states of a model are kept."""
-    folder = os.environ.get("CROSSCUT_CACHE") or Path.home() / ".cache" / "crosscut"
-    return Path(folder) / f"demo-{fingerprint}.npz"
+    return cache_folder() / f"demo-{fingerprint}.npz"
 
 
 def load(path: Path, scorer: BoundOnnxCrossEncoder) -> dict[str, Floats]:

@@ -74,7 +74,7 @@ class TwoTowers:
         rows = np.empty((len(texts), self.dimension), np.float32)
 
         def run(places: list[int]) -> None:
-            rows[places] = session.run(packed([_row(texts[place]) for place in places], session.inputs))
+            rows[places] = session.run(packed([row_of(texts[place]) for place in places], session.inputs))
 
         session.map(run, of_one_length(texts, TOKENS_PER_CALL))
         return rows
@@ -98,7 +98,7 @@ class TorchTowers:
 
         folder = local_folder(model)
         limits, key = _identity(folder, running.max_length)
-        saved, names = _towers(folder)
+        saved, names = read_towers(folder)
         kind, config = torch_dtype(running.dtype), read_config(folder)
         copies = [
             [
@@ -131,7 +131,7 @@ class TorchTowers:
         with self._towers.one() as bodies, torch.inference_mode():
             for start in range(0, len(order), self.batch_size):
                 places = order[start : start + self.batch_size]
-                read = read_rows(bodies[side], [_row(texts[place]) for place in places])[:, 0].float().cpu().numpy()
+                read = read_rows(bodies[side], [row_of(texts[place]) for place in places])[:, 0].float().cpu().numpy()
                 linear = self._linears[side]
                 rows[places] = read if linear is None else read @ linear[0].T + linear[1]
         return rows
@@ -163,7 +163,8 @@ def _unit(rows: Rows) -> Rows:
     return np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)
 
 
-def _row(text: Text) -> Row:
+def row_of(text: Text) -> Row:
+    """A text that is read alone, for the vector of its first token."""
     return Row(text.ids, np.zeros_like(text.ids), np.arange(len(text.ids)), np.zeros(1, np.int64))
 
 
@@ -185,7 +186,7 @@ def _identity(folder: Path, max_length: int | None) -> tuple[dict[str, int], str
     return limits, digest_of({**files, "weights": weights_file(folder)}, {"towers": True, **limits})
 
 
-def _towers(folder: Path) -> tuple[dict[str, Any], tuple[str, str]]:
+def read_towers(folder: Path) -> tuple[dict[str, Any], tuple[str, str]]:
     """The tensors of a checkpoint, and what its towers are called."""
     saved = read_arrays(weights_file(folder))
     found = next((pair for pair in TOWERS if any(name.startswith(f"{pair[0]}.") for name in saved)), None)
@@ -209,7 +210,7 @@ def _linear(saved: dict[str, Any], tower: str) -> tuple[Any, Any] | None:
 
 
 def _export(folder: Path, limits: dict[str, int]) -> tuple[dict[str, bytes], dict[str, Any]]:
-    saved, found = _towers(folder)
+    saved, found = read_towers(folder)
     config = read_config(folder)
     graphs, widths = [], set()
     for tower in found:

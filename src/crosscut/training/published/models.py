@@ -26,14 +26,15 @@ from torch.nn import functional
 
 from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.bodies import filled_body, first_position, read_rows
-from crosscut.encoders.checkpoints import read_arrays, read_config, weights_file
+from crosscut.encoders.checkpoints import read_config
 from crosscut.encoders.exported import local_folder
 from crosscut.encoders.modules import FILE, read_modules
 from crosscut.encoders.pairs import MARKS, Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.states import of_one_length
-from crosscut.encoders.towers import TOWERS, has_towers
+from crosscut.encoders.towers import TOWERS, has_towers, read_towers, row_of
 from crosscut.errors import InputError, MissingDependency
 from crosscut.storage import write_file, write_json
+from crosscut.training.loop import write_tensors
 
 Kind = Literal["emb", "cls"]
 TOKENS_PER_CALL = 1 << 14  # of texts that are embedded together, without a gradient
@@ -151,10 +152,7 @@ class PaperCross(Savable):
                 },
             )
         else:
-            from safetensors.torch import save
-
-            tensors = {name: value.detach().cpu().contiguous() for name, value in self.body.state_dict().items()}
-            write_file(folder / "model.safetensors", [save(tensors)])
+            write_tensors(folder / "model.safetensors", self.body.state_dict())
             write_json(folder / "tokenizer_config.json", {"model_max_length": self.form.longest})
         write_file(folder / "tokenizer.json", [self.form.tokenizer.to_str().encode()])
         write_json(folder / "config.json", json.loads(config.to_json_string()))
@@ -202,10 +200,7 @@ class Towers(Savable):
         form = Marked.of(tokenizer, query_tokens=tokens, item_tokens=tokens)
         if not has_towers(folder):
             return cls([widened(open_body(folder), words) for _ in range(2)], form, folder)
-        saved = read_arrays(weights_file(folder))
-        names = next((pair for pair in TOWERS if any(name.startswith(f"{pair[0]}.") for name in saved)), None)
-        if names is None:
-            raise InputError(f"{str(folder)!r} holds no two towers; start from a dual encoder or a plain encoder")
+        saved, names = read_towers(folder)
         return cls([open_body(folder, saved, f"{name}.bert_model.") for name in names], form, folder)
 
     @classmethod
@@ -232,7 +227,7 @@ class Towers(Savable):
     def forward(self, texts: Sequence[Text], side: int) -> Tensor:
         """Vectors (texts × D) of queries (side 0) or of items (side 1)."""
         body = self.bodies[side % len(self.bodies)]
-        rows = [Row(t.ids, np.zeros_like(t.ids), np.arange(len(t.ids)), np.zeros(1, np.int64)) for t in texts]
+        rows = [row_of(text) for text in texts]
         if self.mean:
             states, mask = read_rows(body, rows, whole=True)
             weights = mask[..., None].to(states.dtype)
@@ -256,13 +251,10 @@ class Towers(Savable):
         """As towers (BLINK's names); a sentence-transformers model as it was, with its new weights."""
         folder.mkdir(parents=True, exist_ok=True)
         if len(self.bodies) == 1:
-            from safetensors.torch import save
-
             if folder.resolve() != self.folder.resolve():
                 shutil.copytree(self.folder, folder, dirs_exist_ok=True)
             inner = read_modules(folder)[0].folder
-            tensors = {name: value.detach().cpu().contiguous() for name, value in self.bodies[0].state_dict().items()}
-            write_file(inner / "model.safetensors", [save(tensors, {"format": "pt"})])
+            write_tensors(inner / "model.safetensors", self.bodies[0].state_dict(), {"format": "pt"})
             (inner / "pytorch_model.bin").unlink(missing_ok=True)
             return
         assert isinstance(self.form, Marked)
