@@ -631,3 +631,23 @@ def test_columns_vectors_and_ids_that_do_not_fit(make: Make) -> None:
         crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=wrong)
     with pytest.raises(InputError, match="is no store"):
         crosscut.Index.over(contents, scorer=lambda query, texts: [0.0] * len(texts))  # type: ignore[arg-type]
+
+
+def test_what_postgresql_does_not_take_is_no_failure_of_it(dsn: str) -> None:
+    pytest.importorskip("pgvector")
+    store = real_stores.postgres(real_stores.corpus(20), dsn)
+    index = crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=None)
+    vectors = np.ones((1, 12), np.float32)
+    with pytest.raises(InputError, match=r'does not take this: .*"abc"; give what its columns hold'):
+        index.add([{"id": "900", "text": "new", "year": "abc"}], vectors=vectors)
+    with pytest.raises(InputError, match="does not take this: .*NUL"):
+        index.add([{"id": "900", "text": "new", "lang": "a\0b"}], vectors=vectors)
+    assert 900 not in index
+    inside = real_stores.postgres(real_stores.corpus(20), dsn, json=True)
+    by_column = crosscut.stores.PgVector(dsn, inside.table, id="the id", vector="e", text="body")  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="does not take this: operator does not exist: jsonb >="):
+        crosscut.Index.over(by_column, scorer=lambda query, texts: [0.0] * len(texts), encoder=None).search(
+            "a", filter={"meta": {"gte": 3}}
+        )
+    for opened in (store, inside, by_column):
+        opened.close()

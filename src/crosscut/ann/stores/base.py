@@ -108,7 +108,11 @@ class Store(ABC):
         except CrosscutError:
             raise
         except Exception as error:
-            raise self.failed(error)  # noqa: B904  (it has its cause)
+            raise self.refused(error) or self.failed(error)  # noqa: B904  (it has its cause)
+
+    def refused(self, error: Exception) -> InputError | None:
+        """What the store would not take, where that is why it failed: trying again would not help."""
+        return None
 
     def failed(self, error: Exception) -> StoreUnavailable:
         """What went wrong on a trip, as an error of the store that tells no secret of it."""

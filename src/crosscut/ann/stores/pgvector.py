@@ -262,6 +262,14 @@ class PgVector(Store):
 
     # -- the server ----------------------------------------------------------------------------------------------
 
+    def refused(self, error: Exception) -> InputError | None:
+        errors = self._psycopg.errors
+        if not isinstance(error, errors.DataError | errors.IntegrityError | errors.UndefinedFunction):
+            return None
+        made = InputError(f"{self.place} does not take this: {str(error).splitlines()[0]}; give what its columns hold")
+        made.__cause__ = error
+        return made
+
     def _json(self, value: Any) -> Any:
         return needed("psycopg.types.json", "pgvector", "jsonb").Jsonb(value)
 
