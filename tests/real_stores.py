@@ -63,7 +63,7 @@ def edge(made: Corpus, folder: Path, *, hnsw: bool = False, **options: Any) -> S
         shard.optimize()
         assert shard.info().indexed_vectors_count == len(points)
     shard.close()
-    return Qdrant("papers", shard=folder, vector="e", text="body", **_named(made, options))
+    return Qdrant("papers", shard=folder, vector="e", **_named(made, {"text": "body"} | options))
 
 
 def client(made: Corpus, folder: Path, *, hnsw: bool = False, **options: Any) -> Store:
@@ -78,7 +78,7 @@ def client(made: Corpus, folder: Path, *, hnsw: bool = False, **options: Any) ->
     points = [m.PointStruct(id=_plain(id), vector=vector, payload=payload) for id, vector, payload in _points(made)]
     if points:
         local.upsert("papers", points)
-    return Qdrant("papers", client=local, vector="e", text="body", **_named(made, options))
+    return Qdrant("papers", client=local, vector="e", **_named(made, {"text": "body"} | options))
 
 
 def _points(made: Corpus) -> list[tuple[Any, Any, Any]]:

@@ -576,6 +576,7 @@ def test_messages_that_clients_see_tell_no_address(monkeypatch: pytest.MonkeyPat
         crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
     assert "canary" not in str(raised.value)
     monkeypatch.setattr(qdrant_words.QdrantClientWords, "vectors", lambda self: {"": (4, "Dot")})
+    monkeypatch.setattr(qdrant_words.QdrantClientWords, "scroll", lambda self, filter, limit: [])
     store = crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
     assert store.place == "the Qdrant collection 'papers'"
     assert not any(word in repr(store) for word in ("canary", "127.0.0.1"))
@@ -640,7 +641,7 @@ def test_what_postgresql_does_not_take_is_no_failure_of_it(dsn: str) -> None:
     vectors = np.ones((1, 12), np.float32)
     with pytest.raises(InputError, match=r'does not take this: .*"abc"; give what its columns hold'):
         index.add([{"id": "900", "text": "new", "year": "abc"}], vectors=vectors)
-    with pytest.raises(InputError, match="does not take this: .*NUL"):
+    with pytest.raises(InputError, match=r"does not take this: .*NUL"):
         index.add([{"id": "900", "text": "new", "lang": "a\0b"}], vectors=vectors)
     assert 900 not in index
     inside = real_stores.postgres(real_stores.corpus(20), dsn, json=True)
@@ -651,3 +652,15 @@ def test_what_postgresql_does_not_take_is_no_failure_of_it(dsn: str) -> None:
         )
     for opened in (store, inside, by_column):
         opened.close()
+
+
+@pytest.mark.parametrize("kind", ["edge", "client"])
+def test_texts_under_another_name_are_told_when_a_collection_is_opened(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip(f"qdrant_{kind}")
+    made = getattr(real_stores, kind)
+    with pytest.raises(
+        InputError, match="no field 'text' for text= in the payloads of its first 20 points; they have body, lang, "
+    ):
+        made(real_stores.corpus(30), tmp_path / "a", text="text")
+    made(real_stores.corpus(30), tmp_path / "b", text="text", title="body").close()  # a title is a text
+    made(real_stores.corpus(0), tmp_path / "c", text="text").close()  # nothing is there yet

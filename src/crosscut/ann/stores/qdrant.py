@@ -30,6 +30,7 @@ from crosscut.types import Floats
 WIDTH = 128  # of the walk through the graph, at least
 PLAIN = re.compile(r"[\w-]+(\[\d*\])?(\.[\w-]+(\[\d*\])?)*")
 FEW = 256  # whole numbers of a condition that are also looked for as fractions
+SEEN = 20  # points whose payloads are looked at when a collection is opened
 BATCH = 256  # points written at a time
 NAMES = uuid.UUID("6b1f4a52-8f0e-5c8a-9a55-0c2f3f1f7c11")  # uuids of items that have a name of their own
 
@@ -102,6 +103,19 @@ class Qdrant(Store):
             raise InputError(
                 f"{self.place} compares by {distance}, and a search asks for inner products: "
                 "use a collection with the distance Dot or Cosine"
+            )
+        self._has_texts()
+
+    def _has_texts(self) -> None:
+        """Refuse a collection whose texts are under another name: searches would pay for scores of nothing."""
+        with self.reaching():
+            seen = [point.payload or {} for point in self._engine.scroll(self._filter((), ()), SEEN)]
+        named = [name for name in (self.fields.text, self.fields.title) if name is not None]
+        if seen and not any(name in payload for payload in seen for name in named):
+            there = ", ".join(dict.fromkeys(name for payload in seen for name in payload)) or "nothing"
+            raise InputError(
+                f"{self.place} has no field {self.fields.text!r} for text= in the payloads of its first {len(seen)} "
+                f"points; they have {there}: pass text="
             )
 
     @property
