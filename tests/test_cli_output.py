@@ -104,6 +104,23 @@ def test_progress_in_a_pipe_is_a_line_now_and_then(
     assert capsys.readouterr().err == ""
 
 
+def test_progress_of_nobody_knows_how_much_says_what_is_done(
+    screen: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("crosscut.cli.common.time.monotonic", lambda: now)
+    with common.progress_bar() as progress:
+        for done in range(1, 15):
+            now += 1.0
+            progress("adding items", 1000 * done, 0)
+    assert capsys.readouterr().err.splitlines() == ["adding items: 2,000", "adding items: 12,000"]
+    monkeypatch.undo()
+    file = screen(80)
+    with common.progress_bar() as progress:
+        progress("adding items", 512, 0)
+    assert "512/?" in file.getvalue()
+
+
 def test_a_hint_in_brackets_is_printed_as_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,11 +139,12 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
         first, before = begun.setdefault(what, (now, done))
         late = now - told.get(what, first + SECONDS_TO_THE_FIRST - SECONDS_BETWEEN_LINES) >= SECONDS_BETWEEN_LINES
         soon = now - first < SECONDS_TO_THE_FIRST and what not in told  # done before anybody wonders
-        if quiet or (not late and (soon or done < total)):
+        if quiet or (not late and (soon or done < total or not total)):
             return
         told[what] = now
         left = (now - first) / (done - before) * (total - done) if done > before else 0.0
-        say(f"{what}: {done:,} of {total:,}{f', about {lasting(left)} left' if left >= 1 else ''}")
+        share = f"{done:,} of {total:,}" if total else f"{done:,}"
+        say(f"{what}: {share}{f', about {lasting(left)} left' if left >= 1 else ''}")
 
     if quiet or not screen.is_terminal:
         yield line
@@ -153,8 +154,8 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
 
         def draw(what: str, done: int, total: int) -> None:
             if what not in bars:
-                bars[what] = shown.add_task(what, total=total)
-            shown.update(bars[what], completed=done, total=total)
+                bars[what] = shown.add_task(what, total=total or None)
+            shown.update(bars[what], completed=done, total=total or None)
 
         yield draw
 

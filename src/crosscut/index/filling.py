@@ -77,8 +77,8 @@ class Filling:
         if there and not again:
             raise InputError(
                 f"{len(there)} of {len(items)} ids are in {self.store.place} already, one is {next(iter(there))!r}; "
-                f"{self.written} items before them were written: remove them, or add with resume=True, which skips "
-                "what is there"
+                f"{self.written} items before them were written: remove them, or add with resume=True (--resume), "
+                "which skips what is there"
             )
         return [item for item in items if self.store.named(item.id) not in there]
 
