@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,3 +171,18 @@ def test_a_budget_is_never_worse_than_nothing_on_a_real_matrix() -> None:
         got = learn(log, space, anchors=anchored.anchors, n=space.n)
         assert got.prior is not None
         assert quality(replace(anchored, prior=got.prior)) > none + 0.03
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({"calls": 5000.0}, "5000.0"), ({"calls": "9"}, "'9'"), ({"anchors": -1}, "-1")]
+)
+def test_numbers_that_are_none_are_refused_before_anything_is_paid(given: dict[str, Any], said: str) -> None:
+    def paid(query: str, texts: list[str]) -> list[float]:
+        raise AssertionError("a call was made")
+
+    (name,) = given
+    with pytest.raises(InputError, match=f"{name} is a whole number, 0 or more; got {said}"):
+        Index.build(["a", "b"], scorer=paid, queries=[f"query {j}" for j in range(50)], **given)
+    index = Index.build(["a", "b"], scorer=paid)
+    with pytest.raises(InputError, match=r"learn_every is a number of searches, 1 or more; got 1\.5"):
+        index.keep_log(None, learn_every=1.5)  # type: ignore[arg-type]

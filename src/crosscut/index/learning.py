@@ -46,7 +46,7 @@ class Learning(Core):
         learn_every
             Learn by itself, beside the searches, whenever so many have been made; None: only when told to.
         """
-        if learn_every is not None and learn_every < 1:
+        if learn_every is not None and (not isinstance(learn_every, int) or learn_every < 1):
             raise InputError(f"learn_every is a number of searches, 1 or more; got {learn_every}")
         self.log = None if path is None else SearchLog(path, limit=limit)
         if self.log is not None:
