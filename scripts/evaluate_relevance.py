@@ -4,7 +4,8 @@ WORK is what relevance_sets.py and train_relevance.py left. A collection that is
 were trained and chosen without its group (`[relevance] groups`), the evaluation-only ones by the weights that ship.
 Per query: nDCG@10 of BM25, dual encoder and their equal-weight fusion over the whole collection; of the known part g
 over the union of their best 100; of f = g + weight · correction over the `--depth` best of these by g.
-Written are models_relevance.json, models_wordnet.json (accuracy@1 in the held-out worlds) and models_scifact.json.
+Written are models_relevance.json, models_wordnet.json (accuracy@1 in the held-out worlds) and models_scifact.json;
+`evaluate_shipped.py` judges what no fold has to judge once more, by the folder that ships.
 `--choose` judges the 150 train queries kept for choosing instead, for several weights and shares of the trained
 weights, and writes nothing.
 """
@@ -79,13 +80,18 @@ def corrected(model: CrossModel, one: Candidates, rows: np.ndarray, depth: int, 
     return found
 
 
+def say(facts: np.ndarray) -> float:
+    """What the query adds to the correction's weight; words are counted up to a limit."""
+    settings = SETTINGS["cross_encoder"]
+    words = min(float(facts[0]), np.log1p(settings["most_words"]) - 2.0)
+    return float(np.exp(settings["words"] * words) * settings["mention"] ** facts[1])
+
+
 def judge(one: Candidates, rows: np.ndarray, found: Corrected, weight: float) -> list[np.ndarray]:
     """The ten best items of every query by g + weight · correction; the weight follows the query as it ships."""
-    settings = SETTINGS["cross_encoder"]
-    bends = np.asarray([settings["words"], np.log(settings["mention"]), 0.0])
     ranked = []
     for row, (best, correction) in zip(rows.tolist(), found, strict=True):
-        own = weight * np.exp(one.facts[row] @ bends)
+        own = weight * say(one.facts[row])
         known, items = one.known[one.of(row)][best], one.items[one.of(row)][best]
         ranked.append(items[np.argsort(-(known + own * correction), kind="stable")[:10]])
     return ranked

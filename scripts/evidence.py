@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from evaluate_relevance import SETTINGS, prepared
+from evaluate_relevance import SETTINGS, prepared, say
 from relevance_sets import EVALUATED, GROUPS
 
 from crosscut.encoders.words import Words
@@ -33,7 +33,6 @@ def padded(values: Floats) -> Floats:
 def candidates(work: Path, name: str, file: str) -> dict[str, Floats]:
     """The candidates of one part of a collection."""
     one, settings = prepared(work, name), SETTINGS["cross_encoder"]
-    bends = np.asarray([settings["words"], np.log(settings["mention"]), 0.0])
     with np.load(work / name / file) as saved:
         rows, ends = saved["rows"], np.cumsum(saved["count"])[:-1]
         found = list(zip(rows.tolist(), np.split(saved["places"], ends), np.split(saved["values"], ends), strict=True))
@@ -44,7 +43,7 @@ def candidates(work: Path, name: str, file: str) -> dict[str, Floats]:
         values = {
             "known": known,
             "costly": correction,
-            "score": known + settings["weight"] * np.exp(one.facts[row] @ bends) * correction,
+            "score": known + settings["weight"] * say(one.facts[row]) * correction,
             "bm25": one.features[own][places, 0],
             "cosine": one.features[own][places, 2],
             "relevant": relevant[places],

@@ -20,7 +20,7 @@ from relevance_sets import RECIPE, SETTINGS, Set, token_idf
 
 from crosscut.datasets.bundled import load_world
 from crosscut.encoders.folder import default_folder
-from crosscut.encoders.known import Constants
+from crosscut.encoders.known import Constants, Weights
 from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.encoders.words import Lexicon
 from crosscut.training.export import export
@@ -43,17 +43,28 @@ def centre(model: CrossModel) -> None:
 def constants(work: Path) -> Constants:
     """The known part: weights as learned.
 
-    What the query adds to the correction's say is taken off g: that ranks the same and leaves it one weight.
+    Where a mention is marked these are the first weights, which `marked_weights.py` goes on from; there what the query
+    adds to the correction's say is taken off g, which ranks the same.
     """
-    mix = json.loads((work / "mix-all.json").read_text("utf-8"))
-    bends = np.asarray(mix["bends"], np.float32)
-    bends[:, 0] -= SETTINGS["cross_encoder"]["words"]
-    bends[:, 1] -= np.log(SETTINGS["cross_encoder"]["mention"])
+    mix, settings = json.loads((work / "mix-all.json").read_text("utf-8")), SETTINGS["cross_encoder"]
+    weights, bends = (np.asarray(mix[key], np.float32) for key in ("weights", "bends"))  # (k), (k × 3)
+    by_mention, followed = bends[:, 1] - np.log(settings["mention"]), bends[:, [0, 2]]  # of words and rarity
+    correction, by_words = np.float32([settings["weight"]]), np.float32([settings["words"], 0.0])
+    counted = np.full(len(weights), np.inf)
+    plain = Weights(
+        weights=np.append(weights, correction),
+        bends=np.vstack([followed, by_words]),
+        most_words=np.append(counted, settings["most_words"]).astype(np.float32),
+    )
+    marked = Weights(
+        weights=np.append(weights * np.exp(by_mention), correction),
+        bends=np.vstack([followed - by_words, np.zeros((1, 2), np.float32)]),
+        most_words=np.append(counted, np.inf).astype(np.float32),
+    )
     lexicons = [Set(work, name).lexicon for name in SETTINGS["lexicon"]]
     return Constants(
-        weight=SETTINGS["cross_encoder"]["weight"],
-        weights=np.asarray(mix["weights"], np.float32),
-        bends=bends,
+        plain=plain,
+        marked=marked,
         late_given_cosine=lines(work),
         token_idf=token_idf(work, []),
         lexicon=Lexicon.mean(lexicons, 10_000, least=2e-5),

@@ -13,7 +13,7 @@ import pytest
 import crosscut
 from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.dual import OnnxDualEncoder
-from crosscut.encoders.known import FEATURES, Constants, Known
+from crosscut.encoders.known import FEATURES, Constants, Facts, Known, Weights
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import CrosscutError, InputError
 from crosscut.scorers.callable import as_bound
@@ -28,12 +28,18 @@ QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", "", "
 ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
 
 
+def weights(rng: np.random.Generator, most_words: float) -> Weights:
+    size = len(FEATURES) + 1
+    bends = rng.normal(size=(size, 2)).astype(np.float32) * 0.1
+    most = np.float32([np.inf] * len(FEATURES) + [most_words])
+    return Weights(np.linspace(0.2, 1.4, size, dtype=np.float32), bends, most)
+
+
 def constants(vocabulary: int) -> Constants:
     rng = np.random.default_rng(0)
     return Constants(
-        weight=0.5,
-        weights=np.linspace(0.2, 1.4, len(FEATURES), dtype=np.float32),
-        bends=rng.normal(size=(len(FEATURES), 3)).astype(np.float32) * 0.1,
+        plain=weights(rng, 4),
+        marked=weights(rng, 40),
         late_given_cosine=np.asarray([[0.5, 0.3]] * 2, np.float32),
         token_idf=np.arange(vocabulary, dtype=np.float32) * np.float32(1 / 8),
         lexicon=Lexicon.of(ITEMS),
@@ -65,12 +71,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_score_is_what_is_known_and_its_correction(folder: Path) -> None:
     scorer = OnnxCrossEncoder.load(folder)
     bound = scorer.bind(ITEMS)
-    assert (scorer.corrects, scorer.weight, bound.knows) == (True, 0.5, True)
+    assert (scorer.corrects, bound.knows) == (True, True)
     every = np.arange(len(ITEMS))
     for query in QUERIES:
         (costly,) = bound.costly_many([(query, every)])
         assert np.isfinite(bound.known(query)).all()
-        np.testing.assert_allclose(bound.score(query, every), bound.known(query) + 0.5 * costly.scores, atol=1e-5)
+        known, weight = bound.known(query), bound._read_all().ask(query).correction
+        np.testing.assert_allclose(bound.score(query, every), known + weight * costly.scores, atol=1e-5)
         np.testing.assert_allclose(scorer.score(query, ITEMS), bound.score(query, every), atol=1e-6)
 
 
@@ -83,7 +90,7 @@ LIES = {
         '{"format": 4, "shape": {"hidden_size": "x"}}',
         "\ud800",
     ],
-    "known.json": ["[]", '{"weight": 1e999}', "[" * 100_000, '{"weight": 1, "features": 3}'],
+    "known.json": ["[]", '{"plain": {"most_words": 1e999}}', "[" * 100_000, '{"marked": {}, "plain": 3}'],
     "lexicon.json": ["[]", '{"documents": -1, "mean_length": 1, "parts_per_million": {}}', "[" * 100_000],
     "tokenizer.json": ["[]", "{}", "[" * 1000],
 }
@@ -292,12 +299,32 @@ def test_constants_are_kept(folder: Path, tmp_path: Path) -> None:
     first = Constants.load(folder)
     first.save(tmp_path)
     again = Constants.load(tmp_path)
-    np.testing.assert_array_equal(first.weights, again.weights)
-    np.testing.assert_array_equal(first.bends, again.bends)
+    for one, other in ((first.plain, again.plain), (first.marked, again.marked)):
+        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_array_equal(one.bends, other.bends)
+        np.testing.assert_array_equal(one.most_words, other.most_words)
     np.testing.assert_array_equal(first.token_idf, again.token_idf)
     (tmp_path / "known.json").write_text("{}")
     with pytest.raises(InputError, match="does not say what is known"):
         Constants.load(tmp_path)
+
+
+def test_words_count_up_to_as_many_as_were_chosen_on() -> None:
+    own = weights(np.random.default_rng(0), most_words=14)
+    of_features, of_correction = np.split(np.stack([own.of(Facts(words, 5.0)) for words in (7, 14, 15, 400)]), [-1], 1)
+    assert of_correction[0] != of_correction[1]
+    assert of_correction[1] == of_correction[2] == of_correction[3]  # no guess beyond
+    assert len({tuple(row) for row in of_features.tolist()}) == 4  # these have no such limit here
+
+
+def test_a_marked_mention_has_weights_of_its_own(folder: Path) -> None:
+    known = OnnxCrossEncoder.load(folder).bind(ITEMS)._read_all()
+    constants, facts = known.constants, [known.words.limit(query) for query in QUERIES[:2]]
+    for query, (mass, words), kind in zip(QUERIES, facts, (constants.marked, constants.plain), strict=False):
+        asked = known.ask(query)
+        np.testing.assert_array_equal([*asked.weights, asked.correction], kind.of(Facts(words, mass / words)))
+    bare = QUERIES[0].replace("[START] ", "").replace("[END] ", "")
+    assert not np.allclose(known.ask(bare).weights, known.ask(QUERIES[0]).weights)
 
 
 def test_a_folder_without_constants_stands_alone(tmp_path: Path) -> None:
@@ -313,7 +340,7 @@ def test_a_folder_without_constants_stands_alone(tmp_path: Path) -> None:
     export(tmp_path / "model", tokenizer, cross=cross, dual=dual, item_tokens=24)
     bound = OnnxCrossEncoder.load(tmp_path / "model").bind(ITEMS)
     assert not bound.known("big red dog").any()
-    assert (bound.knows, bound.model.corrects, bound.model.weight) == (False, False, 1.0)
+    assert (bound.knows, bound.model.corrects) == (False, False)
     with pytest.raises(InputError, match="no token vectors"):
         OnnxDualEncoder.load(tmp_path / "model").read_items(ITEMS)
     with pytest.raises(InputError, match="needs a dual encoder and a projection"):

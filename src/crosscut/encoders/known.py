@@ -1,13 +1,15 @@
 """What is known of a pair without a call: g(query, item), the base that the cross-encoder corrects.
 
     g(q, i) = Σ_k  w_k · exp(b_k · ψ(q)) · φ_k(q, i)
+    f(q, i) = g(q, i) + w · exp(b · ψ(q)) · correction(q, i)
 
 φ are features of the pair, each a fraction of what the cross-encoder costs: cosine of the dual encoder, words shared
-(`words.py`), late interaction (`late.py`). ψ are three facts of the query: how many words, whether a mention is marked,
-how rare the words are on average; b lets the weights follow them (a query's f may be scaled as a whole, so b also says
-how much the correction counts beside g: more, where a mention is marked). w and b were learned over many collections
-(`scripts/train_relevance.py`) and are constants. Nothing here depends on the other items: idf comes from a lexicon that
-is frozen (`words.Lexicon`).
+(`words.py`), late interaction (`late.py`). ψ are two facts of the query: how many words, and how rare they are on
+average; b lets the weights follow them, that of the correction too. Words are counted up to as many as the queries had
+that b was chosen on: further on it would be a guess. Queries with a marked mention have w and b of their own: there the
+mention decides, and the longer its sentence is the more so. All were learned over many collections
+(`scripts/train_relevance.py`, `scripts/marked_weights.py`) and are constants. Nothing here depends on the other items:
+idf comes from a lexicon that is frozen (`words.Lexicon`).
 
 All of it is known for every item at once, except that late interaction reads every token of an item. So over a large
 corpus it is computed for the best `deep` items by the other features; the rest get its mean given the cosine, a line
@@ -43,17 +45,61 @@ FILES = FILE, LEXICON, TOKEN_IDF = "known.json", "lexicon.json", "token_idf.npy"
 FEATURES = ("words", "cosine", "late", "late_mention")
 """BM25 as a share of its limit, cosine of the dual encoder, late interaction of all tokens and of a mention's."""
 LATE = slice(2, 4)
+CORRECTION = "correction"
+"""The cross-encoder's part of f, weighed as the features are."""
 DEEP = 1000
 REMEMBERED = 64
 
 
+class Facts(NamedTuple):
+    """What weights follow."""
+
+    words: int
+    rarity: float  # mean idf of a word
+
+
+@dataclass(frozen=True)
+class Weights:
+    """w and b of one kind of query, those of the correction last."""
+
+    weights: npt.NDArray[np.float32]  # (k + 1,)
+    bends: npt.NDArray[np.float32]  # (k + 1 × 2)
+    most_words: npt.NDArray[np.float32]  # (k + 1,) of a query that are counted, or inf
+
+    def of(self, facts: Facts) -> Floats:
+        """w · exp(b · ψ), (k + 1,)."""
+        # as it was learned: deviations from a usual query
+        words = np.log1p(np.minimum(facts.words, self.most_words)) - 2.0
+        rarity = np.log(facts.rarity + 0.1) - 1.6
+        return np.asarray(self.weights * np.exp(self.bends[:, 0] * words + self.bends[:, 1] * rarity), np.float64)
+
+    def json(self) -> dict[str, Any]:
+        rows = {}
+        for number, name in enumerate((*FEATURES, CORRECTION)):
+            rows[name] = {"weight": float(self.weights[number]), "bends": self.bends[number].tolist()}
+            if np.isfinite(most := float(self.most_words[number])):
+                rows[name]["most_words"] = most
+        return rows
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Weights:
+        rows = [saved[name] for name in (*FEATURES, CORRECTION)]
+        made = cls(
+            weights=np.asarray([row["weight"] for row in rows], np.float32),
+            bends=np.asarray([row["bends"] for row in rows], np.float32).reshape(len(rows), 2),
+            most_words=np.asarray([row.get("most_words", np.inf) for row in rows], np.float32),
+        )
+        if not (np.isfinite(made.weights).all() and np.isfinite(made.bends).all() and (made.most_words >= 1).all()):
+            raise ValueError("weights are numbers, and at least one word is counted")
+        return made
+
+
 @dataclass(frozen=True)
 class Constants:
-    """What g is made with; all arrays follow FEATURES."""
+    """What g is made with."""
 
-    weight: float  # of the cross-encoder
-    weights: npt.NDArray[np.float32]  # (k,)
-    bends: npt.NDArray[np.float32]  # (k × 3)
+    plain: Weights
+    marked: Weights  # where the query marks a mention
     late_given_cosine: npt.NDArray[np.float32]  # (2 × 2): slope and level of each late feature given the cosine
     token_idf: npt.NDArray[np.float32]  # (vocabulary,)
     lexicon: Lexicon
@@ -63,16 +109,14 @@ class Constants:
         """The constants in a model folder."""
         try:
             about = json.loads((folder / FILE).read_text("utf-8"))
-            rows = [about["features"][name] for name in FEATURES]
             made = cls(
-                weight=float(about["weight"]),
-                weights=np.asarray([row["weight"] for row in rows], np.float32),
-                bends=np.asarray([row["bends"] for row in rows], np.float32).reshape(len(FEATURES), 3),
+                plain=Weights.from_json(about["plain"]),
+                marked=Weights.from_json(about["marked"]),
                 late_given_cosine=np.asarray([about["late_given_cosine"][n] for n in FEATURES[LATE]], np.float32),
                 token_idf=_vector(folder / TOKEN_IDF),
                 lexicon=Lexicon.load(folder / LEXICON),
             )
-            if not all(np.isfinite(part).all() for part in (made.weight, made.weights, made.bends, made.token_idf)):
+            if not np.isfinite(made.token_idf).all():
                 raise ValueError("weights are numbers")
             return made
         except InputError:
@@ -84,17 +128,17 @@ class Constants:
 
     def save(self, folder: Path) -> None:
         """Write known.json, token_idf.npy and lexicon.json into a folder that exists."""
-        features = {
-            name: {"weight": float(weight), "bends": [float(bend) for bend in bends]}
-            for name, weight, bends in zip(FEATURES, self.weights, self.bends, strict=True)
-        }
+        self.save_weights(folder)
+        np.save(folder / TOKEN_IDF, self.token_idf.astype(np.float16))
+        self.lexicon.save(folder / LEXICON)
+
+    def save_weights(self, folder: Path) -> None:
+        """Write known.json alone."""
         lines = {
             name: [float(v) for v in line] for name, line in zip(FEATURES[LATE], self.late_given_cosine, strict=True)
         }
-        about = {"weight": self.weight, "features": features, "late_given_cosine": lines}
+        about = {"plain": self.plain.json(), "marked": self.marked.json(), "late_given_cosine": lines}
         (folder / FILE).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
-        np.save(folder / TOKEN_IDF, self.token_idf.astype(np.float16))
-        self.lexicon.save(folder / LEXICON)
 
 
 def _vector(path: Path) -> npt.NDArray[np.float32]:
@@ -114,6 +158,7 @@ class ReadQuery(NamedTuple):
     idf: npt.NDArray[np.float32]  # (m,) sums to one
     mention: npt.NDArray[np.float32]  # (m,) sums to one, or zero without a mention
     weights: Floats  # (k,) of the features, this query's
+    correction: float  # the weight of what the cross-encoder says
 
 
 class KnownItems(NamedTuple):
@@ -224,11 +269,14 @@ class Known:
     def at(self, query: str, positions: Positions) -> Floats:
         """g of the items at `positions`, exact, and the same whatever else is asked for."""
         asked = self.ask(query)
-        positions = np.asarray(positions, np.int64)
+        words, cosine, late = self.features(asked, np.asarray(positions, np.int64))
+        return self._sum(asked, words, cosine, late)
+
+    def features(self, asked: ReadQuery, positions: Positions) -> tuple[Floats, Any, Any]:
+        """φ of the items at `positions`: words (m), cosine (m), late interaction (m × 2)."""
         words = self.words.match(asked.words, positions).relative
         rows = self.vectors[positions].astype(np.float16).astype(np.float32)  # the same from whatever they are kept in
-        cosine = np.einsum("nd,d->n", rows, asked.vector)
-        return self._sum(asked, words, cosine, self._late(asked, positions))
+        return words, np.einsum("nd,d->n", rows, asked.vector), self._late(asked, positions)
 
     def ask(self, query: str) -> ReadQuery:
         """The query's side, remembered for the rounds of a search."""
@@ -243,16 +291,16 @@ class Known:
         idf = self.constants.token_idf[read.text.ids[inner]]
         mention = (read.text.roles[inner] == MENTION).astype(np.float32)
         mass, terms = self.words.limit(query)
-        # as it was learned: deviations from a usual query
-        facts = [np.log1p(terms) - 2.0, float(mention.any()), np.log(mass / max(terms, 1) + 0.1) - 1.6]
-        weights = self.constants.weights * np.exp(self.constants.bends @ np.asarray(facts))
+        kind = self.constants.marked if mention.any() else self.constants.plain
+        *weights, correction = kind.of(Facts(terms, mass / max(terms, 1)))
         return ReadQuery(
             words=self.words.ask(query),
             vector=read.vector,
             tokens=read.tokens[inner],
             idf=idf / max(float(idf.sum()), 1e-6),
             mention=mention / max(float(mention.sum()), 1.0),
-            weights=weights,
+            weights=np.asarray(weights),
+            correction=float(correction),
         )
 
     def _late(self, asked: ReadQuery, positions: Positions | None) -> Any:

@@ -1,10 +1,10 @@
 """Cross-encoders without torch: a model folder run by onnxruntime.
 
-    f(query, item) = known(query, item) + weight · costly(query, item)
+    f(query, item) = known(query, item) + weight(query) · costly(query, item)
 
 A cross-encoder may be a *correction*: trained on top of what is known of a pair without a call
 (`crosscut.encoders.known`: dual encoder, words, late interaction), and a score is the sum. A folder without such
-constants holds a cross-encoder that stands alone; then known = 0 and weight = 1.
+constants holds a cross-encoder that stands alone; then known = 0 and the weight is 1.
 
 Scores are raw logits. A pair's score does not depend on what it is scored with: items are padded, never
 scaled, together, and padding is masked out of the attention.
@@ -59,7 +59,6 @@ class OnnxCrossEncoder(Scorer):
     def __init__(self, folder: ModelFolder, *, lexicon: Lexicon | None = None, alone: bool = False) -> None:
         self.folder, self.lexicon = folder, lexicon
         self.corrects = folder.knows and not alone
-        self.weight = folder.known.weight if self.corrects else 1.0
         known = ("dual.onnx", *FILES) if self.corrects else ()
         self._fingerprint = folder.fingerprint("lower.onnx", "cross.onnx", *known)
         self._lower, self._cross = folder.lower, folder.session("cross.onnx")
@@ -154,15 +153,20 @@ class BoundOnnxCrossEncoder(BoundScorer):
             return np.zeros(self._count() or 0 if handles is None else len(handles))
         if handles is None:
             return self._read_all().all(str(query))
+        return self._known_at(str(query), handles)[0]
+
+    def _known_at(self, query: str, handles: Handles) -> tuple[Floats, float]:
+        """What is known of some items, and what the cross-encoder counts beside it."""
         with self._lock:
             kept = self._known
-        known = np.empty(len(handles))
+        known, weight = np.empty(len(handles)), 0.0
         inside = (handles >= 0) & (handles < (0 if kept is None else len(kept)))
         if kept is not None:
-            known[inside] = kept.at(str(query), handles[inside])
+            known[inside], weight = kept.at(query, handles[inside]), kept.ask(query).correction
         if not inside.all():
-            known[~inside] = self._read(handles[~inside]).at(str(query), np.arange(int((~inside).sum())))
-        return known
+            new = self._read(handles[~inside])
+            known[~inside], weight = new.at(query, np.arange(len(new))), new.ask(query).correction
+        return known, weight
 
     def known_of_all(self, queries: Sequence[Any]) -> list[Floats]:
         if not self.model.corrects:
@@ -197,7 +201,7 @@ class BoundOnnxCrossEncoder(BoundScorer):
         return [marked_text(item) for item in self._source.get(handles)]
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        """An answer to every request: known + weight · costly."""
+        """An answer to every request: known + weight(query) · costly."""
         answers = self.costly_many(requests)
         if not self.model.corrects:
             return answers
@@ -207,8 +211,8 @@ class BoundOnnxCrossEncoder(BoundScorer):
     def _corrected(self, query: Any, handles: Handles, answer: Answer) -> Answer:
         there = np.isfinite(answer.scores)  # nothing is added to what failed
         scores = np.full(len(there), np.nan)
-        known = self.known(query, np.asarray(handles, np.int64)[there])
-        scores[there] = known + self.model.weight * answer.scores[there]
+        known, weight = self._known_at(str(query), np.asarray(handles, np.int64)[there])
+        scores[there] = known + weight * answer.scores[there]
         return Answer(scores, answer.paid, answer.error)
 
     def costly_many(self, requests: Sequence[Request]) -> list[Answer]:
