@@ -12,7 +12,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -23,7 +23,6 @@ RECALL = RESULTS / "reproduction-wordnet-cognition.json"
 LOOP = RESULTS / "loop.json"
 HUB = RESULTS / "hub_scorer.json"
 OPERATIONS = RESULTS / "operations.json"
-MODELS = RESULTS / "models_wordnet.json"
 SEARCH = RESULTS / "relevance-search.json"
 PRECISION = RESULTS / "models_precision.json"
 PICTURE = ROOT / "docs/images/misses.svg"
@@ -318,19 +317,81 @@ def flights_table() -> str:
 
 def accuracy(model: str) -> str:
     """Accuracy@1 over the queries of all held-out worlds."""
-    worlds = json.loads(MODELS.read_text())["collections"]
+    worlds = _models("wordnet")
     right = sum(world["accuracy@1"][model][0] * world["queries"] for world in worlds)
     return f"{100 * right / sum(world['queries'] for world in worlds):.0f} %"
 
 
+def _models(part: str) -> list[dict[str, Any]]:
+    """What was measured of the models in the box: `relevance`, `wordnet` or `scifact`."""
+    told: list[dict[str, Any]] = json.loads((RESULTS / f"models_{part}.json").read_text())["collections"]
+    return told
+
+
+def _paired(values: Sequence[float]) -> str:
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*values)
+
+
+ORDERS = ("bm25", "dual", "fusion", "known", "scorer")
+
+
+def unseen_table() -> str:
+    """The scorer in the box on collections that it has not seen."""
+    rows = []
+    for one in _models("relevance"):
+        values = [f"{one[order][0]:.3f}" for order in ORDERS]
+        values[-1] = f"**{values[-1]}**"
+        gaps = [_paired(one[f"scorer - {other}"]) for other in ("best of three", "known")]
+        rows.append([one["collection"], f"{one['items']:,}", str(one["queries"]), *values, *gaps])
+    means = [mean([one[order][0] for one in _models("relevance")]) for order in ORDERS]
+    known = mean([one["known - best of three"][0] for one in _models("relevance")])
+    gaps = [f"{mean(unseen()):+.3f} (known alone {known:+.3f})", f"{means[-1] - means[-2]:+.3f}"]
+    told = [f"{value:.3f}" for value in means]
+    rows.append([f"**mean of {len(rows)}**", "", "", *told[:-1], f"**{told[-1]}**", *gaps])
+    header = ["BM25", "dual", "fusion", "known alone", "scorer", "scorer − best of three", "scorer − known"]
+    return table(["", "items", "queries", *header], rows)
+
+
+def worlds_table() -> str:
+    """Accuracy@1 of the scorer in the box in the held-out worlds of WordNet."""
+    rows, worlds = [], _models("wordnet")
+    for world in worlds:
+        own = world["accuracy@1"]
+        name = f"{world['collection'].removeprefix('wn_')}, {world['items']:,} items, {world['queries']} queries"
+        values = [f"**{own['scorer'][0]:.3f}**", *(f"{own[order][0]:.3f}" for order in ("known", "dual", "bm25"))]
+        rows.append([name, *values, *(_paired(own[f"scorer - {other}"]) for other in ("known", "bm25"))])
+
+    def whole(order: str) -> float:
+        return sum(one["accuracy@1"][order][0] * one["queries"] for one in worlds) / sum(o["queries"] for o in worlds)
+
+    scorer, known, dual, bm25 = (whole(order) for order in ("scorer", "known", "dual", "bm25"))
+    told = [f"**{scorer:.3f}**", *(f"{value:.3f}" for value in (known, dual, bm25))]
+    rows.append(
+        [f"all {len(worlds)} worlds, {mentions()} queries", *told, f"{scorer - known:+.3f}", f"{scorer - bm25:+.3f}"]
+    )
+    return table(["", "scorer", "known alone", "dual", "BM25, mention twice", "scorer − known", "scorer − BM25"], rows)
+
+
+def claims_table() -> str:
+    """SciFact's test claims."""
+    (one,) = _models("scifact")
+    values = [f"{one[order][0]:.3f}" for order in ORDERS]
+    row = [
+        f"SciFact test, {one['queries']} claims",
+        *values[:-1],
+        f"**{values[-1]}**",
+        _paired(one["scorer - best of three"]),
+    ]
+    return table(["nDCG@10", "BM25", "dual", "fusion", "known alone", "scorer", "scorer − best of three"], [row])
+
+
 def unseen() -> list[float]:
     """Lead in nDCG@10 over the best of BM25, dual encoder and their sum, collection by collection."""
-    collections = json.loads((RESULTS / "models_relevance.json").read_text())["collections"]
-    return [one["scorer - best of three"][0] for one in collections]
+    return [one["scorer - best of three"][0] for one in _models("relevance")]
 
 
 def mentions() -> str:
-    return str(sum(world["queries"] for world in json.loads(MODELS.read_text())["collections"]))
+    return str(sum(world["queries"] for world in _models("wordnet")))
 
 
 def found(method: str, budget: int) -> float:
@@ -365,6 +426,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "flights": flights_table,
     "exits": exits_table,
     "readme": readme_table,
+    "unseen": unseen_table,
+    "worlds": worlds_table,
+    "claims": claims_table,
 }
 FIGURES: dict[str, Callable[[], str]] = {
     **{
