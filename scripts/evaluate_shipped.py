@@ -26,6 +26,7 @@ from crosscut.index import Index
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder
 
 UNION = 100
+SHIPPED, FOLDS = "as it ships", "vectors float32, cross-encoder bfloat16"
 LIMITS = {"wordnet": 400, "scifact": 300, "wikiqa": 369}
 
 
@@ -120,7 +121,8 @@ def main() -> None:
             told["collections"] = [record if one["collection"] == name else one for one in told["collections"]]
             print(name, {key: record[key] for key in ("known", "scorer", "scorer - best of three")}, flush=True)
         told["all"] = together(part, told["collections"])
-        told["weight"]["most words"] = RECIPE["relevance"]["cross_encoder"]["most_words"]
+        told["weight"] |= {"most_words": RECIPE["relevance"]["cross_encoder"]["most_words"]}
+        told["arithmetic"] = SHIPPED if part != "relevance" else f"{FOLDS} where a fold judges, else {SHIPPED}"
         path.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
 
 

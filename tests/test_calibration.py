@@ -340,7 +340,7 @@ def test_the_benchmarks_can_be_made_again() -> None:
     for mine, theirs in ((made.among, kept.among), (made.alone, kept.alone)):
         assert [*mine.weights, mine.level] == pytest.approx([*theirs.weights, theirs.level], abs=1e-4)
     by_weight = fusion.constants(evidence)
-    assert max(by_weight, key=by_weight.__getitem__) == f"{Fused().scorer:g}"
+    assert by_weight[f"{Fused().scorer:g}"] >= max(by_weight.values()) - 0.0005
 
 
 def module(path: str) -> Any:

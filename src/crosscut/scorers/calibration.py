@@ -50,7 +50,7 @@ CHOICES: tuple[tuple[Kind, float], ...] = (("shape", 3.0), ("shape", 30.0), ("bo
 """φ and ridge, of standardised features."""
 EMPTY = 1e-9
 CUT = {
-    2: (1.60, 1.60),
+    2: (1.59, 1.60),
     3: (1.15, 1.22),
     4: (1.06, 0.93),
     5: (1.02, 0.70),
