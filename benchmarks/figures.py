@@ -362,7 +362,8 @@ def worlds_table() -> str:
         rows.append([name, *values, *(_paired(own[f"scorer - {other}"]) for other in ("known", "bm25"))])
 
     def whole(order: str) -> float:
-        return sum(one["accuracy@1"][order][0] * one["queries"] for one in worlds) / sum(o["queries"] for o in worlds)
+        right = [one["accuracy@1"][order][0] * one["queries"] for one in worlds]
+        return float(sum(right) / sum(one["queries"] for one in worlds))
 
     scorer, known, dual, bm25 = (whole(order) for order in ("scorer", "known", "dual", "bm25"))
     told = [f"**{scorer:.3f}**", *(f"{value:.3f}" for value in (known, dual, bm25))]

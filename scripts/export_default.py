@@ -49,7 +49,8 @@ def constants(work: Path) -> Constants:
     mix, settings = json.loads((work / "mix-all.json").read_text("utf-8")), SETTINGS["cross_encoder"]
     weights, bends = (np.asarray(mix[key], np.float32) for key in ("weights", "bends"))  # (k), (k × 3)
     by_mention, followed = bends[:, 1] - np.log(settings["mention"]), bends[:, [0, 2]]  # of words and rarity
-    correction, by_words = np.float32([settings["weight"]]), np.float32([settings["words"], 0.0])
+    correction = np.float32(settings["weight"])
+    by_words = np.asarray([settings["words"], 0.0], np.float32)
     counted = np.full(len(weights), np.inf)
     plain = Weights(
         weights=np.append(weights, correction),

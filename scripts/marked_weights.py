@@ -134,7 +134,8 @@ def learned(sources: list[list[Asked]], first: Weights, own: float) -> Weights:
 
 def scaled(weights: Weights, of_known: float, of_all: float = 1.0) -> Weights:
     """g times `of_known`, then f times `of_all`."""
-    return replace(weights, weights=weights.weights * np.float32([*[of_known * of_all] * len(FEATURES), of_all]))
+    factors = np.asarray([*[of_known * of_all] * len(FEATURES), of_all], np.float32)
+    return replace(weights, weights=weights.weights * factors)
 
 
 def as_logit(sources: list[list[Asked]], weights: Weights) -> float:

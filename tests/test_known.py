@@ -31,7 +31,7 @@ ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
 def weights(rng: np.random.Generator, most_words: float) -> Weights:
     size = len(FEATURES) + 1
     bends = rng.normal(size=(size, 2)).astype(np.float32) * 0.1
-    most = np.float32([np.inf] * len(FEATURES) + [most_words])
+    most = np.asarray([np.inf] * len(FEATURES) + [most_words], np.float32)
     return Weights(np.linspace(0.2, 1.4, size, dtype=np.float32), bends, most)
 
 

@@ -272,7 +272,7 @@ class Known:
         words, cosine, late = self.features(asked, np.asarray(positions, np.int64))
         return self._sum(asked, words, cosine, late)
 
-    def features(self, asked: ReadQuery, positions: Positions) -> tuple[Floats, Any, Any]:
+    def features(self, asked: ReadQuery, positions: Positions) -> tuple[Any, Any, Any]:
         """φ of the items at `positions`: words (m), cosine (m), late interaction (m × 2)."""
         words = self.words.match(asked.words, positions).relative
         rows = self.vectors[positions].astype(np.float16).astype(np.float32)  # the same from whatever they are kept in
