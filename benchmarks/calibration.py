@@ -164,7 +164,7 @@ def box_curves(evidence: Any, without: str = "") -> tuple[Curve, Curve, list[Jud
     """The box's curves from train queries of all collections but one: among others, alone, and what they saw."""
     names = sorted({key.split("/")[0] for key in evidence.files if "/choose/" in key} - {without})
     judged = [query for name in names for query in queries_of(evidence, name, "choose", "box")]
-    return learned(judged, "both", RIDGE), learned(judged, "score", RIDGE), judged
+    return learned(judged, "level", RIDGE), learned(judged, "score", RIDGE), judged
 
 
 def box_record(evidence: Any, name: str) -> dict[str, Any]:

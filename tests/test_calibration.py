@@ -350,3 +350,17 @@ def module(path: str) -> Any:
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
+
+
+def test_the_level_of_a_query_counts() -> None:
+    """Some queries have more that is relevant than others, and their scores are higher as a whole."""
+    rng = np.random.default_rng(0)
+    judged = []
+    for level in rng.normal(size=200) * 3:
+        scores = np.sort(level + rng.normal(size=10))[::-1]
+        judged.append(JudgedScores(scores, (rng.random(10) < 1 / (1 + np.exp(-level))).astype(float)))
+    made = calibrate(judged[:100], "planted")
+    assert made.among.kind == "level"
+    high, low = (made.among.chance(level + np.linspace(1, -1, 10)).mean() for level in (4.0, -4.0))
+    assert high > 0.8
+    assert low < 0.2

@@ -8,6 +8,7 @@ query*: φ are the score's distance from the mean of the query's ten best and it
 
     shape   both in units of the spread of these ten: the same whatever the scorer's scale
     both    those two, and the same two in the scorer's own units
+    level   those four, and the mean and the spread of the ten: some queries have more that is relevant than others
     score   the score alone: all there is for a text that comes without others
 
 A search that was cut short has fewer than ten scores: the others would have been lower, and the mean and the spread
@@ -40,13 +41,13 @@ from crosscut.errors import InputError
 from crosscut.linalg.logistic import logistic
 from crosscut.types import Floats
 
-Kind = Literal["score", "shape", "both"]
+Kind = Literal["score", "shape", "both", "level"]
 DEPTH = 10
 """Items of a query that a score is compared with, and that are judged."""
 FOLDS = 5
 LEAST = 10
 """Judged queries below which nothing is learned from them."""
-CHOICES: tuple[tuple[Kind, float], ...] = (("shape", 3.0), ("shape", 30.0), ("both", 3.0), ("both", 30.0))
+CHOICES: tuple[tuple[Kind, float], ...] = (("shape", 3.0), ("shape", 30.0), ("level", 3.0), ("level", 30.0))
 """φ and ridge, of standardised features."""
 EMPTY = 1e-9
 CUT = {
@@ -184,7 +185,10 @@ def clues(kind: Kind, scores: Floats, among: Floats, *, cut: bool = False) -> Fl
     second = best[1] if len(best) > 1 else best[0]
     other = np.where(scores >= best[0], second, best[0])  # the best of the others
     plain = np.stack([scores - middle, scores - other], 1)
-    return np.concatenate([plain / spread, plain], 1) if kind == "both" else plain / spread
+    if kind == "shape":
+        return plain / spread
+    whole = np.tile([middle, spread], (len(scores), 1 if kind == "level" else 0))
+    return np.concatenate([plain / spread, plain, whole], 1)
 
 
 def against_random(scores: Floats, fingerprint: str, calls: int = 0) -> Calibration:
