@@ -142,6 +142,17 @@ def measured(name: str, index: Index, queries: Sequence[Query], gains: Sequence[
     }
 
 
+def means(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of every run over all collections."""
+    return {
+        run: {
+            measure: round(float(np.mean([one["runs"][run][measure][0] for one in found])), 4)
+            for measure in ("ndcg", "recall", "calls")
+        }
+        for run in found[0]["runs"]
+    }
+
+
 def built(collection: Collection, work: Path | None, name: str) -> Index:
     """An index of the collection, kept in `work` if there is such a folder."""
     if work is not None and (work / f"{name}.index").is_dir():
@@ -185,8 +196,10 @@ def main() -> None:
             "cap": CAP,
             "truth": how.truth,
             "seed": how.seed,
+            "means": means(found),
+            "collections": found,
         }
-        how.output.write_text(json.dumps({**about, "collections": found}, indent=1) + "\n", "utf-8")
+        how.output.write_text(json.dumps(about, indent=1) + "\n", "utf-8")
         runs = {what: {m: v[0] for m, v in run.items()} for what, run in record["runs"].items()}
         print(f"{name}: {json.dumps(runs)} in {time.monotonic() - begun:.0f} s", flush=True)
 
