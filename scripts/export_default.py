@@ -20,7 +20,7 @@ from relevance_sets import RECIPE, SETTINGS, Set, token_idf
 
 from crosscut.datasets.bundled import load_world
 from crosscut.encoders.folder import default_folder
-from crosscut.encoders.known import Constants, Weights
+from crosscut.encoders.known import Constants, QueryWeights
 from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.encoders.words import Lexicon
 from crosscut.training.export import export
@@ -52,12 +52,12 @@ def constants(work: Path) -> Constants:
     correction = np.float32(settings["weight"])
     by_words = np.asarray([settings["words"], 0.0], np.float32)
     counted = np.full(len(weights), np.inf)
-    plain = Weights(
+    plain = QueryWeights(
         weights=np.append(weights, correction),
         bends=np.vstack([followed, by_words]),
         most_words=np.append(counted, settings["most_words"]).astype(np.float32),
     )
-    marked = Weights(
+    marked = QueryWeights(
         weights=np.append(weights * np.exp(by_mention), correction),
         bends=np.vstack([followed - by_words, np.zeros((1, 2), np.float32)]),
         most_words=np.append(counted, np.inf).astype(np.float32),

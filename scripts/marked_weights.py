@@ -29,7 +29,7 @@ from wordnet import WordNet
 from crosscut.datasets.beir import is_test, read_beir
 from crosscut.datasets.records import Collection, Query
 from crosscut.encoders.folder import default_folder
-from crosscut.encoders.known import FEATURES, Constants, Facts, Weights
+from crosscut.encoders.known import FEATURES, Constants, Facts, QueryWeights
 from crosscut.encoders.tokens import marked_text
 from crosscut.encoders.words import Lexicon
 from crosscut.scorers.onnx import OnnxCrossEncoder
@@ -107,7 +107,7 @@ class Batch:
         return (torch.logsumexp(scores, 1) - torch.logsumexp(right, 1)).mean()
 
 
-def learned(sources: list[list[Asked]], first: Weights, own: float) -> Weights:
+def learned(sources: list[list[Asked]], first: QueryWeights, own: float) -> QueryWeights:
     """w and b of the features, from `first` under a ridge; how b follows the rarity of words stays."""
     batches = [Batch(some, float(first.most_words[0])) for some in sources]
     logs, bends = torch.tensor(np.log(first.weights.astype(np.float64))), torch.tensor(first.bends.astype(np.float64))
@@ -132,13 +132,13 @@ def learned(sources: list[list[Asked]], first: Weights, own: float) -> Weights:
     return replace(first, weights=weights, bends=both)
 
 
-def scaled(weights: Weights, of_known: float, of_all: float = 1.0) -> Weights:
+def scaled(weights: QueryWeights, of_known: float, of_all: float = 1.0) -> QueryWeights:
     """g times `of_known`, then f times `of_all`."""
     factors = np.asarray([*[of_known * of_all] * len(FEATURES), of_all], np.float32)
     return replace(weights, weights=weights.weights * factors)
 
 
-def as_logit(sources: list[list[Asked]], weights: Weights) -> float:
+def as_logit(sources: list[list[Asked]], weights: QueryWeights) -> float:
     """The factor that makes f a logit: with it the cross-entropy is least."""
     factors = np.geomspace(0.2, 20, 200)
     logs, bends = torch.tensor(np.log(weights.weights)).double(), torch.tensor(weights.bends).double()
@@ -149,7 +149,7 @@ def as_logit(sources: list[list[Asked]], weights: Weights) -> float:
     return float(factors[np.argmin(np.sum(losses, 0))])
 
 
-def outcome(some: list[Asked], weights: Weights) -> str:
+def outcome(some: list[Asked], weights: QueryWeights) -> str:
     """nDCG@10 and accuracy of g and f, and the share of f's best ten among the best thirty by g."""
     rows = []
     for one in some:

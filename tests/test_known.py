@@ -13,7 +13,7 @@ import pytest
 import crosscut
 from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.dual import OnnxDualEncoder
-from crosscut.encoders.known import FEATURES, Constants, Facts, Known, Weights
+from crosscut.encoders.known import FEATURES, Constants, Facts, Known, QueryWeights
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import CrosscutError, InputError
 from crosscut.scorers.callable import as_bound
@@ -28,11 +28,11 @@ QUERIES = ["he sat on the [START] bank [END] of the river", "big red dog", "", "
 ITEMS = [*sentences(40), "bank [ENT] slope of land", "", "river [ENT]"]
 
 
-def weights(rng: np.random.Generator, most_words: float) -> Weights:
+def weights(rng: np.random.Generator, most_words: float) -> QueryWeights:
     size = len(FEATURES) + 1
     bends = rng.normal(size=(size, 2)).astype(np.float32) * 0.1
     most = np.asarray([np.inf] * len(FEATURES) + [most_words], np.float32)
-    return Weights(np.linspace(0.2, 1.4, size, dtype=np.float32), bends, most)
+    return QueryWeights(np.linspace(0.2, 1.4, size, dtype=np.float32), bends, most)
 
 
 def constants(vocabulary: int) -> Constants:

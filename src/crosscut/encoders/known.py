@@ -59,7 +59,7 @@ class Facts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Weights:
+class QueryWeights:
     """w and b of one kind of query, those of the correction last."""
 
     weights: npt.NDArray[np.float32]  # (k + 1,)
@@ -82,7 +82,7 @@ class Weights:
         return rows
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> Weights:
+    def from_json(cls, saved: dict[str, Any]) -> QueryWeights:
         rows = [saved[name] for name in (*FEATURES, CORRECTION)]
         made = cls(
             weights=np.asarray([row["weight"] for row in rows], np.float32),
@@ -98,8 +98,8 @@ class Weights:
 class Constants:
     """What g is made with."""
 
-    plain: Weights
-    marked: Weights  # where the query marks a mention
+    plain: QueryWeights
+    marked: QueryWeights  # where the query marks a mention
     late_given_cosine: npt.NDArray[np.float32]  # (2 × 2): slope and level of each late feature given the cosine
     token_idf: npt.NDArray[np.float32]  # (vocabulary,)
     lexicon: Lexicon
@@ -110,8 +110,8 @@ class Constants:
         try:
             about = json.loads((folder / FILE).read_text("utf-8"))
             made = cls(
-                plain=Weights.from_json(about["plain"]),
-                marked=Weights.from_json(about["marked"]),
+                plain=QueryWeights.from_json(about["plain"]),
+                marked=QueryWeights.from_json(about["marked"]),
                 late_given_cosine=np.asarray([about["late_given_cosine"][n] for n in FEATURES[LATE]], np.float32),
                 token_idf=_vector(folder / TOKEN_IDF),
                 lexicon=Lexicon.load(folder / LEXICON),
