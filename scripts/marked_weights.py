@@ -7,13 +7,14 @@ train queries of mdn_el (`--queries`, drawn by a seed), whose sentences are long
 kept for validation, whose examples are short. Candidates are the best by the g that is in FOLDER.
 
 Then g is scaled, the same for all such queries: the more g counts, the fewer calls find the top of f. `--scale` was
-chosen on the same queries; a table of what it does is printed. Last, f as a whole, so that it is a logit as that of
-other queries is. WORK keeps the candidates, which are dear.
+chosen on the same queries; a table of what it does is printed (benchmarks/results/models_marked.json). Last, f as a
+whole, so that it is a logit as that of other queries is. WORK keeps the candidates, which are dear.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import pickle
 import random
 from dataclasses import replace
@@ -45,7 +46,6 @@ class Asked(NamedTuple):
     right: np.ndarray  # (m,)
     words: int
     rarity: float
-    judged: int
 
 
 def asked(collection: Collection, queries: list[Query], depth: int, folder: Path) -> list[Asked]:
@@ -61,7 +61,7 @@ def asked(collection: Collection, queries: list[Query], depth: int, folder: Path
         (answer,) = scorer.costly_many([(query.text, best)])
         features = np.column_stack(known.features(known.ask(query.text), best)).astype(np.float64)
         right = np.isin(best, gold)
-        made.append(Asked(features, answer.scores, right, words, mass / max(words, 1), len(gold)))
+        made.append(Asked(features, answer.scores, right, words, mass / max(words, 1)))
     return made
 
 
@@ -149,7 +149,7 @@ def as_logit(sources: list[list[Asked]], weights: QueryWeights) -> float:
     return float(factors[np.argmin(np.sum(losses, 0))])
 
 
-def outcome(some: list[Asked], weights: QueryWeights) -> str:
+def outcome(some: list[Asked], weights: QueryWeights) -> dict[str, float]:
     """nDCG@10 and accuracy of g and f, and the share of f's best ten among the best thirty by g."""
     rows = []
     for one in some:
@@ -160,7 +160,7 @@ def outcome(some: list[Asked], weights: QueryWeights) -> str:
         of = [(ndcg(order[:10], gains) if gains else 0.0, float(one.right[order[0]])) for order in orders]
         rows.append([*of[0], *of[1], float(np.isin(orders[1][:10], orders[0][:30]).mean())])
     names = ("g nDCG", "g first", "f nDCG", "f first", "f's ten in g's thirty")
-    return ", ".join(f"{name} {value:.3f}" for name, value in zip(names, np.mean(rows, 0), strict=True))
+    return {name: round(float(value), 4) for name, value in zip(names, np.mean(rows, 0), strict=True)}
 
 
 def main() -> None:
@@ -170,6 +170,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--own", type=float, default=SETTINGS["marked"]["own"], help="weight of g's own loss")
     parser.add_argument("--scale", type=float, default=SETTINGS["marked"]["scale"], help="of g beside the correction")
+    parser.add_argument("--json", type=Path, default=None, help="a file for the table")
     parser.add_argument("--work", type=Path, default=None, help="a folder for the candidates")
     how = parser.parse_args()
     kept = how.work / "marked.pickle" if how.work else None
@@ -184,9 +185,14 @@ def main() -> None:
     first = replace(constants.marked, most_words=most)
     made = learned(sources, first, how.own)
     tried = {"before": constants.marked, **{f"scale {scale:g}": scaled(made, scale) for scale in (1, 1.25, 1.5, 2)}}
-    for label, weights in tried.items():
-        for source, some in zip(("mdn_el", "WordNet"), sources, strict=True):
-            print(f"{label}, {source}: {outcome(some, weights)}")
+    told = {
+        label: {source: outcome(some, weights) for source, some in zip(("mdn_el", "WordNet"), sources, strict=True)}
+        for label, weights in tried.items()
+    }
+    print(json.dumps(told, indent=1))
+    if how.json:
+        about = {"queries": [len(some) for some in sources], "own": how.own, "scale": how.scale}
+        how.json.write_text(json.dumps({**about, "outcomes": told}, indent=1) + "\n", "utf-8")
     factor = as_logit(sources, scaled(made, how.scale))
     print(f"f times {factor:.3f} is a logit")
     replace(constants, marked=scaled(made, how.scale, factor)).save_weights(how.folder)

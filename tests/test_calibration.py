@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 from crosscut.cli import app
+from crosscut.encoders.known import Facts
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.linalg.logistic import logistic
@@ -364,3 +365,14 @@ def test_the_level_of_a_query_counts() -> None:
     high, low = (made.among.chance(level + np.linspace(1, -1, 10)).mean() for level in (4.0, -4.0))
     assert high > 0.8
     assert low < 0.2
+
+
+def test_the_box_speaks_in_the_units_that_it_was_calibrated_in() -> None:
+    """A probability is worth nothing if the scores that it was learned from were scaled in another way."""
+    evidence = np.load(ROOT / "benchmarks/matrices/evidence.npz")
+    plain = OnnxCrossEncoder.load(threads=1).folder.known.plain
+    possible = np.array([plain.of(Facts(words, 5.0))[-1] for words in range(1, 40)])
+    known, costly, score = (evidence[f"medquad/test/{key}"].astype(np.float64) for key in ("known", "costly", "score"))
+    said = np.nanmedian((score - known) / np.where(np.abs(costly) > 0.3, costly, np.nan), axis=1)  # of every query
+    assert len(np.unique(said.round(1))) > 2  # it follows the query
+    assert np.abs(said[:, None] - possible).min(1).max() < 0.01
