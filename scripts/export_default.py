@@ -20,7 +20,7 @@ from relevance_sets import RECIPE, SETTINGS, Set, token_idf
 
 from crosscut.datasets.bundled import load_world
 from crosscut.encoders.folder import default_folder
-from crosscut.encoders.known import Constants, QueryWeights
+from crosscut.encoders.known import FEATURES, Constants, QueryWeights
 from crosscut.encoders.tokens import Tokenizer, marked_text
 from crosscut.encoders.words import Lexicon
 from crosscut.training.export import export
@@ -51,15 +51,15 @@ def constants(work: Path) -> Constants:
     by_mention, followed = bends[:, 1] - np.log(settings["mention"]), bends[:, [0, 2]]  # of words and rarity
     correction = np.float32(settings["weight"])
     by_words = np.asarray([settings["words"], 0.0], np.float32)
-    counted = np.full(len(weights), np.inf)
+    counted = np.full(len(FEATURES), np.inf)
     plain = QueryWeights(
-        weights=np.append(weights, correction),
-        bends=np.vstack([followed, by_words]),
+        weights=np.asarray([*weights, 0.0, correction], np.float32),  # titles count where a mention is marked
+        bends=np.vstack([followed, [0.0, 0.0], by_words]).astype(np.float32),
         most_words=np.append(counted, settings["most_words"]).astype(np.float32),
     )
     marked = QueryWeights(
-        weights=np.append(weights * np.exp(by_mention), correction),
-        bends=np.vstack([followed - by_words, np.zeros((1, 2), np.float32)]),
+        weights=np.asarray([*weights * np.exp(by_mention), SETTINGS["marked"]["title"], correction], np.float32),
+        bends=np.vstack([followed - by_words, np.zeros((2, 2))]).astype(np.float32),
         most_words=np.append(counted, np.inf).astype(np.float32),
     )
     lexicons = [Set(work, name).lexicon for name in SETTINGS["lexicon"]]

@@ -184,7 +184,7 @@ def main() -> None:
     most = np.full(len(constants.marked.weights), SETTINGS["marked"]["most_words"], np.float32)
     first = replace(constants.marked, most_words=most)
     made = learned(sources, first, how.own)
-    tried = {"before": constants.marked, **{f"scale {scale:g}": scaled(made, scale) for scale in (1, 1.25, 1.5, 2)}}
+    tried = {"before": constants.marked, **{f"scale {scale:g}": scaled(made, scale) for scale in (1, 1.5, 2, 3)}}
     told = {
         label: {source: outcome(some, weights) for source, some in zip(("mdn_el", "WordNet"), sources, strict=True)}
         for label, weights in tried.items()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -20,6 +21,17 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("CROSSCUT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
         yield
+
+
+@pytest.fixture(autouse=True)
+def logs_of_before() -> Iterator[None]:
+    """Where a test sends logs, to a stream that is closed with it, later ones do not."""
+    loggers = [logging.getLogger(name) for name in ("crosscut", "uvicorn.error", "asyncio")]
+    before = [(one.handlers, one.level, one.propagate) for one in loggers]
+    yield
+    for one, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        one.handlers, one.propagate = handlers, propagate
+        one.setLevel(level)
 
 
 @pytest.fixture

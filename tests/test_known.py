@@ -14,6 +14,7 @@ import crosscut
 from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.known import FEATURES, Constants, Facts, Known, QueryWeights
+from crosscut.encoders.titles import Titles
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import CrosscutError, InputError
 from crosscut.scorers.callable import as_bound
@@ -265,11 +266,15 @@ def test_features_are_what_they_say(folder: Path) -> None:
     cosine = vectors @ encoder.encode_queries([query])[0]
     match = known.words.match(query)
     late = known._late(asked, None)
-    features = np.stack([match.relative, cosine, *late.T], 1)
+    title = Titles.of(ITEMS).match("bank")
+    assert title[ITEMS.index("bank [ENT] slope of land")] == 1
+    features = np.stack([match.relative, cosine, *late.T, title], 1)
     np.testing.assert_allclose(known.all(query), features @ asked.weights, rtol=1e-4, atol=1e-4)
     assert (late <= 1.01).all()
     # without a mention that part is silent
-    assert not known._late(known.ask("big red dog"), None)[:, 1].any()
+    plain = known.ask("big red dog")
+    assert not known._late(plain, None)[:, 1].any()
+    assert not known._title(plain, None).any()
 
 
 def test_far_items_are_estimated_and_near_ones_exact(folder: Path) -> None:

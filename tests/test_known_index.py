@@ -295,7 +295,17 @@ def test_what_is_forgotten_leaves_no_word(folder: str, tmp_path: Path) -> None:
         assert path.is_dir() or b"zebra" not in path.read_bytes()
 
 
-FILES = ("known.json", "lexicon.json", "lexicon-stems.npy", "lexicon-shares.npy", "tokens.npy", "token-lengths.npy")
+FILES = (
+    "known.json",
+    "lexicon.json",
+    "lexicon-stems.npy",
+    "lexicon-shares.npy",
+    "tokens.npy",
+    "token-lengths.npy",
+    "title-words.npy",
+    "title-sizes.npy",
+    "title-names.npy",
+)
 
 
 @pytest.mark.parametrize("name", FILES)

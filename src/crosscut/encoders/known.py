@@ -4,12 +4,12 @@
     f(q, i) = g(q, i) + w · exp(b · ψ(q)) · correction(q, i)
 
 φ are features of the pair, each a fraction of what the cross-encoder costs: cosine of the dual encoder, words shared
-(`words.py`), late interaction (`late.py`). ψ are two facts of the query: how many words, and how rare they are on
-average; b lets the weights follow them, that of the correction too. Words are counted up to as many as the queries had
-that b was chosen on: further on it would be a guess. Queries with a marked mention have w and b of their own: there the
-mention decides, and the longer its sentence is the more so. All were learned over many collections
-(`scripts/train_relevance.py`, `scripts/marked_weights.py`) and are constants. Nothing here depends on the other items:
-idf comes from a lexicon that is frozen (`words.Lexicon`).
+(`words.py`), late interaction (`late.py`), whether a marked mention names the item (`titles.py`). ψ are two facts of
+the query: how many words, and how rare they are on average; b lets the weights follow them, that of the correction too.
+Words are counted up to as many as the queries had that b was chosen on: further on it would be a guess. Queries with a
+marked mention have w and b of their own: there the mention decides, and the longer its sentence is the more so. All
+were learned over many collections (`scripts/train_relevance.py`, `scripts/marked_weights.py`) and are constants.
+Nothing here depends on the other items: idf comes from a lexicon that is frozen (`words.Lexicon`).
 
 All of it is known for every item at once, except that late interaction reads every token of an item. So over a large
 corpus it is computed for the best `deep` items by the other features; the rest get its mean given the cosine, a line
@@ -27,10 +27,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item
 from crosscut.encoders.dual import OnnxDualEncoder, ReadText
 from crosscut.encoders.late import Bytes, TokenVectors
 from crosscut.encoders.recent import Recent
-from crosscut.encoders.tokens import MENTION
+from crosscut.encoders.titles import Titles
+from crosscut.encoders.tokens import MENTION, marked_text, split_mention
 from crosscut.encoders.words import Lexicon, QueryWords, Words
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
@@ -42,8 +44,9 @@ Vectors = npt.NDArray[np.floating]
 Positions = npt.NDArray[np.int64]
 
 FILES = FILE, LEXICON, TOKEN_IDF = "known.json", "lexicon.json", "token_idf.npy"
-FEATURES = ("words", "cosine", "late", "late_mention")
-"""BM25 as a share of its limit, cosine of the dual encoder, late interaction of all tokens and of a mention's."""
+FEATURES = ("words", "cosine", "late", "late_mention", "title")
+"""BM25 as a share of its limit, cosine of the dual encoder, late interaction of all tokens and of a mention's, how well
+the mention names the item."""
 LATE = slice(2, 4)
 CORRECTION = "correction"
 """The cross-encoder's part of f, weighed as the features are."""
@@ -157,6 +160,7 @@ class ReadQuery(NamedTuple):
     tokens: Bytes  # (m × d)
     idf: npt.NDArray[np.float32]  # (m,) sums to one
     mention: npt.NDArray[np.float32]  # (m,) sums to one, or zero without a mention
+    name: str  # the mention, as it is written
     weights: Floats  # (k,) of the features, this query's
     correction: float  # the weight of what the cross-encoder says
 
@@ -167,34 +171,38 @@ class KnownItems(NamedTuple):
 
     encoder: str  # fingerprint of the dual encoder that read them
     tokens: TokenVectors
+    titles: Titles
     vectors: Vectors | None = None  # (n × D) of the dual encoder; None: kept by whoever keeps this
 
-    def extended(self, vectors: Vectors, tokens: TokenVectors) -> KnownItems:
+    def extended(self, vectors: Vectors, tokens: TokenVectors, titles: Titles) -> KnownItems:
         """With what was read of more items, behind these."""
         own = None if self.vectors is None else np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
-        return self._replace(tokens=self.tokens.joined(tokens), vectors=own)
+        return self._replace(tokens=self.tokens.joined(tokens), titles=self.titles.joined(titles), vectors=own)
 
     def taken(self, positions: Positions) -> KnownItems:
         """Of some of the items."""
         own = None if self.vectors is None else self.vectors[positions]
-        return self._replace(tokens=self.tokens.taken(positions), vectors=own)
+        return self._replace(tokens=self.tokens.taken(positions), titles=self.titles.taken(positions), vectors=own)
 
     def write(self, files: Files) -> None:
         """As files of a generation."""
         files.json("known", {"encoder": self.encoder})
         self.tokens.write(files)
+        self.titles.write(files)
         if self.vectors is not None:
             files.array("known-vectors", self.vectors)
 
     @classmethod
-    def read(cls, saved: Saved, n: int) -> KnownItems:
-        """What `write` wrote, of n items."""
+    def read(cls, saved: Saved, items: Sequence[Item]) -> KnownItems:
+        """What `write` wrote, of these items."""
         about = saved.json("known")
         if not (isinstance(about, dict) and isinstance(about.get("encoder"), str)):
             raise saved.damaged("known.json", "does not name the encoder that has read the items")
-        own = "known-vectors.npy" in saved
+        n, own = len(items), "known-vectors.npy" in saved
         vectors = saved.array("known-vectors", "<f2 <f4", (n, None), mapped="r") if own else None
-        return cls(about["encoder"], TokenVectors.read(saved, n), vectors)
+        # indexes of before kept no titles
+        titles = Titles.read(saved, n) if "title-names.npy" in saved else Titles.of(map(marked_text, items))
+        return cls(about["encoder"], TokenVectors.read(saved, n), titles, vectors)
 
 
 class Known:
@@ -206,18 +214,27 @@ class Known:
     words : the words of the items, under the lexicon that weighs them.
     vectors : (n × D) of the items, as the encoder gave them; compared in float16, whatever they are kept in.
     tokens : vectors of the items' tokens.
+    titles : words of the items' names.
     deep : items whose late interaction is computed when all are asked for.
     """
 
     def __init__(
-        self, encoder: OnnxDualEncoder, words: Words, vectors: Vectors, tokens: TokenVectors, *, deep: int = DEEP
+        self,
+        encoder: OnnxDualEncoder,
+        words: Words,
+        vectors: Vectors,
+        tokens: TokenVectors,
+        titles: Titles,
+        *,
+        deep: int = DEEP,
     ) -> None:
         self.encoder, self.deep = encoder, deep
         self.constants = encoder.folder.known
-        self.words, self.vectors, self.tokens = words, vectors, tokens
-        if not len(words) == len(vectors) == len(tokens):
+        self.words, self.vectors, self.tokens, self.titles = words, vectors, tokens, titles
+        if not len(words) == len(vectors) == len(tokens) == len(titles):
             raise InputError(
-                f"words of {len(words)} items, vectors of {len(vectors)} and tokens of {len(tokens)} do not go together"
+                f"words of {len(words)} items, vectors of {len(vectors)}, tokens of {len(tokens)} and titles of "
+                f"{len(titles)} do not go together"
             )
         self._asked: Recent[ReadQuery] = Recent(REMEMBERED)
 
@@ -229,13 +246,14 @@ class Known:
         another."""
         words = Words.of(items, lexicon or encoder.folder.known.lexicon)
         vectors, tokens = encoder.read_items(items)
-        return cls(encoder, words, vectors.astype(np.float16), tokens, deep=deep)
+        return cls(encoder, words, vectors.astype(np.float16), tokens, Titles.of(items), deep=deep)
 
     def extended(self, items: Sequence[str]) -> Known:
         """Of more texts too, behind these: only they are read."""
         vectors, tokens = self.encoder.read_items(items)
         both = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
-        return Known(self.encoder, self.words.extended(items), both, self.tokens.joined(tokens), deep=self.deep)
+        titles = self.titles.joined(Titles.of(items))
+        return Known(self.encoder, self.words.extended(items), both, self.tokens.joined(tokens), titles, deep=self.deep)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -252,31 +270,32 @@ class Known:
     def _all(self, asked: ReadQuery) -> Floats:
         words = self.words.match(asked.words).relative  # (n,)
         cosine = product(self.vectors, asked.vector[None].astype(np.float64))[0]  # (n,)
+        title = self._title(asked, None)
         if len(self) <= self.deep:
-            return self._sum(asked, words, cosine, self._late(asked, None))
+            return self._sum(asked, words, cosine, self._late(asked, None), title)
         given = self.constants.late_given_cosine  # (2 × 2)
         late = np.outer(cosine, given[:, 0]) + given[:, 1]  # (n × 2)
         late[:, 1] *= asked.mention.any()
-        known = self._sum(asked, words, cosine, late)
+        known = self._sum(asked, words, cosine, late, title)
         best = np.sort(np.argpartition(-known, self.deep)[: self.deep])
         exact = self._late(asked, best)
         # the level of the line is this query's: that of the items that are nearest to those which are not computed
         last = np.argsort(-known[best], kind="stable")[-self.deep // 4 :]
         late += (exact[last] - late[best[last]]).mean(0)
         late[best] = exact
-        return self._sum(asked, words, cosine, late)
+        return self._sum(asked, words, cosine, late, title)
 
     def at(self, query: str, positions: Positions) -> Floats:
         """g of the items at `positions`, exact, and the same whatever else is asked for."""
         asked = self.ask(query)
-        words, cosine, late = self.features(asked, np.asarray(positions, np.int64))
-        return self._sum(asked, words, cosine, late)
+        return self._sum(asked, *self.features(asked, np.asarray(positions, np.int64)))
 
-    def features(self, asked: ReadQuery, positions: Positions) -> tuple[Any, Any, Any]:
-        """φ of the items at `positions`: words (m), cosine (m), late interaction (m × 2)."""
+    def features(self, asked: ReadQuery, positions: Positions) -> tuple[Any, Any, Any, Any]:
+        """φ of the items at `positions`: words (m), cosine (m), late interaction (m × 2), title (m)."""
         words = self.words.match(asked.words, positions).relative
         rows = self.vectors[positions].astype(np.float16).astype(np.float32)  # the same from whatever they are kept in
-        return words, np.einsum("nd,d->n", rows, asked.vector), self._late(asked, positions)
+        cosine = np.einsum("nd,d->n", rows, asked.vector)
+        return words, cosine, self._late(asked, positions), self._title(asked, positions)
 
     def ask(self, query: str) -> ReadQuery:
         """The query's side, remembered for the rounds of a search."""
@@ -299,6 +318,7 @@ class Known:
             tokens=read.tokens[inner],
             idf=idf / max(float(idf.sum()), 1e-6),
             mention=mention / max(float(mention.sum()), 1.0),
+            name=split_mention(query)[1],
             weights=np.asarray(weights),
             correction=float(correction),
         )
@@ -311,9 +331,15 @@ class Known:
         # row by row, not as a product: a row's sum then does not depend on how many rows there are
         return np.stack([(best * weight).sum(1) for weight in (asked.idf, asked.mention)], 1)
 
-    def _sum(self, asked: ReadQuery, words: Any, cosine: Any, late: Any) -> Floats:
+    def _title(self, asked: ReadQuery, positions: Positions | None) -> Floats:
+        """How well the mention names each item, (items,)."""
+        if not asked.name:
+            return np.zeros(len(self) if positions is None else len(positions))
+        return self.titles.match(asked.name, positions)
+
+    def _sum(self, asked: ReadQuery, words: Any, cosine: Any, late: Any, title: Any) -> Floats:
         total = np.zeros(len(cosine), np.float64)
-        for weight, values in zip(asked.weights, (words, cosine, *late.T), strict=True):
+        for weight, values in zip(asked.weights, (words, cosine, *late.T, title), strict=True):
             if weight:
                 total += weight * values
         return total

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
+from crosscut.linalg.arrays import spans
 from crosscut.linalg.blas import one_thread
 from crosscut.storage import Files, Saved
 from crosscut.storage.touched import Touched
@@ -114,8 +115,7 @@ class TokenVectors:
     def _gathered(self, positions: Positions) -> Bytes:
         """The tokens of these items, one after another, (tokens × d)."""
         starts, sizes = self._starts[positions], self.lengths[positions]
-        ends = np.cumsum(sizes)
-        rows = np.repeat(starts - (ends - sizes), sizes) + np.arange(int(sizes.sum()))
+        rows = spans(starts, sizes)
         for number, (flat, _) in enumerate(self._parts):
             mine = (sizes > 0) & (self._part[positions] == number)
             flat.ready(starts[mine], starts[mine] + sizes[mine])

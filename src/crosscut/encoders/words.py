@@ -93,7 +93,7 @@ class Lexicon:
             )
         self.documents, self.mean_length = float(documents), float(mean_length)
         self.stems: dict[str, float] | None = dict(shares)  # None: only their hashes are known
-        keys = np.fromiter(map(_key, self.stems), np.uint64, len(self.stems))
+        keys = np.fromiter(map(key_of, self.stems), np.uint64, len(self.stems))
         order = np.argsort(keys)
         self._keys: Keys = keys[order]
         self._shares = np.fromiter(self.stems.values(), np.float64, len(self.stems))[order]
@@ -135,7 +135,7 @@ class Lexicon:
     def idf(self, words: Sequence[str]) -> Floats:
         """The weight of each word, (len(words),)."""
         half = 0.5 / self.documents
-        share = looked_up(np.fromiter(map(_key, words), np.uint64, len(words)), self._keys, self._shares)
+        share = looked_up(np.fromiter(map(key_of, words), np.uint64, len(words)), self._keys, self._shares)
         return np.log1p((1 - share + half) / (share + half)).astype(np.float32)
 
     def save(self, path: Path) -> None:
@@ -181,7 +181,7 @@ class Lexicon:
         return self.stems
 
 
-def _key(stem: str) -> int:
+def key_of(stem: str) -> int:
     """64 bits that stand for a stem."""
     return int.from_bytes(hashlib.blake2b(stem.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 

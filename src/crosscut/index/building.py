@@ -18,6 +18,8 @@ from crosscut.encoders.dual import Keep
 from crosscut.encoders.known import KnownItems
 from crosscut.encoders.late import TokenVectors
 from crosscut.encoders.named import DualEncoder
+from crosscut.encoders.titles import Titles
+from crosscut.encoders.tokens import marked_text
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.knowing import knowing, shared, under
@@ -123,15 +125,15 @@ class Reading(NamedTuple):
     """What a pass over items gives: vectors (n × d) of the index's encoder, and what its scorer knows them by."""
 
     vectors: npt.NDArray[Any] | None
-    known: tuple[npt.NDArray[Any], TokenVectors] | None = None  # (n × D), and of the tokens
+    known: tuple[npt.NDArray[Any], TokenVectors, Titles] | None = None  # (n × D), of the tokens, and the titles
 
     def known_items(self, scorer: Scorer) -> KnownItems | None:
         """What an index keeps beside its vectors, for a scorer that knows."""
         model = knowing(scorer)
         if model is None or self.known is None:
             return None
-        vectors, tokens = self.known
-        return KnownItems(model.encoder.fingerprint, tokens, None if vectors is self.vectors else vectors)
+        vectors, tokens, titles = self.known
+        return KnownItems(model.encoder.fingerprint, tokens, titles, None if vectors is self.vectors else vectors)
 
 
 def read(
@@ -151,12 +153,13 @@ def read(
     if model is None:
         return Reading(encoded(encoder, items, dtype, progress) if encoder is not None and rows is None else rows)
     own, tokens = model.encoder.read_items(items, progress=telling("encoding items", len(items), progress), keep=keep)
+    titles = Titles.of(map(marked_text, items))
     if shared(model, encoder):
         rows = own.astype(kept_as(dtype)) if rows is None else rows
-        return Reading(rows, (rows, tokens))
+        return Reading(rows, (rows, tokens, titles))
     if encoder is not None and rows is None:
         rows = encoded(encoder, items, dtype, progress)
-    return Reading(rows, (own.astype(np.float16), tokens))
+    return Reading(rows, (own.astype(np.float16), tokens, titles))
 
 
 def encoded(

@@ -162,7 +162,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
     if "anchors.npy" in saved:
         arrays["anchors"] = saved.array("anchors", FLOATS, (len(queries), n), mapped="r")
         arrays["measured"] = saved.array("measured", "|b1", (n,))
-    bm25, known = _words(saved, items, arrays["alive"]), _known(saved, n)
+    bm25, known = _words(saved, items, arrays["alive"]), _known(saved, items)
     d = arrays["vectors"].shape[1] if "vectors" in arrays else 0
     state = State(
         items,
@@ -226,11 +226,11 @@ def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
     return arrays
 
 
-def _known(saved: Saved, n: int) -> KnownItems | None:
-    """What the scorer knows of n items, if it does."""
+def _known(saved: Saved, items: ItemList | FiledItems) -> KnownItems | None:
+    """What the scorer knows of the items, if it does."""
     if "known.json" not in saved:
         return None
-    known = KnownItems.read(saved, n)
+    known = KnownItems.read(saved, items)
     if known.vectors is None and "vectors.npy" not in saved:
         raise saved.damaged("vectors.npy", "is missing, by which its scorer knows the items")
     return known

@@ -113,7 +113,7 @@ def tell(
         scorer.keep(None)
     else:
         words = Words(*bm25.words, scorer.model.weighing)
-        scorer.keep(Known(scorer.model.encoder, words, np.asarray(rows), known.tokens))
+        scorer.keep(Known(scorer.model.encoder, words, np.asarray(rows), known.tokens, known.titles))
 
 
 def late_of(scorer: BoundScorer | None, known: KnownItems | None) -> Late | None:

@@ -21,6 +21,7 @@ from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList
 from crosscut.encoders.known import KnownItems
 from crosscut.encoders.late import TokenVectors
+from crosscut.encoders.titles import Titles
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.items import Filter
@@ -227,7 +228,10 @@ class State:
         return replace(state, vectors=vectors, centroids=centroids, starts=starts, arrival=arrival, later=None)
 
     def extended(
-        self, items: list[Item], vectors: npt.NDArray[Any] | None, known: tuple[Array, TokenVectors] | None = None
+        self,
+        items: list[Item],
+        vectors: npt.NDArray[Any] | None,
+        known: tuple[Array, TokenVectors, Titles] | None = None,
     ) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
         self.unread.check()

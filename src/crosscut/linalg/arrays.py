@@ -30,6 +30,12 @@ def starts_of(sizes: npt.ArrayLike) -> Ids:
     return starts
 
 
+def spans(starts: Ids, sizes: Ids) -> Ids:
+    """The places of parts that begin at `starts`, one part after another."""
+    ends = np.cumsum(sizes)
+    return np.asarray(np.repeat(starts - (ends - sizes), sizes) + np.arange(int(sizes.sum())))
+
+
 def looked_up(wanted: Array, keys: Array, values: Array, otherwise: float = 0.0) -> Array:
     """The values of some keys, which are sorted and each there once; `otherwise` of one that is not there."""
     if not len(keys):

@@ -29,6 +29,7 @@ from crosscut.encoders.folder import DEFAULT, ModelFolder, open_folder
 from crosscut.encoders.known import FILES, Known
 from crosscut.encoders.session import TOKENS_PER_CALL
 from crosscut.encoders.states import ItemStates, ReadItem, States
+from crosscut.encoders.titles import Titles
 from crosscut.encoders.tokens import Tokens, marked_text, matched
 from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import ScorerError
@@ -195,7 +196,9 @@ class BoundOnnxCrossEncoder(BoundScorer):
         read = self.items.read(handles)
         items = [read[handle] for handle in handles.tolist()]
         read_again = self.model.encoder.read_states([item.tokens for item in items], [item.states for item in items])
-        return Known(self.model.encoder, Words.of(self._texts(handles), self.model.weighing), *read_again)
+        texts = self._texts(handles)
+        words = Words.of(texts, self.model.weighing)
+        return Known(self.model.encoder, words, *read_again, Titles.of(texts))
 
     def _texts(self, handles: Handles) -> list[str]:
         return [marked_text(item) for item in self._source.get(handles)]

@@ -1,0 +1,132 @@
+"""Whether a marked mention names an item: the words of the mention and of the item's title.
+
+    title(m, i) = max_{names of i}  2 |m ∩ name| / (|m| + |name|)        (Dice 1945)
+
+The names of an item are its title, the parts that commas make of it ("car, auto, automobile") and what stands outside
+of brackets ("Mercury (planet)"); without a title, its text. More than `LONGEST` words are no name. Words are stemmed
+and all of them count: a title may be "The Who". They are kept as hashes, as a `Lexicon` keeps its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from crosscut.datasets.records import Item
+from crosscut.encoders.tokens import split_title
+from crosscut.encoders.words import Keys, key_of
+from crosscut.linalg.arrays import spans
+from crosscut.storage import Files, Saved
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+Sizes = npt.NDArray[np.int64]
+
+LONGEST = 16
+WORD = re.compile(r"[^\W_]+")
+PARTS = re.compile(r"[,;]")
+BRACKETS = re.compile(r"\([^)]*\)")
+LONGEST_TEXT = 40 * LONGEST
+"""Characters of a text that may be a name."""
+
+
+class Titles:
+    """The words of the names of items; items are positions 0 … n − 1.
+
+    Parameters
+    ----------
+    words : (w,) hashes of the words, name after name, each once in a name.
+    sizes : (m,) words of every name.
+    names : (n,) names of every item.
+    """
+
+    def __init__(self, words: Keys, sizes: Sizes, names: Sizes) -> None:
+        self.words, self.sizes, self.names = words, sizes, names
+
+    @classmethod
+    def of(cls, items: Iterable[Item | str]) -> Titles:
+        """Of items, or of texts, `title [ENT] text` or plain."""
+        read = _Words()
+        each = [list(dict.fromkeys(filter(None, map(read, _names(item))))) for item in items]
+        names = [name for some in each for name in some]
+        return cls(
+            np.fromiter((word for name in names for word in name), np.uint64),
+            np.asarray([len(name) for name in names], np.int64),
+            np.asarray([len(some) for some in each], np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def joined(self, more: Titles) -> Titles:
+        """These items and more behind them."""
+        words, sizes = np.concatenate([self.words, more.words]), np.concatenate([self.sizes, more.sizes])
+        return Titles(words, sizes, np.concatenate([self.names, more.names]))
+
+    def taken(self, positions: Positions) -> Titles:
+        """Some of the items."""
+        names = self.names[positions]
+        places = spans((np.cumsum(self.names) - self.names)[positions], names)
+        sizes = self.sizes[places]
+        words = self.words[spans((np.cumsum(self.sizes) - self.sizes)[places], sizes)]
+        return Titles(words, sizes, names)
+
+    def match(self, mention: str, positions: Positions | None = None) -> Floats:
+        """How well a mention names every item, or those at `positions`: 0 … 1."""
+        if positions is not None:
+            return self.taken(positions).match(mention)
+        out = np.zeros(len(self))
+        asked = np.asarray(_Words()(mention), np.uint64)
+        if len(asked) and len(self.sizes):
+            shared = np.add.reduceat(np.isin(self.words, asked), np.cumsum(self.sizes) - self.sizes, dtype=np.int64)
+            named = np.flatnonzero(self.names)
+            firsts = (np.cumsum(self.names) - self.names)[named]
+            out[named] = np.maximum.reduceat(2 * shared / (len(asked) + self.sizes), firsts)
+        return out
+
+    def write(self, files: Files) -> None:
+        """As files of a generation."""
+        files.array("title-words", self.words)
+        files.array("title-sizes", self.sizes.astype(np.int32))
+        files.array("title-names", self.names.astype(np.int32))
+
+    @classmethod
+    def read(cls, saved: Saved, n: int) -> Titles:
+        """What `write` wrote, of n items."""
+        names = saved.array("title-names", "<i4", (n,)).astype(np.int64)
+        sizes = saved.array("title-sizes", "<i4", (None,)).astype(np.int64)
+        words = saved.array("title-words", "<u8", (None,))
+        if (names < 0).any() or (sizes < 1).any() or names.sum() != len(sizes) or sizes.sum() != len(words):
+            raise saved.damaged("title-names.npy", f"does not divide {len(words)} words among the titles of {n} items")
+        return cls(words, sizes, names)
+
+
+class _Words(dict[str, int]):
+    """The distinct words of names, by hash of their stems, in order; what was met before is remembered."""
+
+    def __init__(self) -> None:
+        from Stemmer import Stemmer
+
+        super().__init__()
+        self._stem = Stemmer("english").stemWord
+
+    def __missing__(self, word: str) -> int:
+        self[word] = key = key_of(self._stem(word))
+        return key
+
+    def __call__(self, name: str) -> tuple[int, ...]:
+        found = tuple(dict.fromkeys(self[word] for word in WORD.findall(name.lower())))
+        return found if len(found) <= LONGEST else ()
+
+
+def _names(item: Item | str) -> Iterator[str]:
+    title, text = split_title(item)
+    if title.strip():
+        yield title
+        yield BRACKETS.sub(" ", title)
+        yield from PARTS.split(title)
+    elif len(text) <= LONGEST_TEXT:
+        yield text
