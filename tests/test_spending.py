@@ -15,6 +15,7 @@ from crosscut.index.spending import Spending, middles, share_out
 from crosscut.measures import recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
+from crosscut.scorers.base import Answer, BoundScorer, Scorer
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.search.prior import Past
 from crosscut.searcher import Searcher
@@ -80,11 +81,12 @@ def test_anchor_queries_are_the_middles_of_clusters() -> None:
     assert len(middles(vectors, 0)) == 0
 
 
-def built(calls: int | None, queries: list[str] | None = None) -> Index:
+def built(calls: int | None, queries: list[str] | None = None, **more: Any) -> Index:
     items = [{"id": f"i{j}", "text": f"item {j}"} for j in range(N)]
     scorer = TextScorer(score, fingerprint="planted")
     asked = QUERIES if queries is None else queries
-    return Index.build(items, scorer=scorer, encoder=Known(), bm25=False, dtype=np.float32, queries=asked, calls=calls)
+    told: dict[str, Any] = {"encoder": Known(), "bm25": False, "dtype": np.float32, "queries": asked, "calls": calls}
+    return Index.build(items, scorer=scorer, **told, **more)
 
 
 def test_an_index_spends_what_it_may_and_keeps_what_it_was_taught(tmp_path: Path) -> None:
@@ -115,6 +117,42 @@ def test_an_index_spends_what_it_may_and_keeps_what_it_was_taught(tmp_path: Path
     assert "stays" in got.why
     again.forget(["i3"])  # its scores taught, and nothing is left to learn again from
     assert again._state.prior is None
+
+
+def test_the_same_build_again_finds_what_was_paid_and_pays_nothing(tmp_path: Path) -> None:
+    index = built(6_000, store=tmp_path / "scores")
+    again = built(6_000, store=tmp_path / "scores")
+    assert index.build_calls > 5_000
+    assert again.build_calls == 0
+    assert again.anchor_queries == index.anchor_queries
+    assert index.taught is not None
+    assert again.taught is not None
+    assert again.taught.why == index.taught.why
+
+
+def test_pairs_that_are_sent_again_while_an_index_is_built_are_calls(tmp_path: Path) -> None:
+    class Twice(BoundScorer):
+        """Sends every pair twice, where that may be."""
+
+        def __init__(self, items: Any, spares: Any = ()) -> None:
+            self.items, self.spares = items, spares
+
+        def sparing(self, spares: Any) -> BoundScorer:
+            return Twice(self.items, spares)
+
+        def score_many(self, requests: Any) -> list[Answer]:
+            for spare, (_, handles) in zip(self.spares, requests, strict=True):
+                spare.take(len(handles))
+            return [Answer.of(score(q, [item.text for item in self.items.get(handles)])) for q, handles in requests]
+
+    class Model:
+        fingerprint = "twice"
+        bind = Twice
+        score = Scorer.score
+
+    items = [{"id": f"i{j}", "text": f"item {j}"} for j in range(N)]
+    index = Index.build(items, scorer=Model(), encoder=Known(), bm25=False, queries=QUERIES, calls=2_000, anchors=0)
+    assert 1_900 < index.build_calls <= 2_000
 
 
 def test_what_was_taught_beside_anchors_outlives_items_that_come_and_go() -> None:

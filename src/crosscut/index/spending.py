@@ -24,8 +24,10 @@ from crosscut.index.building import Seller
 from crosscut.index.state import State
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
+from crosscut.scorers.remembering import Remembering
 from crosscut.search.hits import Bought, Hits, chances_of
 from crosscut.search.prior import Past
+from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
 from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
@@ -154,10 +156,13 @@ def taught_by(
 
 
 def searched(state: State, queries: Sequence[str], vectors: Array, each: int, seller: Seller) -> tuple[list[Past], int]:
-    """What searches of train queries have scored, and the calls they took."""
-    searcher = state.searcher(Crosscut(learned=False))
+    """What searches of train queries have scored, and the calls they took; what was paid before counts as if it were
+    not, so that the same again scores the same, and is free."""
+    if state.scorer is None:
+        raise InputError("this index has no scorer: build it with scorer=…")
+    scorer = Remembering(state.scorer, state.cache, bounded=True)
+    searcher = Searcher(scorer, method=Crosscut(learned=False), parts=state.parts)
     past: list[Past] = []
-    calls = 0
     for start in range(0, len(queries), TOGETHER):
         some = slice(start, start + TOGETHER)
         for query, vector, hits in zip(
@@ -167,10 +172,9 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
             strict=True,
         ):
             past.append(Past(np.asarray(vector, np.float64), *told(state, query, hits)[:2]))
-            calls += hits.calls
         if seller.progress is not None:
             seller.progress("searching train queries", len(past), len(queries))
-    return past, calls
+    return past, scorer.calls
 
 
 def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:

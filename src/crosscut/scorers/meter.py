@@ -177,7 +177,7 @@ class Meter:
     def _take_cached(self, account: Account, positions: Positions) -> Positions:
         if self.cache is None or not len(positions):
             return positions
-        scores = _looked_up(self.cache, account.query, positions)
+        scores = looked_up(self.cache, account.query, positions)
         known = np.isfinite(scores)
         account.cached += int(known.sum())
         account.record(positions[known], scores[known])
@@ -204,7 +204,7 @@ class Meter:
                 faults.append(answer.error)
         for entry in bought:
             if self.cache is not None and len(entry[1]):
-                _kept(self.cache, *entry)
+                kept(self.cache, *entry)
         if faults:
             raise faults[0]
         if missing:
@@ -259,7 +259,7 @@ class Meter:
             ) from error
 
 
-def _looked_up(cache: ScoreCache, query: Any, positions: Positions) -> Floats:
+def looked_up(cache: ScoreCache, query: Any, positions: Positions) -> Floats:
     """What a cache knows, one number per item; a cache that fails ends the search, which keeps what it has."""
     try:
         scores = np.array(cache.get(query, positions.copy()), dtype=np.float64)
@@ -274,7 +274,7 @@ def _looked_up(cache: ScoreCache, query: Any, positions: Positions) -> Floats:
     return scores
 
 
-def _kept(cache: ScoreCache, query: Any, positions: Positions, scores: Floats) -> None:
+def kept(cache: ScoreCache, query: Any, positions: Positions, scores: Floats) -> None:
     """Tell a cache what was bought; one that refuses it is a warning, because the search has it all the same."""
     try:
         cache.put(query, positions, scores)
