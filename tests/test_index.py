@@ -737,6 +737,9 @@ def test_the_command_that_forgets(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("crosscut.index.keeping.load_scorer", lambda name: scorer)
         patch.setattr("crosscut.index.keeping.load_encoder", lambda name: world)
+        for option in ("--store", "--log"):  # misspelt: something would be left, and nobody would know
+            wrong = CliRunner().invoke(app, ["index", "forget", str(path), "i7", option, str(tmp_path / "other")])
+            assert f"at {str(tmp_path / 'other')!r}, and nothing was forgotten" in str(wrong.exception)
         done = CliRunner().invoke(app, ["index", "forget", str(path), "i7", *options])
     assert json.loads(done.output) == {"forgotten": 1, "items": 29}
     assert b'"i7"' not in log.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 
 from crosscut import Index, TextScorer
 from crosscut.datasets.records import Item
-from crosscut.errors import InputError
+from crosscut.errors import CrosscutError, InputError
 from crosscut.index.log import SearchLog
 from tests.test_prior import N, planted
 
@@ -148,3 +148,28 @@ def test_an_index_learns_by_itself(tmp_path: Path) -> None:
     assert index._state.prior is not None
     with pytest.raises(InputError, match="1 or more; got 0"):
         index.keep_log(tmp_path / "searches.log", learn_every=0)
+
+
+def test_a_log_is_refused_at_once_where_it_cannot_be(tmp_path: Path) -> None:
+    index = made()
+    notes = tmp_path / "notes.txt"
+    notes.write_text("my notes\n")
+    for path, said in (
+        (notes, "is no log of searches"),
+        (tmp_path, "is no log of searches"),
+        ("", "is a file, such as 'searches.log'; got ''"),
+        (notes / "searches.log", "writing to .* failed"),
+    ):
+        with pytest.raises(CrosscutError, match=said):
+            index.keep_log(path)
+        assert index.log is None
+    index.search(QUERIES[0], 5, 40)
+    assert notes.read_text() == "my notes\n"
+    empty = tmp_path / "empty.log"
+    empty.touch()
+    index.keep_log(empty)
+    index.search_many(QUERIES[:2], 5, 40)
+    whole = empty.read_bytes()
+    empty.write_bytes(b"****" + whole[4:])  # the first record is damaged, the second is not
+    index.keep_log(empty)
+    assert len(SearchLog(empty).read()) == 1

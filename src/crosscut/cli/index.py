@@ -252,12 +252,19 @@ def forget(
     """
     from crosscut.index import Index
 
+    _there("log of searches", log)
+    _there("score store", store)
     index = Index.load(folder, scorer=scorer, trust_remote=trust_remote, store=store)
     index.keep_log(log)
     count = index.forget(ids)
-    _result(
-        f"{count:,} items forgotten; {len(index):,} in {folder}", {"forgotten": count, "items": len(index)}, as_json
-    )
+    told = f"{counted(count, 'item')} forgotten; {len(index):,} in {folder}"
+    _result(told, {"forgotten": count, "items": len(index)}, as_json)
+
+
+def _there(what: str, path: Path | None) -> None:
+    """Refuse to forget where nothing is: something may be left elsewhere."""
+    if path is not None and not path.exists():
+        raise InputError(f"there is no {what} at {str(path)!r}, and nothing was forgotten: give the one that is used")
 
 
 @app.command()

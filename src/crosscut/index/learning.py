@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import CrosscutError, InputError, WriteError
+from crosscut.errors import CrosscutError, InputError
 from crosscut.index.core import Core
 from crosscut.index.log import LIMIT, Logged, SearchLog, query_hash
 from crosscut.index.spending import told
@@ -48,11 +47,10 @@ class Learning(Core):
         """
         if learn_every is not None and (not isinstance(learn_every, int) or learn_every < 1):
             raise InputError(f"learn_every is a number of searches, 1 or more; got {learn_every}")
-        self.log = None if path is None else SearchLog(path, limit=limit)
-        if self.log is not None:
-            with contextlib.suppress(WriteError):  # told when there is something to log
-                self.log.begin()
-        self.learn_every = learn_every
+        log = None if path is None else SearchLog(path, limit=limit)
+        if log is not None:
+            log.begin()
+        self.log, self.learn_every = log, learn_every
 
     def learn(self, *, half_life: float = HALF_LIFE, correction: float = 1.0) -> Learned:
         """Learn from the log what to expect of a query: better searches, and not one call more.

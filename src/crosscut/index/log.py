@@ -57,6 +57,8 @@ class SearchLog:
         if limit < 1 << 12:
             raise InputError(f"a log of searches needs a limit of at least 4096 bytes; got {limit}")
         self.path = Path(path)
+        if not self.path.name:
+            raise InputError(f"a log of searches is a file, such as 'searches.log'; got {str(path)!r}")
         self.limit = limit
         self._threads = threading.Lock()
         self._forgotten = Forgotten(self.path.with_name(f"{self.path.name}.forgotten"))
@@ -64,7 +66,13 @@ class SearchLog:
         """When this log was opened, or forgot something last: what others forget later is not logged by it."""
 
     def begin(self) -> None:
-        """Have the key by which others can tell this process what they forget."""
+        """Have the key by which others can tell this process what they forget. A file that is no log is refused: what
+        searches score would be written to its end."""
+        if self._foreign():
+            raise InputError(
+                f"{str(self.path)!r} is there and is no log of searches, which would be written to its end: name "
+                "another file, or one that is not there yet"
+            )
         if self.since is None:
             with self._alone():
                 self._begin()
@@ -124,6 +132,17 @@ class SearchLog:
                 self._write(kept)
             self.since = None if self.since is None else self.since.after(time)
         return changed
+
+    def _foreign(self) -> bool:
+        """Whether there is something else in the place of this log."""
+        try:
+            with regular(self.path).open("rb") as file:
+                start = file.read(len(MARK))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return not MARK.startswith(start) and not self.read()  # the first of many records may be damaged
 
     def _lasting(self, searches: Sequence[Logged], since: Since | None) -> list[Logged]:
         """What may be logged of searches by somebody who began then."""
