@@ -18,7 +18,6 @@ from crosscut.index.knowing import reader
 from crosscut.index.learning import Learning
 from crosscut.index.passages import document_of
 from crosscut.index.state import State
-from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.types import Progress
 
@@ -134,8 +133,8 @@ class Growing(Learning, Keeping):
             items = [self._state.items[place] for id in chosen for place in self._state.all_of(id)]
             count = self.remove(chosen)
             self.compact()
-            if isinstance(self._state.cache, StoreCache):
-                self._state.cache.store.forget(items)
+            if self._state.score_store is not None:
+                self._state.score_store.forget(items)
             self._unlearn(ids=[item.id for item in items])
             if self._folder is not None:
                 self.save()

@@ -33,7 +33,6 @@ from crosscut.methods import Method, parse
 from crosscut.retrievers.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
-from crosscut.scores.cache import StoreCache
 from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.price import Price
@@ -208,8 +207,7 @@ class Index(Searching, Growing):
             self._train(asked, space, per_query, seller)
         else:
             self._spend(asked, calls, anchors, seller)
-        if isinstance(self._state.cache, StoreCache):
-            self._state.cache.flush()
+        self._state.flush()
 
     def _train(self, asked: list[str], space: SpaceName, per_query: int, seller: Seller) -> None:
         """Scores of train queries, if there are any; lists of the vectors, where there are many."""

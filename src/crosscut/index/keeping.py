@@ -21,7 +21,6 @@ from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
-from crosscut.scores.cache import StoreCache
 from crosscut.scores.store import ScoreStore
 from crosscut.search.ranking import parse_rank
 from crosscut.search.recall import RecallModel
@@ -62,9 +61,8 @@ class Keeping(Core):
         if state.starts is None:
             return replace(state, saved=None)  # its maps stay; the files that they are of are gone
         if state.purge:
-            cache = state.cache
-            filed = folder.load(lambda saved: read_state(saved, self.scorer, cache))[0]
-            return replace(filed, cache=cache.over(filed.items)) if isinstance(cache, StoreCache) else filed
+            filed = folder.load(lambda saved: read_state(saved, self.scorer, state.cache))[0]
+            return replace(filed, cache=filed.cache_over(filed.items))
         return replace(state, saved=folder.load(lambda saved: saved))
 
     def _facts(self) -> dict[str, Any]:
@@ -180,8 +178,7 @@ class Keeping(Core):
 
     def close(self) -> None:
         """Give up changes that were not saved, and the right to make any; scores that wait for a store are written."""
-        if isinstance(self._state.cache, StoreCache):
-            self._state.cache.flush()
+        self._state.flush()
         self._release()
 
     def _release(self) -> None:

@@ -38,6 +38,8 @@ from crosscut.retrievers.filed import FiledBM25
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scores.cache import StoreCache
+from crosscut.scores.keys import Contents
+from crosscut.scores.store import ScoreStore
 from crosscut.search.prior import Prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
@@ -249,14 +251,13 @@ class State:
             parts["measured"] = np.append(self.measured, np.zeros(len(items), np.bool_))
         if self.factors is not None and vectors is not None:
             parts["factors"] = self.factors.extended(vectors)
-        if isinstance(self.cache, StoreCache):
-            parts["cache"] = self.cache.over([*self.items, *items])
         if self.known is not None:
             parts["known"] = None if known is None else self.known.extended(*known)
         made = replace(
             self,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
             bm25=None if self.bm25 is None else self.bm25.extended(items),
+            cache=self.cache_over([*self.items, *items]),
             **parts,
             items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
@@ -288,13 +289,26 @@ class State:
     @property
     def movable(self) -> bool:
         """Whether items may change their positions: not while a cache of the caller's knows scores by them."""
-        return self.cache is None or isinstance(self.cache, StoreCache)
+        return self.cache is None or self.score_store is not None
+
+    @property
+    def score_store(self) -> ScoreStore | None:
+        """Where scores are kept, if the cache is a score store's and not one of the caller's."""
+        return self.cache.store if isinstance(self.cache, StoreCache) else None
+
+    def cache_over(self, items: Contents) -> ScoreCache | None:
+        """The cache for other items; one of the caller's stays as it is."""
+        return self.cache.over(items) if isinstance(self.cache, StoreCache) else self.cache
+
+    def flush(self) -> None:
+        """Write scores that wait for their store."""
+        if isinstance(self.cache, StoreCache):
+            self.cache.flush()
 
     def fresh(self) -> State:
         """With a cache that begins now: it keeps scores of items that were forgotten and come again."""
-        if not isinstance(self.cache, StoreCache):
-            return self
-        return replace(self, cache=self.cache.store.cache(self.items))
+        store = self.score_store
+        return self if store is None else replace(self, cache=store.cache(self.items))
 
     @property
     def in_files(self) -> bool:
@@ -316,9 +330,7 @@ class State:
         """Of some items, in this order, in memory."""
         self.unread.check()
         items = ItemList(self.items[position] for position in there.tolist())
-        cache = self.cache
-        if isinstance(cache, StoreCache):
-            cache = cache.over(items)
+        cache = self.cache_over(items)
         taken = None if self.vectors is None else part(self.vectors, there)
         bm25 = None if self.bm25 is None else self.bm25.taken(there)
         about = self.about(there)

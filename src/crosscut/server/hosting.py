@@ -16,7 +16,6 @@ from typing import Any
 from crosscut.errors import CrosscutError, InputError, NoSuchIndex, StoreError
 from crosscut.index import Index
 from crosscut.scorers.remote import RemoteScorer
-from crosscut.scores.cache import StoreCache
 from crosscut.server.batcher import HERE, Lane
 from crosscut.server.logs import LOGGER, outline
 from crosscut.server.settings import Settings
@@ -154,9 +153,7 @@ class Hosting:
 
 def _places(index: Index) -> Iterator[Path]:
     folders = (getattr(model, "folder", None) for model in (index.scorer, index.encoder))
-    owners = [index, index.log, *folders]
-    if index.store is None and isinstance(index._state.cache, StoreCache):
-        owners.append(index._state.cache.store)
+    owners = [index, index.log, *folders, None if index.store is not None else index._state.score_store]
     for owner in owners:
         path = getattr(owner, "path", None)
         if isinstance(path, Path) and len(path.parts) > 1:
@@ -172,11 +169,10 @@ def changed(index: Index) -> bool:
 def again(index: Index) -> Index:
     """The index that lies in the folder of this one now; models that are the same are not loaded twice."""
     assert index.path is not None
-    cache = index._state.cache
-    store = cache.store.path if isinstance(cache, StoreCache) else None
-    if isinstance(cache, StoreCache):
-        with contextlib.suppress(StoreError):
-            cache.flush()  # what was paid for stays known
+    scores = index._state.score_store
+    store = None if scores is None else scores.path
+    with contextlib.suppress(StoreError):
+        index._state.flush()  # what was paid for stays known
     try:
         made = Index.load(index.path, scorer=index.scorer, encoder=index.encoder, store=store)
     except InputError:  # it was built with others
