@@ -12,7 +12,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from crosscut.training.hardware import Hardware
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    from crosscut.training.published.fitting import Recipe
 
 Report = Callable[[dict[str, Any]], None]
 Objective = Callable[[Split, TrainingBatch], tuple[Tensor, int]]
@@ -169,59 +169,40 @@ def train(
     if not examples.train:
         raise InputError("there are no training examples; give queries with judgements")
     judging = judge or partial(validate, settings=settings)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tell = report or (lambda record: None)
     how = hardware or Hardware()
     how.one_device()
     model.to(how.first)
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    optimizer = make_optimizer(trained, settings.learning_rate, settings.weight_decay)
-    begun = time.monotonic()
-    step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
-    if (folder / "state.json").is_file():
-        step, best, best_step, history = resume(folder, trained, optimizer, settings)
+    run = Run(model, settings, Path(folder), report)
     for seen, total, group in _steps(examples, settings, before_epoch):
-        if seen <= step:
+        if seen <= run.step:
             continue
         rng = random.Random(settings.seed * 1_000_003 + seen)
         batch = collate(examples, group, settings.candidates, rng)
-        passed = time.monotonic() - begun
-        hurried = settings.hurried(passed)
-        rate = one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up)
+        hurried = settings.hurried(run.seconds)
         with how.arithmetic():
             loss, correct = (objective or loss_of)(model, batch)
-        step, value = seen, descend(loss, trained, optimizer, rate)
-        if not math.isfinite(value):
-            raise InputError(
-                f"the loss is {value} at step {step}; lower the learning rate ({settings.learning_rate}) "
-                f"and start again in an empty folder, or resume from the last checkpoint in "
-                f"{str(folder)!r}"
-            )
-        tell(
+        model.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        value = float(loss.detach())
+        run.descend(seen, value, one_cycle(min(1.0, max(seen / total, hurried)), settings.warm_up))
+        run.tell(
             {
-                "step": step,
+                "step": seen,
                 "steps": total,
                 "source": group[0].source,
                 "loss": value,
                 "accuracy": correct / batch.examples,
                 "pairs": len(batch.items),
-                "seconds": time.monotonic() - begun,
+                "seconds": run.seconds,
             }
         )
-        if step % max(1, total // settings.validations) == 0 or step == total or hurried >= 1:
+        if seen % max(1, total // settings.validations) == 0 or seen == total or hurried >= 1:
             accuracy = judging(model, examples)
-            record = {"step": step, "validation": accuracy, "seconds": time.monotonic() - begun}
-            history.append(record)
-            tell(record)
-            if accuracy["mean"] >= best:
-                best, best_step = accuracy["mean"], step
-                write_tensors(folder / "best.safetensors", dict(trained))
-            keep(folder, trained, optimizer, step, best, best_step, history, settings)
+            better = accuracy["mean"] >= run.best
+            run.judged({"step": seen, "validation": accuracy, "seconds": run.seconds}, better=better)
         if hurried >= 1:
             break
-    load_into(trained, load_file(folder / "best.safetensors"), folder)
-    return Outcome(best, best_step, step, time.monotonic() - begun, history)
+    return run.outcome()
 
 
 def _steps(
@@ -237,17 +218,6 @@ def _steps(
         for group in order:
             seen += 1
             yield seen, len(order) * settings.epochs, group
-
-
-def descend(loss: Tensor, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, rate: float) -> float:
-    """One step down the gradient at this share of the peak learning rates; the loss as a number."""
-    for parameters in optimizer.param_groups:
-        parameters["lr"] = parameters["peak"] * rate
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(list(trained.values()), 1.0)
-    optimizer.step()
-    return float(loss.detach())
 
 
 def make_optimizer(trained: dict[str, nn.Parameter], rate: float, weight_decay: float) -> torch.optim.AdamW:
@@ -270,56 +240,104 @@ def write_tensors(path: Path, tensors: dict[str, Any], notes: dict[str, str] | N
     write_file(path, [save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, notes)])
 
 
-def keep(
-    folder: Path,
-    trained: dict[str, nn.Parameter],
-    optimizer: torch.optim.AdamW,
-    step: int,
-    best: float,
-    best_step: int,
-    history: Sequence[dict[str, Any]],
-    settings: DataclassInstance,
-) -> None:
-    """Write a checkpoint from which `resume` continues exactly."""
-    tensors: dict[str, Any] = {f"weight/{name}": parameter for name, parameter in trained.items()}
-    for name, parameter in trained.items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"optimizer/{key}/{name}"] = torch.as_tensor(value)
-    state = {
-        "step": step,
-        "best": best,
-        "best_step": best_step,
-        "history": history,
-        "settings": asdict(settings),
-    }
-    # one file, so that weights and step always fit; state.json is for people
-    write_tensors(folder / "checkpoint.safetensors", tensors, {"state": json.dumps(state)})
-    write_json(folder / "state.json", state)
+class Run:
+    """A training in its folder: how far it is, its best weights so far, and what the next step depends on.
 
+    A folder that holds a run of the same settings is gone on with.
+    """
 
-def resume(
-    folder: Path, trained: dict[str, nn.Parameter], optimizer: torch.optim.AdamW, settings: DataclassInstance
-) -> tuple[int, float, int, list[dict[str, Any]]]:
-    """Load the last checkpoint of a folder; it must come from the same settings."""
-    with safe_open(folder / "checkpoint.safetensors", "pt") as file:
-        notes = file.metadata()
-    state = json.loads(notes["state"] if notes else (folder / "state.json").read_text("utf-8"))
-    if state["settings"] != asdict(settings):
-        changed = {
-            k: (v, asdict(settings).get(k)) for k, v in state["settings"].items() if asdict(settings).get(k) != v
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: TrainingSettings | Recipe,
+        folder: Path,
+        report: Report | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        self.settings, self.folder = settings, folder
+        self.tell = report or (lambda record: None)
+        self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.optimizer = make_optimizer(self.trained, settings.learning_rate, settings.weight_decay)
+        self.scaler = scaler or torch.amp.GradScaler("cuda", enabled=False)
+        self.begun = time.monotonic()
+        self.step, self.best, self.best_step, self.history = 0, -1.0, 0, list[dict[str, Any]]()
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "state.json").is_file():
+            self._resume()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+    def descend(self, step: int, loss: float, rate: float, most_norm: float = 1.0) -> None:
+        """One step down the gradients that are there, at this share of the peak learning rates."""
+        if not math.isfinite(loss):
+            raise InputError(
+                f"the loss is {loss} at step {step}; lower the learning rate ({self.settings.learning_rate}) and start "
+                f"again in an empty folder, not in {str(self.folder)!r}"
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * rate
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(list(self.trained.values()), most_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.step = step
+
+    def judged(self, record: dict[str, Any], *, better: bool) -> None:
+        """Tell of a validation, and keep a checkpoint."""
+        self.history.append(record)
+        self.tell(record)
+        if better:
+            self.best, self.best_step = record["validation"]["mean"], self.step
+            write_tensors(self.folder / "best.safetensors", dict(self.trained))
+        self._keep()
+
+    def outcome(self) -> Outcome:
+        """What was done; the model has its best weights."""
+        if (self.folder / "best.safetensors").is_file():
+            load_into(self.trained, load_file(self.folder / "best.safetensors"), self.folder)
+        return Outcome(self.best, self.best_step, self.step, self.seconds, self.history)
+
+    def _keep(self) -> None:
+        """Write a checkpoint from which `_resume` continues exactly."""
+        tensors: dict[str, Any] = {f"weight/{name}": parameter for name, parameter in self.trained.items()}
+        for name, parameter in self.trained.items():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer/{key}/{name}"] = torch.as_tensor(value)
+        state = {
+            "step": self.step,
+            "best": self.best,
+            "best_step": self.best_step,
+            "history": self.history,
+            "settings": asdict(self.settings),
         }
-        raise InputError(
-            f"{str(folder)!r} holds a run with other settings (then, now: {changed}); "
-            "use another folder or delete its state.json"
-        )
-    saved = load_file(folder / "checkpoint.safetensors")
-    weights = {name.removeprefix("weight/"): t for name, t in saved.items() if name.startswith("weight/")}
-    load_into(trained, weights, folder)
-    for name, tensor in saved.items():
-        if name.startswith("optimizer/"):
-            _, key, owner = name.split("/", 2)
-            optimizer.state[trained[owner]][key] = tensor if key == "step" else tensor.to(trained[owner].device)
-    return state["step"], state["best"], state["best_step"], state["history"]
+        # one file, so that weights and step always fit; state.json is for people
+        write_tensors(self.folder / "checkpoint.safetensors", tensors, {"state": json.dumps(state)})
+        write_json(self.folder / "state.json", state)
+
+    def _resume(self) -> None:
+        """Load the last checkpoint; it must come from the same settings."""
+        with safe_open(self.folder / "checkpoint.safetensors", "pt") as file:
+            notes = file.metadata()
+        state = json.loads(notes["state"] if notes else (self.folder / "state.json").read_text("utf-8"))
+        then, now = state["settings"], asdict(self.settings)
+        if then != now:
+            changed = {name: (value, now.get(name)) for name, value in then.items() if now.get(name) != value}
+            raise InputError(
+                f"{str(self.folder)!r} holds a run with other settings (then, now: {changed}); "
+                "use another folder or delete its state.json"
+            )
+        saved = load_file(self.folder / "checkpoint.safetensors")
+        weights = {name.removeprefix("weight/"): t for name, t in saved.items() if name.startswith("weight/")}
+        load_into(self.trained, weights, self.folder)
+        for name, tensor in saved.items():
+            if name.startswith("optimizer/"):
+                _, key, owner = name.split("/", 2)
+                parameter = self.trained[owner]
+                self.optimizer.state[parameter][key] = tensor if key == "step" else tensor.to(parameter.device)
+        self.step, self.best, self.best_step = state["step"], state["best"], state["best_step"]
+        self.history = state["history"]
 
 
 def load_into(trained: dict[str, nn.Parameter], weights: dict[str, Tensor], folder: Path) -> None:

@@ -8,22 +8,19 @@ examples that it had mined.
 from __future__ import annotations
 
 import json
-import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from crosscut.errors import InputError
 from crosscut.storage import write_json
 from crosscut.training.hardware import Hardware, Replicas
-from crosscut.training.loop import Outcome, Report, keep, load_into, make_optimizer, resume, write_tensors
+from crosscut.training.loop import Outcome, Report, Run
 from crosscut.training.published.models import Savable
 
 M = TypeVar("M", bound=Savable)
@@ -96,17 +93,11 @@ def fit(
     job: PaperJob,
 ) -> Outcome:
     """Train; the best weights end up in the model and in `output`/model. `mine(epoch)` gives an epoch's examples."""
-    recipe, how, report = job.recipe, job.hardware, job.report
+    recipe, how = job.recipe, job.hardware
     recipe.check()
     folder = job.output / "checkpoints"
-    folder.mkdir(parents=True, exist_ok=True)
     replicas = Replicas(model, how)
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    optimizer = make_optimizer(trained, recipe.learning_rate, recipe.weight_decay)
-    begun = time.monotonic()
-    step, best, best_step, history = 0, -1.0, 0, list[dict[str, Any]]()
-    if (folder / "state.json").is_file():
-        step, best, best_step, history = resume(folder, trained, optimizer, recipe)
+    run = Run(model, recipe, folder, job.report, replicas.scaler)
     seen = 0
     model.train()
     for epoch in range(recipe.epochs):
@@ -117,39 +108,25 @@ def fit(
         every = max(1, steps // recipe.validations)
         for number in range(steps):
             seen += 1
-            if seen <= step:
+            if seen <= run.step:
                 continue
             torch.manual_seed(recipe.seed * 1_000_003 + seen)  # of dropout: a run that goes on draws the same
             group = cases[number * size : (number + 1) * size]
             parts = [group[at : at + recipe.batch] for at in range(0, len(group), recipe.batch)]
             value = replicas.gradient(parts, loss)
-            if not math.isfinite(value):
-                raise InputError(
-                    f"the loss is {value} at step {seen}; lower the learning rate ({recipe.learning_rate}) and start "
-                    "again in an empty folder"
-                )
-            _descend(replicas, trained, optimizer, recipe, seen / (steps * recipe.epochs))
-            step = seen
-            done = {"step": step, "steps": steps * recipe.epochs, "loss": value, "seconds": time.monotonic() - begun}
-            if report is not None:
-                report(done)
+            run.descend(seen, value, warmed(seen / (steps * recipe.epochs), recipe.warm_up), recipe.most_norm)
+            done = {"step": seen, "steps": steps * recipe.epochs, "loss": value, "seconds": run.seconds}
+            run.tell(done)
             if (number + 1) % every == 0 or number + 1 == steps:
                 model.eval()
                 with torch.no_grad(), how.arithmetic():
                     found = judge(model)
                 model.train()
-                history.append({**done, "validation": {"mean": found}})
-                if report is not None:
-                    report(history[-1])
-                if found > best:
-                    best, best_step = found, step
-                    write_tensors(folder / "best.safetensors", dict(trained))
-                keep(folder, trained, optimizer, step, best, best_step, history, recipe)
-    if (folder / "best.safetensors").is_file():
-        load_into(trained, load_file(folder / "best.safetensors"), folder)
+                run.judged({**done, "validation": {"mean": found}}, better=found > run.best)
+    outcome = run.outcome()
     model.eval()
     model.save(job.output / "model")
-    return Outcome(best, best_step, step, time.monotonic() - begun, history)
+    return outcome
 
 
 def _examples(folder: Path, epoch: int, mine: Callable[[int], list[Case]]) -> list[Case]:
@@ -163,18 +140,3 @@ def _examples(folder: Path, epoch: int, mine: Callable[[int], list[Case]]) -> li
         raise InputError("there are no training examples; give queries with right items")
     write_json(path, made)
     return made
-
-
-def _descend(
-    replicas: Replicas[Any],
-    trained: dict[str, nn.Parameter],
-    optimizer: torch.optim.AdamW,
-    recipe: Recipe,
-    progress: float,
-) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = group["peak"] * warmed(progress, recipe.warm_up)
-    replicas.scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_norm_(list(trained.values()), recipe.most_norm)
-    replicas.scaler.step(optimizer)
-    replicas.scaler.update()
