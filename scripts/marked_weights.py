@@ -4,7 +4,8 @@ FOLDER is the model folder (the box's), whose known.json is written anew. What d
 what decides about a question: here w and b of `crosscut.encoders.known` are learned for such queries alone, by listwise
 cross-entropy of f = g + w · correction and, `own` times, of g by itself, over two sources of the same weight:
 train queries of mdn_el (`--queries`, drawn by a seed), whose sentences are long, and the two worlds of WordNet that are
-kept for validation, whose examples are short. Candidates are the best by the g that is in FOLDER.
+kept for validation, whose examples are short. Candidates are the best by the g that is in FOLDER. Each query counts a
+second time as if items had no titles: a mention does not always name what it means.
 
 Then g is scaled, the same for all such queries: the more g counts, the fewer calls find the top of f. `--scale` was
 chosen on the same queries; a table of what it does is printed (benchmarks/results/models_marked.json). Last, f as a
@@ -63,6 +64,12 @@ def asked(collection: Collection, queries: list[Query], depth: int, folder: Path
         right = np.isin(best, gold)
         made.append(Asked(features, answer.scores, right, words, mass / max(words, 1)))
     return made
+
+
+def untitled(some: list[Asked]) -> list[Asked]:
+    """The same as if no title said anything."""
+    said = np.asarray([name != "title" for name in FEATURES], np.float64)
+    return [one._replace(features=one.features * said) for one in some]
 
 
 def gathered(data: Path, folder: Path, queries: int) -> list[list[Asked]]:
@@ -183,11 +190,12 @@ def main() -> None:
     constants = Constants.load(how.folder)
     most = np.full(len(constants.marked.weights), SETTINGS["marked"]["most_words"], np.float32)
     first = replace(constants.marked, most_words=most)
-    made = learned(sources, first, how.own)
+    every = dict(zip(("mdn_el", "WordNet"), sources, strict=True))
+    every |= {f"{name}, no titles": untitled(some) for name, some in every.items()}
+    made = learned(list(every.values()), first, how.own)
     tried = {"before": constants.marked, **{f"scale {scale:g}": scaled(made, scale) for scale in (1, 1.5, 2, 3)}}
     told = {
-        label: {source: outcome(some, weights) for source, some in zip(("mdn_el", "WordNet"), sources, strict=True)}
-        for label, weights in tried.items()
+        label: {source: outcome(some, weights) for source, some in every.items()} for label, weights in tried.items()
     }
     print(json.dumps(told, indent=1))
     if how.json:
