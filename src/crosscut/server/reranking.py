@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from crosscut.index import Index
 from crosscut.scorers.relevance import relevance
+from crosscut.scores.reranking import Ranking
 from crosscut.server.settings import Settings
-from crosscut.types import Floats
 
 RAW = Field(False, description="The scorer's own scores instead of relevance, 0 … 1.")
 FIELDS = 32  # of a document that are read, at most
@@ -185,14 +185,12 @@ def limited(shape: type[AnyRequest], settings: Settings) -> type[AnyRequest]:
     return made
 
 
-def answered(
-    request: AnyRequest, texts: list[str], scores: Floats, calls: int, index: Index, cost: float | None
-) -> Any:
+def answered(request: AnyRequest, texts: list[str], ranking: Ranking, index: Index, cost: float | None) -> Any:
     """The answer in the shape of the request."""
-    chances = relevance(index.scorer, scores, index.calibration)
-    told = scores if request.raw_scores else chances
+    chances = relevance(index.scorer, ranking.scores, index.calibration)
+    told = ranking.scores if request.raw_scores else chances
     least = -np.inf if request.threshold is None else request.threshold
-    places = [j for j in np.argsort(-scores, kind="stable")[: request.wanted].tolist() if chances[j] >= least]
+    places = [j for j in ranking.order[: request.wanted].tolist() if chances[j] >= least]
     if isinstance(request, PlainRerankRequest):
         return [
             PlainRerankResult(index=j, score=float(told[j]), text=texts[j] if request.return_text else None)
@@ -204,7 +202,7 @@ def answered(
         for j in places
     ]
     first = isinstance(request, FirstRerankRequest)
-    meta = RerankMeta(api_version=Version(version="1" if first else "2"), calls=calls, cost=cost)
+    meta = RerankMeta(api_version=Version(version="1" if first else "2"), calls=ranking.calls, cost=cost)
     id = str(uuid.uuid4())
     if not first:
         return RerankResponse(id=id, results=results, meta=meta)

@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from starlette.exceptions import HTTPException
 
-from crosscut.datasets.records import ItemList
-from crosscut.errors import Closing, InputError, ScorerError, TooLate
+from crosscut.errors import Closing, InputError, TooLate
 from crosscut.index import Index
 from crosscut.index.knowing import of_the_box
 from crosscut.methods import Method, parse
-from crosscut.scorers.meter import Account, Meter
+from crosscut.scores.reranking import Ranking, Reranker
 from crosscut.search.hits import Hits
 from crosscut.search.stopping import parse_stop
 from crosscut.server import answers, reranking, schemas
@@ -192,12 +190,10 @@ class Service:
             self.hosting.lane(index),
         )
         client.facts["queue_ms"] = round(1000 * outcome.waited, 2)
-        account: Account = outcome.value
-        scores = np.empty(len(texts))
-        scores[account.positions] = account.scores
-        cost = None if index.price is None else index.price.of(request.query, texts, account.calls)
-        self._pay(route, client, account.calls, [] if cost is None else [cost])
-        return reranking.answered(request, texts, scores, account.calls, index, cost)
+        ranking: Ranking = outcome.value
+        cost = None if index.price is None else index.price.of(request.query, texts, ranking.calls)
+        self._pay(route, client, ranking.calls, [] if cost is None else [cost])
+        return reranking.answered(request, texts, ranking, index, cost)
 
     async def add(self, request: schemas.AddRequest) -> schemas.Changed:
         count = await self.hosting.add(request.index, [item.model_dump() for item in request.items])
@@ -245,20 +241,14 @@ def _search(index: Index, how: dict[str, Any], jobs: Sequence[QueuedRequest], se
 
 
 def _rerank(index: Index, budget: int, jobs: Sequence[QueuedRequest], seconds: float) -> list[Any]:
-    """The account of one request, whose documents are bought through the meter: what is sent again, within `budget`."""
+    """The ranking of one request, with what a scorer sends again within `budget`."""
     if index.scorer is None:
         raise InputError("this index has no scorer: load it with scorer=…")
     (job,) = jobs
     query, documents = job.payload
-    account = Account(query, budget, halt=job.halt)
-    try:
-        Meter(of_the_box(index.scorer).bind(ItemList(documents)), deadline=seconds).buy(
-            [account], [np.arange(len(documents))]
-        )
-    except ScorerError as error:
-        error.calls = account.calls
-        raise
-    if len(account.scores) < len(documents):
-        told = f"{len(account.scores)} of {len(documents)} documents were scored before the deadline; send fewer"
-        return [TooLate(told, account.calls)]
-    return [account]
+    reranker = Reranker(of_the_box(index.scorer), budget=budget)
+    ranking = reranker.rank(query, documents, deadline=seconds, halt=job.halt)
+    if len(ranking.order) < len(documents):
+        told = f"{len(ranking.order)} of {len(documents)} documents were scored before the deadline; send fewer"
+        return [TooLate(told, ranking.calls)]
+    return [ranking]
