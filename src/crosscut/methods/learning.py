@@ -52,8 +52,6 @@ def learn(
     anchors: CUR | None = None,
     n: int | None = None,
     weights: Floats | None = None,
-    start: Prior | None = None,
-    fewest: int = FEWEST,
     seed: int = 0,
 ) -> Learned:
     """What past searches teach, or nothing where that would not help.
@@ -71,17 +69,13 @@ def learn(
         The number of items; None: not known.
     weights
         (N) how much each search counts.
-    start
-        What was learned before, to go on from.
-    fewest
-        Searches under which nothing is learned.
     """
     if weights is not None and len(weights) != len(searches):
         raise InputError(f"{len(weights)} weights for {len(searches)} searches: give one for each")
     counts = np.ones(len(searches)) if weights is None else np.asarray(weights, dtype=np.float64)
     told = [j for j, past in enumerate(searches) if len(past.scores) > 2 * BEST]
-    if len(told) < max(fewest, 2 * FOLDS):
-        why = f"too few searches of more than {2 * BEST} calls to learn from: {len(told)}, and {fewest} are needed"
+    if len(told) < FEWEST:
+        why = f"too few searches of more than {2 * BEST} calls to learn from: {len(told)}, and {FEWEST} are needed"
         return Learned(None, len(told), float("nan"), float("nan"), float("nan"), why)
     parts = Parts(encoder=encoder, anchors=anchors, n=n, seed=seed)
     space, weight, heard = _space(searches, encoder, anchors, seed)
@@ -103,7 +97,7 @@ def learn(
     final = None
     if better:
         kept = [heard[j] for j in told]
-        final = fit_prior(kept, space.rows, weights=counts[told], start=start, rounds=8 if start is None else 3)
+        final = fit_prior(kept, space.rows, weights=counts[told])
         final = replace(final, weight=weight)
     return Learned(final, len(told), before, after, error, f"{'used' if better else 'not used'}: {told_by}")
 
