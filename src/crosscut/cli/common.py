@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from crosscut.search.price import Price
     from crosscut.types import Progress
 
+Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
+ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 TrustRemote = Annotated[
     bool,
     typer.Option(

@@ -11,9 +11,12 @@ import typer
 
 from crosscut.cli.common import (
     EngineName,
+    Folder,
     Id,
+    Json,
     Metadata,
     Numbers,
+    ScorerName,
     TextColumn,
     Title,
     TrustRemote,
@@ -32,12 +35,9 @@ from crosscut.errors import InputError
 
 app = typer.Typer(no_args_is_help=True, help="Make an index of your texts, and keep it.")
 
-Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
 Corpus = Annotated[
     Path, typer.Argument(help="A JSONL, JSON, CSV, TSV, Parquet, Arrow or text file, or a folder of texts.")
 ]
-ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 
 
 @app.command()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from crosscut.cli.common import table
+from crosscut.cli.common import Folder, Json, table
 
 KNOWN = {
     "vectors.npy": "vectors",
@@ -20,10 +19,7 @@ KNOWN = {
 """Of the files of an index: what they tell a search."""
 
 
-def show(
-    folder: Annotated[Path, typer.Argument(help="The folder of the index.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
-) -> None:
+def show(folder: Folder, as_json: Json = False) -> None:
     """Say what is in an index.
 
     Example:

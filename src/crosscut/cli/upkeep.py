@@ -8,11 +8,7 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli.common import EngineName, TrustRemote, counted, progress_bar, say
-
-Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
-ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
+from crosscut.cli.common import EngineName, Folder, Json, ScorerName, TrustRemote, counted, progress_bar, say
 
 
 def compact(
