@@ -12,7 +12,6 @@ by item, the numbers of their terms; `Postings.of` turns that around, term by te
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
 from crosscut.encoders.tokens import TITLE_MARK
-from crosscut.encoders.words import STOP_WORDS, WORD, query_stems, stems
+from crosscut.encoders.words import STOP_WORDS, WORD, key_of, query_stems, stems
 from crosscut.linalg.arrays import starts_of
 from crosscut.storage import Files, Saved, divides
 from crosscut.types import Positions
@@ -62,8 +61,7 @@ def words_of(text: str) -> list[str]:
 
 def term_of(stem: str) -> int:
     """64 bits of a stem, none of them 0 alone."""
-    digest = hashlib.blake2b(stem.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") or 1
+    return key_of(stem) or 1
 
 
 @dataclass(frozen=True, eq=False)

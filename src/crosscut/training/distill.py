@@ -36,6 +36,7 @@ from crosscut.training.jobs import Job, embed, export_model, start_model, tokeni
 from crosscut.training.loop import Outcome, Report, scores_of, train
 from crosscut.training.models import DualModel, Split
 from crosscut.training.negatives import rank_dense
+from crosscut.types import Array
 
 Loss = Literal["match", "pair"]
 BEST = 10  # of the scorer's best items that a validation looks for
@@ -137,11 +138,14 @@ def agreement(model: Split, examples: Examples) -> dict[str, float]:
     queries = embed(model, [example.query for example in examples.validation])
     shares = []
     for example, query in zip(examples.validation, queries, strict=True):
-        ours = vectors[[place[item] for item in example.items]] @ query
-        count = min(BEST, max(1, len(ours) // 2))
-        # items lie in the order of the scorer
-        shares.append(np.mean(np.argsort(-ours, kind="stable")[:count] < count))
+        shares.append(shared_best(vectors[[place[item] for item in example.items]] @ query))
     return {"mean": float(np.mean(shares))}
+
+
+def shared_best(ours: Array) -> float:
+    """The share of the scorer's ten best items that are among our ten best; items lie in the order of the scorer."""
+    count = min(BEST, max(1, len(ours) // 2))
+    return float(np.mean(np.argsort(-ours, kind="stable")[:count] < count))
 
 
 Lists = dict[int, tuple[list[int], list[float]]]

@@ -17,7 +17,7 @@ from crosscut.evaluation.oracle import anchor_items, approximate, oracle_study, 
 from crosscut.evaluation.papers.clustered import exit_rules, exits
 from crosscut.evaluation.papers.setting import Records, Setting, record_of, replayed, shortened
 from crosscut.evaluation.papers.views import multi_view
-from crosscut.evaluation.replay import SPLITS
+from crosscut.evaluation.replay import SPLITS, normalisation
 from crosscut.evaluation.studies import spectrum
 from crosscut.measures import recall
 from crosscut.types import Positions
@@ -204,8 +204,6 @@ def oracle(setting: Setting) -> Records:
 
 def query_methods(setting: Setting) -> Records:
     """AXN with and without the encoder's query vector, TOUR by KL and by MSE, reranking (AXN fig. 7)."""
-    from crosscut.evaluation.replay import normalisation
-
     world = setting.world
     methods = ["rnr", "tour", "tour@loss=mse", "axn@rounds=10"]
     if world.anchor_query_vectors is not None and world.vectors is not None:
@@ -217,8 +215,6 @@ def query_methods(setting: Setting) -> Records:
 
 def mixing(setting: Setting) -> Records:
     """Recall against λ of AXN eq. 7 (AXN fig. 8), on train queries: no test query is looked at."""
-    from crosscut.evaluation.replay import normalisation
-
     world, anchors = setting.world, setting.anchors()
     if world.vectors is None or world.anchor_query_vectors is None:
         raise InputError("the study of λ needs vectors of items and of train queries")

@@ -20,7 +20,7 @@ from torch.nn import functional
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.spaces.sparse import SparseScores
-from crosscut.training.distill import BEST, Loss, by_score, check
+from crosscut.training.distill import Loss, by_score, check, shared_best
 from crosscut.training.loop import Outcome
 from crosscut.training.negatives import rank_dense
 from crosscut.training.published.fitting import Case, PaperJob, fit
@@ -90,7 +90,5 @@ def agreement(towers: Towers, world: ReadWorld, best: dict[int, tuple[list[int],
     vectors = dict(zip(wanted, towers.embed([world.items[item] for item in wanted], 1), strict=True))
     for query, (found, _) in best.items():
         asked = towers.embed([world.queries[query]], 0)[0]
-        ours = np.asarray([vectors[item] @ asked for item in found])
-        count = min(BEST, max(1, len(ours) // 2))
-        shares.append(np.mean(np.argsort(-ours, kind="stable")[:count] < count))
+        shares.append(shared_best(np.asarray([vectors[item] @ asked for item in found])))
     return float(np.mean(shares))
