@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import Ask, Everything, Found, Within
-from crosscut.ann.flat import WILD
+from crosscut.ann.base import Ask, Found, OfRows, Within
+from crosscut.ann.flat import WILD, rerank
 from crosscut.linalg.arrays import inside
 from crosscut.linalg.products import share
 from crosscut.linalg.top import best, slack_for
@@ -31,7 +31,7 @@ DESCRIBED = 32  # items of a list that its centre is the mean of
 READ = 1 << 13  # items whose vectors are read at a time for that
 
 
-class Lists(Everything):
+class Lists(OfRows):
     """base + V u of any space whose items lie in lists."""
 
     exact = False
@@ -39,17 +39,10 @@ class Lists(Everything):
     def __init__(
         self, space: Space, base: Floats | float, home: Home, *, together: int = TOGETHER, all_lists: bool = False
     ) -> None:
-        super().__init__(space.n)
+        super().__init__(space)
         self.space, self.base, self.home = space, base, home
         self._together, self._all = together, all_lists
         self._last: tuple[Handles, Home] | None = None  # a filter, and the lists of what it lets through
-
-    @property
-    def d(self) -> int:
-        return self.space.d
-
-    def rows(self, handles: Handles) -> Floats:
-        return self.space.rows(handles)
 
     @cached_property
     def centres(self) -> tuple[npt.NDArray[np.float32], Floats]:
@@ -148,12 +141,10 @@ class _Round:
 
     def _best(self) -> Found:
         """The best in float64, ties to the lower position; what is left over is where the next round begins."""
-        places = np.sort(self.places)
-        exact = np.einsum("md,d->m", self.lists.space.rows(places), self.ask.vector) + self._known(places)
-        order = np.lexsort((places, -exact))
-        self.ask.trail.ids = places[order[self.ask.count :]]
-        order = order[: self.ask.count]
-        return Found(places[order], exact[order])
+        lists, ask, places = self.lists, self.ask, np.sort(self.places)
+        handles, scores = rerank(lists.space, ask.vector, places, lists.base, len(places), ask.known)
+        ask.trail.ids = handles[ask.count :]
+        return Found(handles[: ask.count], scores[: ask.count])
 
 
 def _without(places: Positions, gone: Positions) -> Positions:

@@ -13,7 +13,7 @@ import numpy as np
 
 from crosscut.ann.base import Ask, Found, OfRows, TopK
 from crosscut.ann.clustered import Clustered
-from crosscut.ann.flat import Flat
+from crosscut.ann.flat import Flat, rerank
 from crosscut.ann.ivf import IVF
 from crosscut.spaces.base import Slot, Space, Vectors
 from crosscut.spaces.home import Home
@@ -99,7 +99,10 @@ class _TopK(OfRows):
             start = int(self.space.starts[number])
             answers = part.top([self._cut(ask, number) for ask in asks])
             found.append([answer.handles + start for answer in answers])
-        return [self._best(ask, np.concatenate(handles)) for ask, *handles in zip(asks, *found, strict=True)]
+        return [
+            rerank(self.space, ask.vector, np.concatenate(handles), 0.0, ask.count)
+            for ask, *handles in zip(asks, *found, strict=True)
+        ]
 
     def _cut(self, ask: Ask, number: int) -> Ask:
         """The same question of the items of one part, which are counted from 0."""
@@ -119,8 +122,3 @@ class _TopK(OfRows):
         trail = ask.trail.part(number)
         trail.ids = own(ask.trail.ids)
         return replace(ask, exclude=own(ask.exclude), within=within, trail=trail)
-
-    def _best(self, ask: Ask, handles: Handles) -> Found:
-        scores = np.einsum("md,d->m", self.rows(handles), ask.vector)
-        order = np.lexsort((handles, -scores))[: ask.count]
-        return Found(handles[order], scores[order])
