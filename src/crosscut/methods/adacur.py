@@ -24,12 +24,5 @@ class ADACUR(InRounds):
     rcond: float | None = None
 
     def plan(self, parts: Parts) -> Plan:
-        return Plan(
-            parts.pool,
-            parts.stage(self.first, Drawn(parts.pool)),
-            self.schedule(),
-            parts.anchors,
-            Regression(rcond=self.rcond),
-            self.selection(),
-            shortlist=self.shortlist,
-        )
+        first = parts.stage(self.first, Drawn(parts.pool))
+        return self.in_rounds(parts, first, parts.anchors, Regression(rcond=self.rcond))

@@ -59,16 +59,9 @@ class AXN(InRounds):
                 f"searched ({type(space).__name__}): use mix=0, or search the encoder's vectors"
             )
         alpha, beta = space.normal
-        return Plan(
-            parts.pool,
-            parts.stage(self.first),
-            self.schedule(),
-            space,
-            Regression(rcond=self.rcond, mix=self.mix),
-            self.selection(),
-            Offset(alpha if self.alpha is None else self.alpha, beta if self.beta is None else self.beta),
-            shortlist=self.shortlist,
-        )
+        offset = Offset(alpha if self.alpha is None else self.alpha, beta if self.beta is None else self.beta)
+        estimator = Regression(rcond=self.rcond, mix=self.mix)
+        return self.in_rounds(parts, parts.stage(self.first), space, estimator, offset=offset)
 
     def _space(self, parts: Parts) -> Space:
         spaces = {"factors": parts.factors, "encoder": parts.encoder, "anchors": parts.anchors}

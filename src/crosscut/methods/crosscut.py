@@ -142,18 +142,9 @@ class Crosscut(InRounds):
         residuals = parts.residuals
         if residuals is None and parts.n is not None:
             residuals = SeenItems(prior.seen, prior.residuals)
-        plan = Plan(
-            parts.pool,
-            self._stage(parts, parts.stage("auto")),
-            self.schedule(),
-            space,
-            estimator,
-            self.selection(),
-            Offset((residuals or 0.0) if parts.n is None else prior.base(parts.n)),
-            self.shortlist,
-            corrects=True,
-            topk=None if own.topk is None or residuals is None else topk_of(space, residuals),
-        )
+        offset = Offset((residuals or 0.0) if parts.n is None else prior.base(parts.n))
+        topk = None if own.topk is None or residuals is None else topk_of(space, residuals)
+        plan = self._correcting(parts, parts.stage("auto"), space, estimator, offset=offset, topk=topk)
         return self._worded(parts, plan, spread)
 
     def _over(self, parts: Parts, cur: CUR, base: Floats, space: Space, estimator: Estimator) -> Plan:
@@ -164,19 +155,7 @@ class Crosscut(InRounds):
         unsure = _unsure(cur)
         hopes = [] if unsure is None else [topk_of(space, base + h * unsure) for h in (HOPE, HOPE / 2)]
         topk, scarce = hopes or (None, None)
-        return Plan(
-            parts.pool,
-            self._stage(parts, by_vector),
-            self.schedule(),
-            space,
-            estimator,
-            self.selection(),
-            Offset(base),
-            self.shortlist,
-            corrects=True,
-            topk=topk,
-            scarce=scarce,
-        )
+        return self._correcting(parts, by_vector, space, estimator, offset=Offset(base), topk=topk, scarce=scarce)
 
     def _without(self, parts: Parts) -> Plan:
         blocks = [block for block in dict.fromkeys((parts.factors, parts.encoder)) if block is not None]
@@ -184,17 +163,12 @@ class Crosscut(InRounds):
         space = Stacked([*blocks, Constant(parts.n)], [*weights, 10 * FREE])
         at = sum(block.d for block in blocks) - blocks[-1].d
         stretch = self.stretch if parts.encoder is not None else 1.0
-        plan = Plan(
-            parts.pool,
-            self._stage(parts, parts.stage("auto")),
-            self.schedule(),
-            space,
-            Stretched(self.ridge * ALONE * len(blocks), stretch, at),
-            self.selection(),
-            shortlist=self.shortlist,
-            corrects=True,
-        )
-        return self._worded(parts, plan, 1.0)
+        estimator = Stretched(self.ridge * ALONE * len(blocks), stretch, at)
+        return self._worded(parts, self._correcting(parts, parts.stage("auto"), space, estimator), 1.0)
+
+    def _correcting(self, parts: Parts, own: FirstStage, space: Space, estimator: Estimator, **more: Any) -> Plan:
+        """The plan over a space, in which what the scorer knows without a call is the base."""
+        return self.in_rounds(parts, self._stage(parts, own), space, estimator, corrects=True, **more)
 
     def _worded(self, parts: Parts, plan: Plan, spread: float) -> Plan:
         """With words as one more coordinate, where every item is read; `spread` is that of the scores.

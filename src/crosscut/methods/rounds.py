@@ -7,8 +7,12 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts
+from crosscut.retrievers.first import FirstStage
+from crosscut.search.estimators import Estimator
+from crosscut.search.loop import Plan
 from crosscut.search.selection import Selection, as_selection
 from crosscut.search.stopping import Schedule
+from crosscut.spaces.base import Space
 
 Select: TypeAlias = Literal["top", "softmax", "random"] | Selection
 
@@ -52,3 +56,10 @@ class InRounds(Method):
 
     def selection(self) -> Selection:
         return as_selection(self.select, self.epsilon)
+
+    def in_rounds(
+        self, parts: Parts, first: FirstStage, space: Space | None, estimator: Estimator, **more: Any
+    ) -> Plan:
+        """The plan of these rounds over a space; `more` is what else a `Plan` has."""
+        more |= {"selection": self.selection(), "shortlist": self.shortlist}
+        return Plan(parts.pool, first, self.schedule(), space, estimator, **more)

@@ -32,13 +32,6 @@ class TOUR(InRounds):
 
     def plan(self, parts: Parts) -> Plan:
         assert parts.encoder is not None
-        return Plan(
-            parts.pool,
-            parts.stage(self.first, Dense(topk_of(parts.encoder))),
-            self.schedule(),
-            parts.encoder,
-            GradientStep(self.loss, self.rate),
-            self.selection(),
-            Offset(self.alpha, self.beta),
-            shortlist=self.shortlist,
-        )
+        first = parts.stage(self.first, Dense(topk_of(parts.encoder)))
+        offset = Offset(self.alpha, self.beta)
+        return self.in_rounds(parts, first, parts.encoder, GradientStep(self.loss, self.rate), offset=offset)
