@@ -21,10 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crosscut
+from crosscut.ann.stores.filters import conditions as of_a_store
 from crosscut.datasets import Item, ItemList
 from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError, LockedError, ScorerError, WriteError
 from crosscut.index import Index
+from crosscut.index.conditions import conditions as of_a_request
 from crosscut.index.items import as_items
 from crosscut.index.metadata import Metadata
 from crosscut.scorers.callable import TextScorer
@@ -185,6 +187,17 @@ def test_filters_hold_in_every_round(world: Planted) -> None:
     assert index.search("query 3", 10, 40, filter={"colour": "green"}).ids == []
     with pytest.raises(InputError, match="known are gt"):
         index.search("query 3", 10, 40, filter={"year": {"above": 3}})
+
+
+@pytest.mark.parametrize("nothing", [None, [None], [2001, None], {"ne": None}, {"gte": float("nan")}, np.nan])
+def test_a_filter_compares_with_something(nothing: Any) -> None:
+    filter = {"year": nothing}
+    with pytest.raises(InputError, match=r"the filter on 'year' compares with (None|nan).*leave the key out"):
+        Metadata([Item("a", "", "a text", {"year": 2001})]).passing(filter)
+    with pytest.raises(InputError, match=r"the filter on 'year' compares with (None|nan).*leave the key out"):
+        of_a_store(filter)
+    with pytest.raises(ValueError, match="condition on 'year'"):
+        of_a_request(filter)
 
 
 @given(

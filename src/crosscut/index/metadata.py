@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.stores.filters import is_something
 from crosscut.datasets.columnar import FiledItems, Packed
 from crosscut.datasets.records import Item
 from crosscut.datasets.storable import as_json
@@ -265,13 +266,12 @@ class _AnyOf:
 def _checked(key: str, wanted: Any) -> Any:
     """A condition as it is asked of values, which are those of JSON."""
     wanted = as_json(wanted, f"the filter on {key!r}")
-    if isinstance(wanted, Mapping):
-        if not wanted or set(wanted) - set(BOUNDS):
-            raise InputError(
-                f"the filter on {key!r} has bounds {sorted(map(str, wanted))}; known are {', '.join(BOUNDS)}"
-            )
-        return wanted
-    if isinstance(wanted, list | tuple | set | frozenset):
+    if isinstance(wanted, Mapping) and (not wanted or set(wanted) - set(BOUNDS)):
+        raise InputError(f"the filter on {key!r} has bounds {sorted(map(str, wanted))}; known are {', '.join(BOUNDS)}")
+    several = isinstance(wanted, list | tuple | set | frozenset)
+    for value in wanted.values() if isinstance(wanted, Mapping) else wanted if several else [wanted]:
+        is_something(key, value)
+    if several:
         known = frozenset(filter(_hashes, wanted))
         return _AnyOf(known, [value for value in wanted if not _hashes(value)])
     return wanted

@@ -55,8 +55,17 @@ def conditions(filter: Any) -> tuple[Condition, ...]:
         else:
             several = isinstance(wanted, list | tuple | set | frozenset | np.ndarray)
             values = [_plain(value, key) for value in (wanted if several else [wanted])]
-            found.append(Condition(key, "in", tuple(value for value in values if value is not None)))
+            found.append(Condition(key, "in", tuple(values)))
     return tuple(found)
+
+
+def is_something(key: str, value: Any) -> None:
+    """Refuse a condition on what no item has: a key without a value is a key that is not there."""
+    if value is None or (isinstance(value, float) and value != value):
+        raise InputError(
+            f"the filter on {key!r} compares with {value}, and an item without a value passes no condition: give a "
+            "text, a number, a boolean or a list of them, or leave the key out"
+        )
 
 
 def number(value: Any) -> bool:
@@ -78,6 +87,7 @@ def written(text: str, what: str) -> str:
 
 def _plain(value: Any, key: str) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
+    is_something(key, value)
     if isinstance(value, str):
         return written(value, f"the filter on {key!r}")
     if number(value) and not abs(value) <= FINITE:
