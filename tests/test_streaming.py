@@ -498,6 +498,10 @@ def test_a_method_that_cannot_work_is_refused_before_anything_is_read_or_bought(
         Index.build(unread(), scorer=paid, encoder=lambda texts: vectors(len(texts)), method="anncur", path=path)
     with pytest.raises(InputError, match="axn needs factors and has none"):
         Index.build(unread(), scorer=paid, queries=["a 1", "b 2"], method="axn@space=factors", path=path)
+    without: list[dict[str, Any]] = [{"encoder": None}, {"vectors": vectors()}]
+    for more in without:
+        with pytest.raises(InputError, match=r"space='als' starts from an encoder's vectors .* or space='cur'"):
+            Index.build(unread(), scorer=paid, queries=["a query"], space="als", path=path, **more)
     with pytest.raises(InputError, match="first='lexical' needs words of the items and has none"):
         Index.build(unread(), scorer=paid, vectors=vectors(), bm25=False, method="rnr@first=lexical", path=path)
     assert not list(tmp_path.iterdir())

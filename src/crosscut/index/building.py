@@ -88,8 +88,8 @@ def factorized(
     state: State, encoder: DualEncoder | None, queries: Sequence[str], per_query: int, solver: Any, seller: Seller
 ) -> Factors:
     """Item factors from `per_query` scores of each train query: half of its nearest items, half drawn (AXN §2.1)."""
-    if encoder is None or state.vectors is None:
-        raise InputError(f"space={solver!r} starts from an encoder's vectors, and this index has none")
+    assert encoder is not None  # or `promised` has refused it
+    assert state.vectors is not None
     vectors = encoder.encode_queries(queries)
     ranked = top_items(per_query, state.vectors, vectors)
     pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
@@ -270,11 +270,17 @@ def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int
     return space, asked
 
 
-def promised(method: Method, space: SpaceName, vectors: bool, words: bool) -> None:
-    """Refuse a method that cannot work on what is about to be built: before items are read, and calls are paid."""
+def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, words: bool) -> None:
+    """Refuse a space or method that cannot work on what is about to be built: before items are read, and calls are
+    paid."""
+    if space not in ("encoder", "cur") and not encoder:
+        raise InputError(
+            f"space={space!r} starts from an encoder's vectors of items and queries, and there is none: pass the "
+            "encoder that made the vectors, or space='cur', which needs none"
+        )
     some = Vectors(np.ones((1, 1), np.float32))  # stands for what will be there
     parts = Parts(
-        encoder=some if vectors else None,
+        encoder=some if encoder or vectors else None,
         anchors=CUR(np.ones((1, 1), np.float32)) if space == "cur" else None,
         factors=some if space not in ("encoder", "cur") else None,
         words=BM25([Item("", "", "")]) if words else None,

@@ -151,7 +151,7 @@ class Index(Searching, Growing):
         space, asked = train_queries(space, list(dict.fromkeys(checked_queries(queries or ()))), anchors, calls)
         training(device, space)
         counted = bm25 or (path is None and knowing(model) is not None)
-        promised(parse(method), space, dual is not None or vectors is not None, counted)
+        promised(parse(method), space, dual is not None, vectors is not None, counted)
         named: dict[str, Any] = {
             "scorer": model,
             "scorer_name": name_of(scorer),
