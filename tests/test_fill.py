@@ -106,7 +106,10 @@ def test_into_postgresql(corpus: Path, dsn: str) -> None:  # noqa: F811
     assert json.loads(told.stdout) == {"written": 1, "items": 5}, told.output
     assert "no column 'colour'" in _refused(corpus, dsn, '{"id": "300", "text": "a", "colour": "red"}')
     assert "300" not in str(open_store(dsn, "shelf", vector="e", text="body").fetch([300]).keys)
-    assert "there is no table 'shelves'" in str(filled(corpus, dsn, name="shelves").exception)
+    for name in ("shelves", '"shelf"', "Shelf"):
+        wrong = str(filled(corpus, dsn, name=name).exception)
+        assert f"there is no table {name!r} in the database" in wrong
+        assert "letters as they are and without quotes" in wrong
 
 
 def _refused(corpus: Path, dsn: str, line: str) -> str:  # noqa: F811

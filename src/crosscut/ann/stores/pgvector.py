@@ -319,7 +319,10 @@ class PgVector(Store):
             [self._from.replace("%%", "%")],
         )
         if not rows:
-            raise InputError(f"there is no table {self.table!r} in the database, or it has no columns")
+            raise InputError(
+                f"there is no table {self.table!r} in the database, or it has no columns: name it as PostgreSQL keeps "
+                "it, papers or library.papers, in small and capital letters as they are and without quotes"
+            )
         return {
             name: Column(own, family) if inner is None else Column(inner, inner_family, True)
             for name, own, family, inner, inner_family in rows
