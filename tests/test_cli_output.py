@@ -234,6 +234,13 @@ def test_train_queries_of_a_file_count_once_and_none_are_a_mistake(tmp_path: Pat
     asked = ["index", "build", str(corpus), str(folder), "--queries", str(queries), "--anchors", "2", "--json"]
     record = json.loads(CliRunner().invoke(app, asked).stdout)
     assert (record["anchors"], record["calls"]) == (2, 4)
+    asked[-2] = "0"
+    told = CliRunner().invoke(app, [*asked[:3], str(tmp_path / "j"), *asked[4:]])
+    assert "anchors=0 uses none of 2 train queries" in str(told.exception)
+    asked[-2] = "2"
+    told = CliRunner().invoke(app, [*asked[:3], str(tmp_path / "k"), *asked[4:], "--passages", "2"])
+    assert "2 train queries × 4 passages: 8 calls to make at most" in " ".join(told.stderr.split())
+    assert json.loads(told.stdout)["calls"] == 8
 
 
 def test_long_texts_that_stay_whole_are_remarked(tmp_path: Path) -> None:

@@ -318,3 +318,9 @@ def test_csv_with_another_separator(tmp_path: Path, sign: str) -> None:
     assert as_items(file, text="body", id="pk") == [Item("1", "", "ice, floating")]
     with pytest.raises(InputError, match=r"no column 'Body' \(did you mean 'body'\?\)"):
         as_items(file, text="Body")
+
+
+@pytest.mark.parametrize("given", ["40", 40.0, {"words": 40}])
+def test_passages_are_a_number_of_words(given: Any) -> None:
+    with pytest.raises(InputError, match=r"passages is a number of words, True, False or Passages\(…\); got"):
+        crosscut.Index.build(["a text"], passages=given)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from crosscut.datasets.columns import ColumnNames
     from crosscut.datasets.records import Item
     from crosscut.index import Index
+    from crosscut.index.passages import Passages
 
 LARGE = 10**9  # bytes of a file that is not read into memory
 LOOKED_AT = 1000  # items of one that is not
@@ -42,11 +43,13 @@ def look_at(corpus: Path, columns: ColumnNames, *, whole: bool) -> Path:
     return corpus
 
 
-def announce(queries: list[str] | None, source: Path | list[Item], most: int | None) -> None:
-    """What train queries cost, `most` items each at most, where the number of items is known."""
+def announce(queries: list[str] | None, source: Path | list[Item], cut: Passages | None, most: int | None) -> None:
+    """What train queries cost, `most` items or passages each at most, where the number of those is known."""
     if queries and isinstance(source, list):
-        each = len(source) if most is None else min(most, len(source))
-        say(f"{len(queries):,} train queries × {each:,} items: {len(queries) * each:,} calls to make at most")
+        n = len(source) if cut is None else sum(1 for _ in cut.cut(source))
+        each = n if most is None else min(most, n)
+        what = "items" if cut is None else "passages"
+        say(f"{len(queries):,} train queries × {each:,} {what}: {len(queries) * each:,} calls to make at most")
 
 
 def what_was_built(source: Path | list[Item], index: Index) -> tuple[str, str]:

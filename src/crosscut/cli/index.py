@@ -133,13 +133,12 @@ def build(
         raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
     columns = columns_of(text, title, id, metadata, number)
     dense = space in ("auto", "cur")
-    most = anchors if dense and calls is None else None
-    asked = read_texts(queries)[:most] if queries is not None else None
+    asked = read_texts(queries) if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
     streamed = is_streamed(corpus, stream)
     source: Any = (look_at if streamed else read_corpus)(corpus, columns, whole=cut is None)
     if calls is None:
-        announce(asked, source, None if dense else per_query)
+        announce(asked and asked[: anchors if dense else None], source, cut, None if dense else per_query)
     with progress_bar() as progress:
         index = Index.build(
             source,

@@ -265,6 +265,8 @@ def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int
     if space not in SPACES:
         raise InputError(f"space is one of {', '.join(SPACES)} or auto; got {space!r}")
     asked = queries[:anchors] if space == "cur" and calls is None else queries
+    if queries and not asked:
+        raise InputError(f"anchors={anchors} uses none of {len(queries)} train queries: give 1 or more, or no queries")
     if (space == "encoder") == bool(asked):
         raise InputError(f"space={space!r} and {len(asked)} train queries do not go together: encoder alone takes none")
     return space, asked

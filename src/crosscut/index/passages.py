@@ -58,6 +58,8 @@ class Passages:
             given = isinstance(source, str | Path) and holds_texts(Path(source))
         if isinstance(given, bool):
             return cls() if given else None
+        if not isinstance(given, int | Passages):
+            raise InputError(f"passages is a number of words, True, False or Passages(…); got {given!r}")
         return cls(given) if isinstance(given, int) else given
 
     def cut(self, items: Iterable[Item]) -> Iterator[Item]:
