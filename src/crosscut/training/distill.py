@@ -32,8 +32,8 @@ from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.training.examples import Example, Examples, TrainingBatch
-from crosscut.training.jobs import Job, embed, export_model, start_model, tokenizer_of
-from crosscut.training.loop import Outcome, Report, scores_of, train
+from crosscut.training.jobs import Job, embed, run_job, start_model, tokenizer_of
+from crosscut.training.loop import Outcome, Report, scores_of
 from crosscut.training.models import DualModel, Split
 from crosscut.training.negatives import rank_dense
 from crosscut.types import Array
@@ -78,8 +78,8 @@ def distill(
     candidates = max(2, min(job.settings.candidates, shortest))
     if loss == "pair":
         candidates -= candidates % 2  # as many negatives as top items
-    settings = replace(job.settings, candidates=candidates)
-    held, learned = _split(lists, job.validation_share, settings.seed)
+    job = replace(job, settings=replace(job.settings, candidates=candidates))
+    held, learned = _split(lists, job.validation_share, job.settings.seed)
     examples.validation = [_example("validation", tokens[q], *lists[q]) for q in held]
 
     def mine(epoch: int, examples: Examples) -> None:
@@ -89,19 +89,15 @@ def distill(
             examples.train = _matches(lists, tokens, learned, candidates)
 
     mine(0, examples)
-    outcome = train(
+    return run_job(
+        job,
         model,
         examples,
-        settings,
-        job.output / "checkpoints",
-        report=report,
+        report,
         before_epoch=lambda epoch, found: mine(epoch, found) if epoch else None,
         objective=match_loss if loss == "match" else pair_loss,
         judge=agreement,
-        hardware=job.hardware,
     )
-    export_model(job, dual=model)
-    return outcome
 
 
 def check(loss: Loss, scores: SparseScores, queries: Sequence[str], items: Sequence[Item | str]) -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -93,9 +93,7 @@ def train_cross_encoder(
         miner.requires_grad_(False)
     examples = Examples()
     _fill(examples, as_worlds(collections), job, tokenizer, miner)
-    outcome = train(model, examples, job.settings, job.output / "checkpoints", report=report, hardware=job.hardware)
-    export_model(job, cross=model)
-    return outcome
+    return run_job(job, model, examples, report)
 
 
 def train_dual_encoder(
@@ -115,17 +113,7 @@ def train_dual_encoder(
             _fill(examples, worlds, job, tokenizer, model)
             examples.validation = validation  # accuracies of all epochs are about the same candidates
 
-    outcome = train(
-        model,
-        examples,
-        job.settings,
-        job.output / "checkpoints",
-        report=report,
-        before_epoch=mine_again,
-        hardware=job.hardware,
-    )
-    export_model(job, dual=model)
-    return outcome
+    return run_job(job, model, examples, report, before_epoch=mine_again)
 
 
 def as_worlds(collections: Collection | Sequence[Collection]) -> list[Collection]:
@@ -258,13 +246,16 @@ def _add(
             (examples.validation if number < held else examples.train).append(example)
 
 
-def export_model(job: Job, *, cross: CrossModel | None = None, dual: DualModel | None = None) -> None:
-    """Write `job.output`/model."""
+def run_job(job: Job, model: CrossModel | DualModel, examples: Examples, report: Report | None, **how: Any) -> Outcome:
+    """Train a model and write `job.output`/model; `how` are further options of `train`."""
+    folder = job.output / "checkpoints"
+    outcome = train(model, examples, job.settings, folder, report=report, hardware=job.hardware, **how)
     export(
         job.output / "model",
         job.encoder / "tokenizer.json",
-        cross=cross,
-        dual=dual,
+        cross=model if isinstance(model, CrossModel) else None,
+        dual=model if isinstance(model, DualModel) else None,
         query_tokens=job.query_tokens,
         item_tokens=job.item_tokens,
     )
+    return outcome
