@@ -254,9 +254,8 @@ def distinct(items: Sequence[Item]) -> None:
 
 def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int | None) -> tuple[SpaceName, list[str]]:
     """The space that train queries are for, and those that it takes."""
-    for name, number in (("anchors", anchors), ("calls", calls)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0):
-            raise InputError(f"{name} is a whole number, 0 or more; got {number!r}")
+    _whole("anchors", anchors)
+    _whole("calls", calls)
     if calls is not None and (space not in ("auto", "cur") or calls < 1 or not queries):
         told = f"calls={calls}, space={space!r} and {len(queries)} train queries"
         raise InputError(f"{told} do not go together: give queries, at least 1 call, and space='auto'")
@@ -270,6 +269,11 @@ def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int
     if (space == "encoder") == bool(asked):
         raise InputError(f"space={space!r} and {len(asked)} train queries do not go together: encoder alone takes none")
     return space, asked
+
+
+def _whole(name: str, number: int | None) -> None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0):
+        raise InputError(f"{name} is a whole number, 0 or more; got {number!r}")
 
 
 def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, words: bool) -> None:
