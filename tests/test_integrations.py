@@ -183,6 +183,8 @@ def test_haystack(index: crosscut.Index, folder: Path) -> None:
     some = asyncio.run(CrosscutRetriever(index, budget=50).run_async(QUERY, filters=wanted, top_k=3))["documents"]
     assert len(some) == 3
     assert all(document.meta["number"] >= 300 for document in some)
+    with pytest.raises(InputError, match="k must be at least 1; got 0"):
+        CrosscutRetriever(index).run(QUERY, top_k=0)
 
     saved = Pipeline()
     saved.add_component("retriever", CrosscutRetriever(str(folder), top_k=1, budget=3))
@@ -206,6 +208,15 @@ def test_filters_of_haystack_become_ours() -> None:
     }
     assert conditions_of(both) == {"year": {"gte": 2000, "lt": 2010}, "topic": ["law", "tax"], "language": "en"}
     assert conditions_of({"language": "en"}) == {"language": "en"}
+    assert conditions_of({"operator": "Deutsche Bahn"}) == {"operator": "Deutsche Bahn"}  # a key of one's own
+    for wrong, told in (
+        ({"field": "a", "operator": "=="}, "has no 'value'"),
+        ({"operator": "AND", "conditions": [{"operator": "AND"}]}, "has no 'conditions'"),
+        ({"operator": "AND", "conditions": [{"field": "a"}]}, "has no 'operator' and no 'value'"),
+        ({"field": "a", "operator": "in", "value": "en"}, "'in' takes a list of values; got 'en'"),
+    ):
+        with pytest.raises(InputError, match=told):
+            conditions_of(wrong)
     with pytest.raises(InputError, match=r"hold together \(AND\); 'OR'"):
         conditions_of({"operator": "OR", "conditions": []})
     with pytest.raises(InputError, match="got 'like' on 'a'"):

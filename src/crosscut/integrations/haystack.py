@@ -43,7 +43,7 @@ class CrosscutRetriever:
 
     def _asked(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
         told = {} if filters is None else {"filter": conditions_of(filters)}
-        return {"k": top_k or self.top_k, "budget": self.budget, **self.options, **told}
+        return {"k": self.top_k if top_k is None else top_k, "budget": self.budget, **self.options, **told}
 
     @component.output_types(documents=list[Document], calls=int)
     def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, Any]:
