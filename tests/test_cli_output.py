@@ -234,6 +234,16 @@ def test_train_queries_of_a_file_count_once_and_none_are_a_mistake(tmp_path: Pat
     asked = ["index", "build", str(corpus), str(folder), "--queries", str(queries), "--anchors", "2", "--json"]
     record = json.loads(CliRunner().invoke(app, asked).stdout)
     assert (record["anchors"], record["calls"]) == (2, 4)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    for place, said in (
+        (other, "holds something else (notes.txt …)"),
+        (corpus, "is a file, and the index is to be a folder"),
+    ):
+        told = CliRunner().invoke(app, [*asked[:3], str(place), *asked[4:]])
+        assert said in str(told.exception)
+        assert "calls to make" not in told.output + told.stderr  # it was built, and paid for, before that was said
     asked[-2] = "0"
     told = CliRunner().invoke(app, [*asked[:3], str(tmp_path / "j"), *asked[4:]])
     assert "anchors=0 uses none of 2 train queries" in str(told.exception)

@@ -330,6 +330,7 @@ def test_damage_and_foreign_folders_are_told(world: Planted, tmp_path: Path) -> 
     with pytest.raises(InputError, match="holds something else"):
         build(world, stop=5).save(tmp_path / "full")
     assert (tmp_path / "full" / "letter.txt").read_text() == "dear"
+    assert [file.name for file in (tmp_path / "full").iterdir()] == ["letter.txt"]  # not even a lock
 
 
 def test_a_full_disk_leaves_the_old_index(world: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

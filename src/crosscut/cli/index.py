@@ -126,7 +126,9 @@ def build(
         crosscut index build collection.tsv my.index --vectors vectors.npy --stream
     """
     from crosscut.index import Index
+    from crosscut.index.folder import KIND
     from crosscut.index.passages import Passages
+    from crosscut.storage import Folder as Home
 
     started = time.monotonic()
     if (folder / "index.json").exists():
@@ -136,6 +138,8 @@ def build(
     asked = read_texts(queries) if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
     streamed = is_streamed(corpus, stream)
+    if not streamed:
+        Home(folder, KIND).check()  # before calls are made
     source: Any = (look_at if streamed else read_corpus)(corpus, columns, whole=cut is None)
     if calls is None:
         announce(asked and asked[: anchors if dense else None], source, cut, None if dense else per_query)

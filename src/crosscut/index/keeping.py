@@ -39,6 +39,8 @@ class Keeping(Core):
                 raise InputError("where should the index go? pass a folder: index.save('my.index')")
             same = self._folder is not None and target.resolve() == self._folder.path.resolve()
             folder = self._folder if same and self._folder is not None else Folder(target, KIND)
+            if not same:
+                folder.check()
             lock = self._lock if same and self._lock is not None else folder.lock()
             try:
                 if same:

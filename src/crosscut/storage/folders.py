@@ -60,6 +60,16 @@ class Folder:
         self.kind = kind
         self.known: set[str] = set()
 
+    def check(self) -> None:
+        """Refuse a place that cannot be saved to, a file or a folder that holds something else; nothing is changed."""
+        if self.path.exists() and not self.path.is_dir():
+            raise FolderError(
+                f"{str(self.path)!r} is a file, and the {self.kind.noun} is to be a folder: give another name"
+            )
+        with writing(self.path):
+            if self.path.exists():
+                self._next()
+
     def lock(self) -> Lock:
         return Lock(self.path, self.kind.noun)
 
