@@ -210,7 +210,15 @@ def together(part: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over collections; accuracy over all queries of the worlds."""
     if part == "wordnet":
         right = np.concatenate([record["first is right"] for record in records]).astype(np.float64)
-        return {"queries": len(right), "accuracy@1": interval(right)}
+        leads = {
+            f"scorer - {which}": round(
+                sum(record["accuracy@1"][f"scorer - {which}"][0] * record["queries"] for record in records)
+                / len(right),
+                4,
+            )
+            for which in ("known", "bm25")
+        }
+        return {"queries": len(right), "accuracy@1": interval(right), **leads}
     means = {key: np.asarray([record[key][0] for record in records]) for key in (*RIVALS, "known", "scorer")}
     best = np.max([means[rival] for rival in RIVALS], axis=0)
     worse = [record["collection"] for record in records if record["scorer - best of three"][2] < 0]

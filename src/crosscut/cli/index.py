@@ -126,20 +126,15 @@ def build(
         crosscut index build collection.tsv my.index --vectors vectors.npy --stream
     """
     from crosscut.index import Index
-    from crosscut.index.folder import KIND
     from crosscut.index.passages import Passages
-    from crosscut.storage import Folder as Home
 
     started = time.monotonic()
-    if (folder / "index.json").exists():
-        raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
+    streamed = is_streamed(corpus, stream)
+    _has_room(folder, streamed)
     columns = columns_of(text, title, id, metadata, number)
     dense = space in ("auto", "cur")
     asked = read_texts(queries) if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
-    streamed = is_streamed(corpus, stream)
-    if not streamed:
-        Home(folder, KIND).check()  # before calls are made
     source: Any = (look_at if streamed else read_corpus)(corpus, columns, whole=cut is None)
     if calls is None:
         announce(asked and asked[: anchors if dense else None], source, cut, None if dense else per_query)
@@ -172,6 +167,17 @@ def build(
     _result(f"{what} in {folder}, in {took}{learnt}", record, as_json)
     if not as_json:
         say(f'next: crosscut search {folder} "…", or crosscut serve {folder}')
+
+
+def _has_room(folder: Path, streamed: bool) -> None:
+    """Refuse a folder that cannot become an index, before anything is read or paid for."""
+    from crosscut.index.folder import KIND
+    from crosscut.storage import Folder as Home
+
+    if (folder / "index.json").exists():
+        raise InputError(f"there is an index at {str(folder)!r} already: use `crosscut index add`, or another folder")
+    if not streamed:  # there the parts of a build that was stopped may lie
+        Home(folder, KIND).check()
 
 
 def _trained_on(device: str | None, **settings: str | int | None) -> str | None:
