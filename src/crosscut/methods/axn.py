@@ -61,7 +61,7 @@ class AXN(InRounds):
         alpha, beta = space.normal
         offset = Offset(alpha if self.alpha is None else self.alpha, beta if self.beta is None else self.beta)
         estimator = Regression(rcond=self.rcond, mix=self.mix)
-        return self.in_rounds(parts, parts.stage(self.first), space, estimator, offset=offset)
+        return self.in_rounds(parts, parts.stage(self.first), space, estimator, offset)
 
     def _space(self, parts: Parts) -> Space:
         spaces = {"factors": parts.factors, "encoder": parts.encoder, "anchors": parts.anchors}

@@ -40,6 +40,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crosscut.ann.base import TopK
 from crosscut.ann.clustered import SMALL
 from crosscut.ann.linear import SeenItems, topk_of
 from crosscut.errors import InputError
@@ -144,7 +145,7 @@ class Crosscut(InRounds):
             residuals = SeenItems(prior.seen, prior.residuals)
         offset = Offset((residuals or 0.0) if parts.n is None else prior.base(parts.n))
         topk = None if own.topk is None or residuals is None else topk_of(space, residuals)
-        plan = self._correcting(parts, parts.stage("auto"), space, estimator, offset=offset, topk=topk)
+        plan = self._correcting(parts, parts.stage("auto"), space, estimator, offset, topk)
         return self._worded(parts, plan, spread)
 
     def _over(self, parts: Parts, cur: CUR, base: Floats, space: Space, estimator: Estimator) -> Plan:
@@ -155,7 +156,7 @@ class Crosscut(InRounds):
         unsure = _unsure(cur)
         hopes = [] if unsure is None else [topk_of(space, base + h * unsure) for h in (HOPE, HOPE / 2)]
         topk, scarce = hopes or (None, None)
-        return self._correcting(parts, by_vector, space, estimator, offset=Offset(base), topk=topk, scarce=scarce)
+        return self._correcting(parts, by_vector, space, estimator, Offset(base), topk, scarce)
 
     def _without(self, parts: Parts) -> Plan:
         blocks = [block for block in dict.fromkeys((parts.factors, parts.encoder)) if block is not None]
@@ -166,9 +167,19 @@ class Crosscut(InRounds):
         estimator = Stretched(self.ridge * ALONE * len(blocks), stretch, at)
         return self._worded(parts, self._correcting(parts, parts.stage("auto"), space, estimator), 1.0)
 
-    def _correcting(self, parts: Parts, own: FirstStage, space: Space, estimator: Estimator, **more: Any) -> Plan:
+    def _correcting(
+        self,
+        parts: Parts,
+        own: FirstStage,
+        space: Space,
+        estimator: Estimator,
+        offset: Offset | None = None,
+        topk: TopK | None = None,
+        scarce: TopK | None = None,
+    ) -> Plan:
         """The plan over a space, in which what the scorer knows without a call is the base."""
-        return self.in_rounds(parts, self._stage(parts, own), space, estimator, corrects=True, **more)
+        first = self._stage(parts, own)
+        return self.in_rounds(parts, first, space, estimator, offset, corrects=True, topk=topk, scarce=scarce)
 
     def _worded(self, parts: Parts, plan: Plan, spread: float) -> Plan:
         """With words as one more coordinate, where every item is read; `spread` is that of the scores.

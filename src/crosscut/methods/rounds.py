@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from crosscut.ann.base import TopK
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts
 from crosscut.retrievers.first import FirstStage
 from crosscut.search.estimators import Estimator
-from crosscut.search.loop import Plan
+from crosscut.search.loop import Offset, Plan
 from crosscut.search.selection import Selection, as_selection
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
@@ -58,8 +59,28 @@ class InRounds(Method):
         return as_selection(self.select, self.epsilon)
 
     def in_rounds(
-        self, parts: Parts, first: FirstStage, space: Space | None, estimator: Estimator, **more: Any
+        self,
+        parts: Parts,
+        first: FirstStage,
+        space: Space | None,
+        estimator: Estimator,
+        offset: Offset | None = None,
+        *,
+        corrects: bool = False,
+        topk: TopK | None = None,
+        scarce: TopK | None = None,
     ) -> Plan:
-        """The plan of these rounds over a space; `more` is what else a `Plan` has."""
-        more |= {"selection": self.selection(), "shortlist": self.shortlist}
-        return Plan(parts.pool, first, self.schedule(), space, estimator, **more)
+        """The plan of these rounds over a space; the rest is as in `Plan`."""
+        return Plan(
+            parts.pool,
+            first,
+            self.schedule(),
+            space,
+            estimator,
+            self.selection(),
+            offset or Offset(),
+            self.shortlist,
+            corrects,
+            topk,
+            scarce,
+        )

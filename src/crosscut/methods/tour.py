@@ -34,4 +34,4 @@ class TOUR(InRounds):
         assert parts.encoder is not None
         first = parts.stage(self.first, Dense(topk_of(parts.encoder)))
         offset = Offset(self.alpha, self.beta)
-        return self.in_rounds(parts, first, parts.encoder, GradientStep(self.loss, self.rate), offset=offset)
+        return self.in_rounds(parts, first, parts.encoder, GradientStep(self.loss, self.rate), offset)
