@@ -20,6 +20,7 @@ from crosscut.cli.common import (
     TextColumn,
     Title,
     columns_of,
+    counted,
     lasting,
     progress_bar,
     say,
@@ -141,7 +142,7 @@ def said(estimate: Estimate) -> str:
     known, pairs, calls, rate = estimate.known, estimate.pairs, estimate.calls, estimate.pairs_per_second
     if not calls:
         return f"nothing to score: all {pairs:,} scores are in the store"
-    words = [f"{known:,} of {pairs:,} scores are in the store; {calls:,} calls to make"]
+    words = [f"{known:,} of {pairs:,} scores are in the store; {counted(calls, 'call')} to make"]
     if estimate.seconds is not None and rate is not None:
         words.append(f"about {lasting(estimate.seconds)} at {rate:,.0f} pairs/s")
     if estimate.cost is not None:
@@ -238,7 +239,8 @@ def _status(
     if coverage.missing:
         left = coverage.seconds_left
         pace = "at a pace not yet known" if left is None else f"about {lasting(left)} at the latest pace"
-        say(f"{coverage.missing:,} calls to make, {pace}" + ("" if cost is None else f", about {cost:,.2f}"))
+        told = "" if cost is None else f", about {cost:,.2f}"
+        say(f"{counted(coverage.missing, 'call')} to make, {pace}{told}")
     say(
         f"in all {coverage.scores:,} scores of {coverage.queries:,} queries by scorer {coverage.scorer}: "
         f"{coverage.matrices} matrices, {coverage.blocks} blocks, {coverage.bytes / 1e6:,.1f} MB"
