@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=12.0, help="of one core, a fold, without validation")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of one core, a fold, without validation")
     parser.add_argument("--rate", type=float, default=3e-5)
     parser.add_argument("--queries", type=int, default=400, help="of a collection")
     how = parser.parse_args()
