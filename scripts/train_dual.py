@@ -157,6 +157,12 @@ def fold(sets: Sets, left_out: list[str], how: Any) -> dict[str, Any]:
     return {"left out": left_out, "trained on": names, "steps": step, "history": history, "shares": mixes}
 
 
+def mean(runs: list[dict[str, Any]], when: int, place: int) -> float:
+    """Over all collections left out, before (0) or after (-1)."""
+    found = [run["history"][when][name][place] for run in runs for name in run["left out"]]
+    return round(float(np.mean(found)), 4)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -172,7 +178,9 @@ def main() -> None:
     runs = []
     for left_out in GROUPS:
         runs.append(fold(sets, left_out, how))
-        told = {"rate": how.rate, "minutes": how.minutes, "queries": CHECKED, "folds": runs}
+        told: dict[str, Any] = {"rate": how.rate, "minutes": how.minutes, "queries": CHECKED, "folds": runs}
+        for place, what in enumerate(("the cosine", "the sum with BM25")):
+            told[f"mean of {what}"] = {"before": mean(runs, 0, place), "after": mean(runs, -1, place)}
         how.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
 
 
