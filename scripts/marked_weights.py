@@ -37,6 +37,7 @@ from crosscut.encoders.words import Lexicon
 from crosscut.scorers.onnx import OnnxCrossEncoder
 
 STEPS, RIDGE = 60, 0.02
+COMMAND = "python scripts/marked_weights.py DATA --json benchmarks/results/models_marked.json"
 
 
 class Asked(NamedTuple):
@@ -199,7 +200,7 @@ def main() -> None:
     }
     print(json.dumps(told, indent=1))
     if how.json:
-        about = {"queries": [len(some) for some in sources], "own": how.own, "scale": how.scale}
+        about = {"command": COMMAND, "queries": [len(some) for some in sources], "own": how.own, "scale": how.scale}
         how.json.write_text(json.dumps({**about, "outcomes": told}, indent=1) + "\n", "utf-8")
     factor = as_logit(sources, scaled(made, how.scale))
     print(f"f times {factor:.3f} is a logit")

@@ -31,6 +31,7 @@ from crosscut.training.models import DualModel, pack_texts
 
 HARD, CHECKED, POOL, BATCH = 3, 60, 30, 16
 ITEM_TOKENS = 128
+COMMAND = "python scripts/train_dual.py DATA --work WORK --json benchmarks/results/models_dual.json"
 
 
 class Asked(NamedTuple):
@@ -178,7 +179,13 @@ def main() -> None:
     runs = []
     for left_out in GROUPS:
         runs.append(fold(sets, left_out, how))
-        told: dict[str, Any] = {"rate": how.rate, "minutes": how.minutes, "queries": CHECKED, "folds": runs}
+        told: dict[str, Any] = {
+            "command": COMMAND,
+            "rate": how.rate,
+            "minutes": how.minutes,
+            "queries": CHECKED,
+            "folds": runs,
+        }
         for place, what in enumerate(("the cosine", "the sum with BM25")):
             told[f"mean of {what}"] = {"before": mean(runs, 0, place), "after": mean(runs, -1, place)}
         how.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")

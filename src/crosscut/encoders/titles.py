@@ -18,7 +18,7 @@ import numpy.typing as npt
 from crosscut.datasets.records import Item
 from crosscut.encoders.tokens import split_title
 from crosscut.encoders.words import Keys, key_of
-from crosscut.linalg.arrays import spans
+from crosscut.linalg.arrays import spans, starts_of
 from crosscut.storage import Files, Saved
 
 Floats = npt.NDArray[np.float64]
@@ -69,9 +69,9 @@ class Titles:
     def taken(self, positions: Positions) -> Titles:
         """Some of the items."""
         names = self.names[positions]
-        places = spans((np.cumsum(self.names) - self.names)[positions], names)
+        places = spans(starts_of(self.names)[positions], names)
         sizes = self.sizes[places]
-        words = self.words[spans((np.cumsum(self.sizes) - self.sizes)[places], sizes)]
+        words = self.words[spans(starts_of(self.sizes)[places], sizes)]
         return Titles(words, sizes, names)
 
     def match(self, mention: str, positions: Positions | None = None) -> Floats:
@@ -81,10 +81,9 @@ class Titles:
         out = np.zeros(len(self))
         asked = np.asarray(_Words()(mention), np.uint64)
         if len(asked) and len(self.sizes):
-            shared = np.add.reduceat(np.isin(self.words, asked), np.cumsum(self.sizes) - self.sizes, dtype=np.int64)
+            shared = np.add.reduceat(np.isin(self.words, asked), starts_of(self.sizes)[:-1], dtype=np.int64)
             named = np.flatnonzero(self.names)
-            firsts = (np.cumsum(self.names) - self.names)[named]
-            out[named] = np.maximum.reduceat(2 * shared / (len(asked) + self.sizes), firsts)
+            out[named] = np.maximum.reduceat(2 * shared / (len(asked) + self.sizes), starts_of(self.names)[named])
         return out
 
     def write(self, files: Files) -> None:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
 from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.encoders.words import STOP_WORDS, WORD, key_of, query_stems, stems
-from crosscut.linalg.arrays import starts_of
+from crosscut.linalg.arrays import spans, starts_of
 from crosscut.storage import Files, Saved, divides
 from crosscut.types import Positions
 
@@ -299,7 +299,7 @@ def _trimmed(counted: Counted, positions: Positions) -> Counted:
     """Of some items; terms that only others have are gone."""
     sizes = np.diff(counted.starts)[positions]
     starts = starts_of(sizes)
-    places = np.repeat(counted.starts[positions] - starts[:-1], sizes) + np.arange(starts[-1])
+    places = spans(counted.starts[positions], sizes)
     used, numbers = np.unique(counted.numbers[places], return_inverse=True)
     return Counted(
         counted.terms[used],

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from crosscut.training.bert import read_encoder
 from crosscut.training.examples import Example, Examples
 from crosscut.training.export import export
 from crosscut.training.hardware import Hardware
-from crosscut.training.loop import Outcome, Report, TrainingSettings, train
+from crosscut.training.loop import Judge, Objective, Outcome, Report, TrainingSettings, train
 from crosscut.training.models import CrossModel, DualModel, Head, Split, pack_texts
 from crosscut.training.negatives import draw, rank_dense
 from crosscut.training.saved import is_exported, read_exported
@@ -246,10 +246,28 @@ def _add(
             (examples.validation if number < held else examples.train).append(example)
 
 
-def run_job(job: Job, model: CrossModel | DualModel, examples: Examples, report: Report | None, **how: Any) -> Outcome:
-    """Train a model and write `job.output`/model; `how` are further options of `train`."""
-    folder = job.output / "checkpoints"
-    outcome = train(model, examples, job.settings, folder, report=report, hardware=job.hardware, **how)
+def run_job(
+    job: Job,
+    model: CrossModel | DualModel,
+    examples: Examples,
+    report: Report | None,
+    *,
+    before_epoch: Callable[[int, Examples], None] | None = None,
+    objective: Objective | None = None,
+    judge: Judge | None = None,
+) -> Outcome:
+    """Train a model, with the options of `train`, and write `job.output`/model."""
+    outcome = train(
+        model,
+        examples,
+        job.settings,
+        job.output / "checkpoints",
+        report=report,
+        before_epoch=before_epoch,
+        objective=objective,
+        judge=judge,
+        hardware=job.hardware,
+    )
     export(
         job.output / "model",
         job.encoder / "tokenizer.json",
