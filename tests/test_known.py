@@ -288,6 +288,18 @@ def test_far_items_are_estimated_and_near_ones_exact(folder: Path) -> None:
         np.testing.assert_allclose(shallow.at(query, np.arange(len(ITEMS))), exact, atol=1e-5)
 
 
+def test_what_a_mention_names_is_near(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words do not find a title of stop words: late interaction is computed for it because it is named."""
+    items = [*ITEMS, "the [ENT] an article"]
+    known = Known.of(OnnxDualEncoder.load(folder), items, deep=1)
+    computed: list[Handles] = []
+    late = known._late
+    monkeypatch.setattr(known, "_late", lambda asked, places: computed.append(places) or late(asked, places))
+    known.all("big red dog and [START] the [END]")
+    known.all("big red dog and the")
+    assert [places.tolist() == [len(ITEMS)] for places in computed] == [True, False]
+
+
 def test_an_index_may_freeze_a_lexicon_of_its_own(folder: Path) -> None:
     scorer = OnnxCrossEncoder.load(folder)
     lexicon = Lexicon.of(ITEMS[:10])
