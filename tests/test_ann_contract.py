@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from crosscut.ann.base import Ask
 from crosscut.ann.faiss import Faiss
-from crosscut.ann.flat import predictions
+from crosscut.ann.flat import Flat as FlatTopK
 from crosscut.ann.ivf import IVF, NearestMany
 from crosscut.ann.ivf.rules import Fixed, Patience
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
-from crosscut.linalg.top import ranked
 from crosscut.spaces.base import Vectors
 from tests.test_ivf import brute, clumps
 
@@ -42,16 +42,13 @@ class Flat(Vectors):
         self, queries: npt.ArrayLike, k: int = 10, *, exclude: Ids = None, allow: npt.ArrayLike | None = None
     ) -> NearestMany:
         points = np.asarray(queries, dtype=np.float64)
+        within = None if allow is None else np.asarray(allow, np.int64)
+        gone = [np.asarray([] if one is None else one, np.int64) for one in exclude or [None] * len(points)]
+        asks = [Ask(point, k, out, within) for point, out in zip(points, gone, strict=True)]
         ids, scores = np.full((len(points), k), -1), np.full((len(points), k), -np.inf, dtype=np.float32)
-        rows = [row for chunk in predictions(self, list(points)) for row in chunk]
-        for j, row in enumerate(rows):
-            closed = np.ones(self.n, bool) if allow is not None else np.zeros(self.n, bool)
-            closed[np.asarray([] if allow is None else allow, dtype=np.int64)] = False
-            gone = None if exclude is None else exclude[j]
-            closed[np.asarray([] if gone is None else gone, dtype=np.int64)] = True
-            row[closed] = -np.inf
-            places = ranked(row, k)
-            ids[j, : len(places)], scores[j, : len(places)] = places, row[places]
+        for j, found in enumerate(FlatTopK(self).top(asks)):
+            there = found.handles[found.scores > -np.inf]
+            ids[j, : len(there)], scores[j, : len(there)] = there, found.scores[: len(there)]
         return NearestMany(ids, scores, np.zeros(len(points), np.int64), np.full(len(points), self.n))
 
 

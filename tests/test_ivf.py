@@ -24,7 +24,8 @@ def clumps(n: int = 600, d: int = 12, seed: int = 0) -> npt.NDArray[np.float32]:
 
 def brute(vectors: Any, query: Any, k: int, metric: str, among: Any = None) -> list[int]:
     values = np.asarray(vectors, dtype=np.float64)
-    scores = values @ query if metric == "ip" else -((values - query) ** 2).sum(axis=1)
+    # einsum sums every row in the same order: equal rows tie to the last bit, as a product of BLAS may not have them
+    scores = np.einsum("nd,d->n", values, query) if metric == "ip" else -((values - query) ** 2).sum(axis=1)
     if among is not None:
         mask = np.full(len(values), -np.inf)
         mask[among] = 0
