@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ import pytest
 import crosscut
 from crosscut.ann import clustered
 from crosscut.ann.ivf import IVF
-from crosscut.scorers.base import Answer, BoundScorer, Request
+from crosscut.datasets import Item, Items
+from crosscut.evaluation.judged import unscored
+from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
 from crosscut.search.stopping import Confident
 from crosscut.types import Floats, Handles
+from tests.fake_store import MemoryStore
 from tests.worlds import Planted, planted
 
 
@@ -104,3 +108,94 @@ def test_it_stops_when_the_next_items_would_not_change_the_top(corrected: tuple[
     assert recall(scorer, early, 10) > recall(scorer, whole, 10) - 0.03
     careful = searched(scorer, world, 200, made={"method": "crosscut@rounds=20"}, stop=Confident(misses=1e-4))
     assert np.mean([h.calls for h in careful]) > np.mean([h.calls for h in early])
+
+
+class Shared(Scorer):
+    """Words that an item shares with the query are known of it, its length is what a call tells. It is never told how
+    many items there are."""
+
+    fingerprint = "shared-1"
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def bind(self, items: Items) -> Any:
+        asked = self.asked
+
+        class Bound:
+            knows = True
+
+            def known(self, query: str, handles: Handles) -> list[int]:
+                asked.append(len(handles))
+                return [3 * len({*query.split()} & {*item.text.split()}) for item in items.get(handles)]
+
+            def score_many(self, requests: Sequence[Request]) -> list[np.ndarray]:
+                return [
+                    np.array(self.known(query, handles)) + [len(item.text) % 7 / 7 for item in items.get(handles)]
+                    for query, handles in requests
+                ]
+
+        return Bound()
+
+
+def shelf(n: int, start: int = 0) -> list[Item]:
+    kinds = ["river", "bank", "music", "crane", "idea"]
+    return [Item(str(j), "", f"{kinds[j % 5]} {kinds[j // 5 % 5]} {'x' * (j % 11)}") for j in range(start, start + n)]
+
+
+def test_a_scorer_of_ones_own_knows_a_part_of_every_item_of_an_index(tmp_path: Path) -> None:
+    scorer = Shared()
+    vectors = np.random.default_rng(0).normal(size=(220, 8)).astype(np.float32)
+    index = crosscut.Index.build(shelf(200), scorer=scorer, encoder=None, vectors=vectors[:200])
+    hits = index.search("river music", k=3, budget=100, query_vector=vectors[0])
+    assert scorer.asked[0] == 200
+    assert (hits.stop_reason, hits.calls < 100) == ("confident", True)
+    assert hits.ids == index.search("river music", k=3, method="exact").ids
+    index.add(shelf(20, 200), vectors=vectors[200:])
+    index.remove(["0"])
+    del scorer.asked[:]
+    index.search("river music", k=3, budget=100, query_vector=vectors[0])
+    assert scorer.asked[0] == 220
+    index.save(tmp_path / "i")
+    again = crosscut.Index.load(tmp_path / "i", scorer=Shared())
+    assert again.search("river music", k=3, budget=100, query_vector=vectors[0]).stop_reason == "confident"
+    judged = {"q": {"16": 1.0}}
+    assert "known unasked" in [made.method for made in unscored(index, {"q": "river music"}, judged)]
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        (lambda handles: [0.0], "one number per item"),
+        (lambda handles: np.full(len(handles), np.nan), "no real number"),
+        (lambda handles: ["much"] * len(handles), "failed to tell what it knows of 1,500 items"),
+        (lambda handles: handles.nowhere, "failed to tell what it knows of 1,500 items"),
+    ],
+)
+def test_what_is_known_is_looked_at_before_a_call(
+    corrected: tuple[Planted, Corrected], known: Callable[[Handles], Any], told: str
+) -> None:
+    world, _ = corrected
+
+    class Wrong:
+        knows = True
+
+        def known(self, query: Any, handles: Handles) -> Any:
+            return known(handles)
+
+        def score_many(self, requests: Sequence[Request]) -> Any:
+            raise AssertionError("nothing is paid for")
+
+    with pytest.raises(crosscut.ScorerError, match=told) as caught:
+        searched(Wrong(), world, 40)
+    assert caught.value.calls == 0
+
+
+def test_over_a_store_the_known_part_is_not_asked_for() -> None:
+    scorer = Shared()
+    index = crosscut.Index.over(
+        MemoryStore(shelf(50), np.random.default_rng(0).normal(size=(50, 8))), scorer=scorer, encoder=None
+    )
+    hits = index.search("river music", k=3, budget=10, query_vector=np.ones(8))
+    assert (hits.calls, hits.stop_reason) == (10, "budget")
+    assert max(scorer.asked) <= 10

@@ -15,6 +15,7 @@ from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
 from crosscut.retrievers.first import Retriever
+from crosscut.scorers.answers import checked_known
 from crosscut.scorers.callable import AnyBound, as_bound
 from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
 from crosscut.search.hits import Hits
@@ -214,10 +215,9 @@ class Searcher:
 
     def _known(self, queries: Sequence[Any]) -> Sequence[Floats | None]:
         """What the scorer knows of these items without a call, if it does and the method asks for it."""
-        if not (self.plan.corrects and self.scorer.knows):
+        if not (self.plan.corrects and self.scorer.knows) or self.parts.n is None:  # a store's items are not all read
             return [None] * len(queries)
-        # items may have been added behind these
-        return [known[: self.parts.n] for known in self.scorer.known_of_all(queries)]
+        return checked_known(self.scorer, queries, self.parts.n)
 
     def _budget(self, budget: int | None, k: int, size: int | None) -> int:
         for name, number in (("k", k), ("budget", budget)):

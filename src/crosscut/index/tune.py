@@ -102,6 +102,10 @@ class KnownScores:
         assert self.scorer is not None
         return self.scorer.known(query, positions)
 
+    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+        assert self.scorer is not None
+        return self.scorer.known_of_all(queries, n)
+
     def score(self, query: Any, positions: Positions) -> Floats:
         return np.asarray(self.scores[self.rows[query], positions], np.float64)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from crosscut.errors import ScoreCountError, ScorerError, ScoreValueError
-from crosscut.scorers.base import Answer
+from crosscut.errors import CrosscutError, ScoreCountError, ScorerError, ScoreValueError
+from crosscut.scorers.base import Answer, BoundScorer
 from crosscut.types import Array, Floats, Handles
 
 NO_NUMBERS = "cmMV"
@@ -56,6 +57,35 @@ def checked(given: Any, query: Any, handles: Handles) -> Answer:
 def all_finite(scores: Floats) -> bool:
     """Whether none of some scores (m) is infinite or NaN, by a product: a round looks, and its caches are empty."""
     return math.isfinite(scores.dot(scores)) or bool(np.isfinite(scores).all())
+
+
+def checked_known(scorer: BoundScorer, queries: Sequence[Any], n: int) -> list[Floats]:
+    """What a scorer knows of n items without a call, for every query: n numbers, or an error that says why not."""
+    try:
+        given = [_real(known) for known in scorer.known_of_all(queries, n)]
+    except CrosscutError:
+        raise
+    except Exception as error:
+        told = f"the scorer failed to tell what it knows of {n:,} items without a call: {type(error).__name__}: {error}"
+        raise ScorerError(told) from error
+    for query, known in zip(queries, given, strict=True):
+        if known.shape != (n,):
+            raise ScoreCountError(
+                f"known() gave an array of shape {known.shape} for {n:,} items of query {brief(query)}; "
+                "it must give one number per item, in order"
+            )
+        if not np.isfinite(known).all():
+            raise ScoreValueError(
+                f"known() gave what is no real number for query {brief(query)}; of an item of which nothing is known "
+                "it must give what its score is without the costly part, such as 0"
+            )
+    return given
+
+
+def _real(given: Any) -> Floats:
+    """Numbers as they are, if they are floats; others as such."""
+    array = np.asarray(given)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
 def _failed(error: BaseException, query: Any, size: int) -> Answer:

@@ -86,12 +86,16 @@ class BoundScorer(ABC):
     """Whether part of every score is known without a call: f = known + costly, and `known` tells it."""
 
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
-        """What is known without a call, of these items or of every one (n)."""
+        """What is known without a call, of these items, in order; without handles of every one (n).
+
+        Searches always say which: a scorer of one's own need not know how many items there are.
+        """
         raise InputError(f"{type(self).__name__} knows nothing of a score without a call")
 
-    def known_of_all(self, queries: Sequence[Any]) -> list[Floats]:
-        """What is known of every item (n), for every query."""
-        return [self.known(query) for query in queries]
+    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+        """What is known of the first n items, or of every one there is, for every query."""
+        every = None if n is None else np.arange(n)
+        return [self.known(query, every) for query in queries]
 
     @abstractmethod
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:

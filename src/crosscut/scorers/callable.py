@@ -103,6 +103,11 @@ class UserScorer(BoundScorer):
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
         return np.asarray(self.scorer.known(query, handles), np.float64)
 
+    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+        if hasattr(self.scorer, "known_of_all"):
+            return [np.asarray(known, np.float64) for known in self.scorer.known_of_all(queries, n)]
+        return super().known_of_all(queries, n)
+
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         answers: list[Answer] = []
         for one in self.scorer.score_many(requests):  # each is looked at before the next: they may share an array

@@ -169,10 +169,10 @@ class BoundOnnxCrossEncoder(BoundScorer):
             known[~inside], weight = new.at(query, np.arange(len(new))), new.ask(query).correction
         return known, weight
 
-    def known_of_all(self, queries: Sequence[Any]) -> list[Floats]:
+    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
         if not self.model.corrects:
-            return super().known_of_all(queries)
-        return self._read_all().all_many([str(query) for query in queries])
+            return super().known_of_all(queries, n)
+        return [known[:n] for known in self._read_all().all_many([str(query) for query in queries])]
 
     def _count(self) -> int | None:
         """How many items there are now, if that is known; those in files are not all read."""

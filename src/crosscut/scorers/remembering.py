@@ -32,8 +32,8 @@ class Remembering(BoundScorer):
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
         return self.inner.known(query, handles)
 
-    def known_of_all(self, queries: Sequence[Any]) -> list[Floats]:
-        return self.inner.known_of_all(queries)
+    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+        return self.inner.known_of_all(queries, n)
 
     def preload(self, handles: Handles) -> None:
         self.inner.preload(handles)
