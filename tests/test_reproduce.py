@@ -380,6 +380,18 @@ def test_errors_are_sentences(archive: Path) -> None:
     assert "recall against rounds" in run("reproduce", "list").output
 
 
+def test_archives_may_hold_more_than_an_experiment_reads(archive: Path, tmp_path: Path) -> None:
+    """`scripts/score_world.py` writes ids beside the scores; only what is read has to be numbers."""
+    with np.load(archive) as whole:
+        arrays = {name: whole[name] for name in whole.files}
+    ids = np.array([f"q{j}" for j in range(len(arrays["train"]))])
+    np.savez(tmp_path / "ids.npz", **{**arrays, "train_ids": ids, "fingerprint": np.array("f")})
+    assert set(load_arrays(tmp_path / "ids.npz")) == set(load_arrays(archive))
+    np.savez(tmp_path / "bad.npz", **{**arrays, "train": np.full_like(arrays["train"], np.nan)})
+    with pytest.raises(InputError, match="array train .* holds what is no finite number"):
+        load_arrays(tmp_path / "bad.npz")
+
+
 def test_encode_and_export(cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CROSSCUT_CACHE", str(tmp_path / "cache"))

@@ -274,8 +274,8 @@ def load_arrays(path: Path) -> dict[str, Array]:
     """The arrays of an archive that an experiment can use; whole numbers stay whole."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = {"anchors": "train"}
-            found = {names.get(name, name): archive[name] for name in archive.files}
+            names = {**{name: name for name in (*PARTS, *VIEWS)}, "anchors": "train"}
+            found = {names[name]: archive[name] for name in archive.files if name in names}
     except UNREADABLE as error:
         raise InputError(f"{str(path)!r} is not a readable archive of scores ({error})") from error
     for name, array in found.items():
@@ -283,11 +283,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
             raise InputError(f"the array {name} of {str(path)!r} ({array.dtype}) holds what is no finite number")
     if "test" not in found:
         raise InputError(f"{str(path)!r} has no array called test: the scores of test queries with every item")
-    return {
-        name: array.astype(np.float32) if array.dtype == np.float16 else array
-        for name, array in found.items()
-        if name in (*PARTS, *VIEWS)
-    }
+    return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in found.items()}
 
 
 def _encoded(texts: WorldTexts, encoder: DualEncoder, progress: Progress | None) -> dict[str, Array]:
