@@ -388,7 +388,7 @@ def test_archives_may_hold_more_than_an_experiment_reads(archive: Path, tmp_path
     np.savez(tmp_path / "ids.npz", **{**arrays, "train_ids": ids, "fingerprint": np.array("f")})
     assert set(load_arrays(tmp_path / "ids.npz")) == set(load_arrays(archive))
     np.savez(tmp_path / "bad.npz", **{**arrays, "train": np.full_like(arrays["train"], np.nan)})
-    with pytest.raises(InputError, match="array train .* holds what is no finite number"):
+    with pytest.raises(InputError, match=r"array train .* holds what is no finite number"):
         load_arrays(tmp_path / "bad.npz")
 
 
