@@ -257,6 +257,13 @@ def test_the_scorer_in_the_box_has_probabilities_from_the_start(tmp_path: Path) 
     assert own.fingerprint == index.scorer.fingerprint if index.scorer is not None else False
     guess = [hit.probability for hit in index.search("how do vaccines work", budget=12)]
     assert guess != said
+    index.calibrate(queries=["bread", "ice"], pairs=40, rank="fused")  # the other order keeps those of the box
+    assert [hit.probability for hit in index.search("how do vaccines work", budget=12)] == said
+    assert index.search("how do vaccines work", budget=12, rank="fused")[0].probability is not None
+    with pytest.raises(InputError, match=r"rank='fused@scorer=2'.*crosscut calibrate … --rank fused@scorer=2"):
+        index.search("how do vaccines work", budget=12, rank="fused@scorer=2", threshold=0.5)
+    with pytest.raises(InputError, match="unknown rank 'nonsense'"):
+        index.calibrate(queries=["bread"], pairs=40, rank="nonsense")
 
 
 def test_the_calibration_in_the_box_is_for_its_weights_only() -> None:

@@ -84,18 +84,16 @@ class Calibrating(Core):
         """
         if self.scorer is None:
             raise InputError("this index has no scorer to calibrate: load it with scorer=…")
+        order = self.rank if rank is None else parse_rank(rank)
         each = self.method.budget(self._usual(budget, None), len(self))  # type: ignore[arg-type]
         most = pairs if judgements is None else each * len(judgements)
         if max_calls is not None and most > max_calls:
             raise InputError(f"calibrating would make up to {most} calls and may make {max_calls}: give fewer")
         if judgements is None:
             scores, calls = self._random_scores(queries, pairs)
-            self.calibration = replace(
-                against_random(scores, self.scorer.fingerprint, calls), rank=str(self.rank if rank is None else rank)
-            )
+            self.calibration = replace(against_random(scores, self.scorer.fingerprint, calls), rank=str(order))
         else:
             named_in(self, judgements.values())
-            order = self.rank if rank is None else parse_rank(rank)
             found: list[Hits] = self.search_many(list(judgements), DEPTH, budget, rank=order)  # type: ignore[attr-defined]
             judged = [
                 JudgedScores(hits.values, np.array([float(right.get(hit.id, 0) > 0) for hit in hits]), hits.cut)
@@ -110,7 +108,9 @@ class Calibrating(Core):
         return self._calibrated("a probability").probabilities(np.asarray(scores, np.float64))
 
     def _calibrated(self, what: str) -> Calibration:
-        known = self._known_calibration()
+        return self._checked(self._known_calibration(), what)
+
+    def _checked(self, known: Calibration | None, what: str) -> Calibration:
         if known is None:
             raise InputError(
                 f"{what} needs an index that is calibrated: index.calibrate({{query: {{id: 1}}, …}}), or "
@@ -123,21 +123,29 @@ class Calibrating(Core):
         """That of the index, or the one that the model in the box comes with."""
         return box_calibration(self.scorer) if self.calibration is None else self.calibration
 
+    def _calibration_for(self, order: Rank) -> Calibration | None:
+        """What is known of hits in this order: where the index's own is for another, the box's model has its own."""
+        known = self._known_calibration()
+        if known is None or self.scorer is None or known.fingerprint != self.scorer.fingerprint:
+            return known
+        of_box = box_calibration(self.scorer)
+        return known if known.rank == str(order) or of_box is None or of_box.rank != str(order) else of_box
+
     def _answering(self, threshold: float | None, rank: str | Rank | None) -> Answering:
         """How hits are ordered, and what they mean."""
         order = self.rank if rank is None else parse_rank(rank)
-        known = self._known_calibration()
+        known = self._calibration_for(order)
         if threshold is None:
             fits = known is not None and self.scorer is not None and known.fingerprint == self.scorer.fingerprint
             return Answering(order, known if fits and known is not None and known.rank == str(order) else None)
         number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
         if not (number and 0 <= threshold <= 1):
             raise InputError(f"a threshold is a probability, 0 … 1; got {threshold!r}")
-        calibration = self._calibrated(f"threshold={threshold}")
+        calibration = self._checked(known, f"threshold={threshold}")
         if calibration.rank != str(order):
             raise InputError(
                 f"threshold={threshold} needs a calibration for rank={str(order)!r}, and this index has one for "
-                f"{calibration.rank!r}: index.calibrate(…, rank={str(order)!r})"
+                f"{calibration.rank!r}: index.calibrate(…, rank={str(order)!r}), or crosscut calibrate … --rank {order}"
             )
         return Answering(order, calibration, threshold)
 
