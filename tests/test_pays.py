@@ -45,11 +45,24 @@ def test_a_scorer_that_is_worse_than_words_is_called_so() -> None:
     searched = curve("crosscut", {10: 0.5, 100: 0.3}) + curve("rnr", {10: 0.52, 100: 0.4}, seed=4)
     got = advise(searched, free(0.6), "crosscut")
     assert got.verdict == "worse"
-    assert got.sentences[0].startswith("This scorer is worse than bm25 here")
+    assert got.sentences[0].startswith("This scorer is worse than BM25 here")
     assert any(
         sentence.startswith("More calls make the answer worse: from 10 to 100 calls") for sentence in got.sentences
     )
     assert any(sentence.startswith("Against rnr at 10 calls: -0.0") for sentence in got.sentences)
+
+
+def test_where_relevance_still_rises_nobody_is_told_to_stop() -> None:
+    searched = curve("crosscut", {10: 0.5, 150: 0.8}) + curve("rnr", {10: 0.6, 150: 0.9})
+    got = advise(searched, curve("known part", {0: 0.4}, seed=1), "crosscut")
+    assert (got.verdict, got.stop_at, got.peak) == ("pays", 150, 150)
+    assert got.sentences[0].startswith("Make 150 calls, or more: nDCG@10 0.80")
+    assert "by its known part without a call" in got.sentences[0]
+    assert got.sentences[1].startswith("Relevance still rises at 150 calls, +0.3")
+    assert got.sentences[-1].endswith("rnr is the better method here.")
+    flat = advise(curve("crosscut", {10: 0.7, 20: 0.7005}), free(0.6), "crosscut")
+    assert flat.sentences[0].startswith("Stop at 10 calls")
+    assert "Relevance is highest at 20 calls, the most that were made." in flat.sentences
 
 
 def test_what_is_not_sure_is_not_claimed() -> None:

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.evaluation.judged import Judged, Point
+from crosscut.evaluation.judged import KNOWN, Judged, Point
 from crosscut.measures import paired_interval
 
 MEASURE = "nDCG@10"
 LOSS = 0.01
 NEXT = 100
+SAID = {"bm25": "BM25", "dense": "the dual encoder", "bm25 + dense": "BM25 + dual encoder", KNOWN: "its known part"}
+"""What there is without a call, as a sentence says it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival:
     enough = next(p for p in curve if (peak.each[MEASURE] - p.each[MEASURE]).mean() <= LOSS)
     base = max(free, key=lambda p: float(p.each[MEASURE].mean()), default=None)
     gain = None if base is None else _difference(enough, base)
-    sentences = [*_verdict(enough, base, gain), *_falling(peak, curve[-1])]
+    rise = _difference(curve[-1], curve[-2]) if enough is curve[-1] and len(curve) > 1 else None
+    rising = rise is not None and rise.low > 0
+    sentences = [*_verdict(enough, base, gain, rising), *_peak(peak, curve[-1], rise if rising else None)]
     after, start, measured = _next(curve)
     if after is not None:
         how = "bring" if measured else "would bring, if the curve goes on as it does,"
@@ -97,25 +101,33 @@ def _difference(ours: Point, theirs: Point) -> Difference:
     return Difference(*paired_interval(ours.each[MEASURE], theirs.each[MEASURE]))
 
 
-def _verdict(enough: Point, base: Point | None, gain: Difference | None) -> list[str]:
+def _verdict(enough: Point, base: Point | None, gain: Difference | None, rising: bool) -> list[str]:
     value = f"{MEASURE} {enough.each[MEASURE].mean():.3f}"
     calls = f"{enough.calls:.0f} calls"
+    stop = f"Make {calls}, or more" if rising else f"Stop at {calls}"
     if base is None or gain is None:
-        return [f"Stop at {calls}: {value}."]
-    other = f"{base.each[MEASURE].mean():.3f} by {base.method} without a call"
+        return [f"{stop}: {value}."]
+    way = SAID.get(base.method, base.method)
+    other = f"{base.each[MEASURE].mean():.3f} by {way} without a call"
     if gain.high < 0:
         return [
-            f"This scorer is worse than {base.method} here: {value} after {calls}, {other}, {gain}. Do without it, or "
+            f"This scorer is worse than {way} here: {value} after {calls}, {other}, {gain}. Do without it, or "
             "let it be one voice among others: rank='fused'."
         ]
     if gain.low > 0:
-        return [f"Stop at {calls}: {value}, against {other}, {gain}."]
-    return [f"It is not sure that calls pay: {value} after {calls}, {other}, {gain}. Judge more queries, or save them."]
+        return [f"{stop}: {value}, against {other}, {gain}."]
+    return [
+        f"It is not sure that calls pay: {value} after {calls}, {other}, {gain}. Judge more queries, or save the calls."
+    ]
 
 
-def _falling(peak: Point, last: Point) -> list[str]:
+def _peak(peak: Point, last: Point, rise: Difference | None) -> list[str]:
+    if rise is not None:
+        return [
+            f"Relevance still rises at {last.calls:.0f} calls, {rise} since the budget before: try larger --budgets."
+        ]
     if peak is last:
-        return []
+        return [f"Relevance is highest at {last.calls:.0f} calls, the most that were made."]
     fall = _difference(last, peak)
     if fall.high >= 0:
         return [f"Relevance peaks at {peak.calls:.0f} calls; {last.calls:.0f} change it by {fall}."]
@@ -140,7 +152,9 @@ def _rival(searched: Sequence[Point], enough: Point, rival: str) -> list[str]:
     same = [p for p in searched if p.method == rival and p.budget == enough.budget]
     if not same or rival == enough.method:
         return []
-    return [f"Against {rival} at {enough.budget} calls: {_difference(enough, same[0])}."]
+    lead = _difference(enough, same[0])
+    better = f" {rival} is the better method here." if lead.high < 0 else ""
+    return [f"Against {rival} at {enough.budget} calls: {lead}.{better}"]
 
 
 def records_of(found: Sequence[Point]) -> list[Judged]:

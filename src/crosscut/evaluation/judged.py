@@ -29,6 +29,7 @@ from crosscut.search.hits import Hits
 from crosscut.types import Floats, Positions, Progress
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
+KNOWN = "known part"  # of the scorer's score, which takes no call
 DEPTH = 100
 PARTS = 1000  # of a relevance that is no whole number
 
@@ -143,7 +144,7 @@ def unscored(
     k: Sequence[int] = (10,),
     truth: Truth | None = None,
 ) -> list[Point]:
-    """What there is without a call: by words, by vectors, by both, and by what the scorer knows unasked."""
+    """What there is without a call: by words, by vectors, by both, and by the known part of the scorer."""
     made = []
     for name, rankings in _rankings(index, list(queries.values())).items():
         values: dict[str, Floats] = {}
@@ -200,7 +201,7 @@ def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
     if len(made) == 2:
         made["bm25 + dense"] = sum((_standard(scores, state.alive) for scores in made.values()), np.zeros(()))
     if state.scorer is not None and state.scorer.knows:
-        made["known unasked"] = checked_known(state.scorer, [text], len(state.items))[0]
+        made[KNOWN] = checked_known(state.scorer, [text], len(state.items))[0]
     return made
 
 
