@@ -85,3 +85,20 @@ def test_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
     assert list(one.queries) != list(made.queries)[:9]
     assert made.sample(100) is made
     assert one.by_text.keys() == set(one.queries.values())
+
+
+def test_a_file_whose_queries_tell_their_split_makes_no_train_query_its_test(tmp_path: Path) -> None:
+    path = folder(tmp_path / "a", splits=True)
+    queries, qrels = path / "queries.jsonl", path / "qrels.tsv"
+    test = read_judged(queries, judgements=qrels)
+    assert list(test.queries) == [f"q{j}" for j in range(0, 29, 3)]
+    assert test.note == "10 queries of queries.jsonl: those whose split is 'test', the judged ones of 30"
+    train = read_judged(queries, judgements=qrels, split="train")
+    assert len(train.queries) == 19
+    assert not set(train.queries) & set(test.queries)
+    assert len(read_judged(queries, judgements=qrels, split="all").queries) == 29
+    with pytest.raises(InputError, match="is of split 'dev': there are test, train, and 'all'"):
+        read_judged(queries, judgements=qrels, split="dev")
+    assert len(read_judged(queries).queries) == 30  # nothing is judged of them
+    (tmp_path / "one.txt").write_text("a query\n")
+    assert read_judged(tmp_path / "one.txt").note == "1 query of one.txt"

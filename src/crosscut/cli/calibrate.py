@@ -20,10 +20,12 @@ def calibrate(
     judgements: Annotated[
         Path | None, typer.Option(help="Judgements of a file of queries: query id, item id, relevance, between tabs.")
     ] = None,
-    split: Annotated[str, typer.Option(help="Which queries of a folder: train, test, or all.")] = "train",
+    split: Annotated[
+        str, typer.Option(help="Which queries, if they tell their split or are of a folder: train, test, or all.")
+    ] = "train",
     limit: Annotated[int, typer.Option(help="Queries that are drawn, at most.", min=1)] = 100,
     budget: Annotated[int | None, typer.Option(help="Calls of the scorer for each of them.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the draw.", min=0)] = 0,
     pairs: Annotated[int, typer.Option(help="Random pairs, where nothing is judged.", min=20)] = 400,
     rank: Annotated[
         str | None, typer.Option(help="The order of hits that probabilities are for: scorer, fused.")

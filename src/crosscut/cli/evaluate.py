@@ -32,7 +32,9 @@ def evaluate(
         bool,
         typer.Option("--titles", help="Nothing is judged: search items by their titles, which are hidden for it."),
     ] = False,
-    split: Annotated[str, typer.Option(help="Which queries of a folder: test, train, or all.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Which queries, if they tell their split or are of a folder: test, train, or all.")
+    ] = "test",
     methods: Annotated[
         str | None,
         typer.Option(
@@ -42,7 +44,7 @@ def evaluate(
     budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "5,10,20,50,100,200",
     k: Annotated[str, typer.Option("-k", help="Neighbours for k-NN recall, comma-separated.")] = "10",
     limit: Annotated[int | None, typer.Option(help="So many queries, drawn by the seed.", min=1)] = 200,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the draw.", min=0)] = 0,
     truth: Annotated[
         int, typer.Option(help="Queries scored with every item for k-NN recall; 0 leaves it out.", min=0)
     ] = 20,

@@ -288,6 +288,9 @@ def tune(
         Path | None, typer.Option(help="Judgements of these queries: choose by what people want, not by recall.")
     ] = None,
     measure: Annotated[str, typer.Option(help="With --judgements: nDCG, MRR or accuracy.")] = "nDCG",
+    split: Annotated[str, typer.Option(help="With --judgements: which queries, train, test, or all.")] = "train",
+    limit: Annotated[int, typer.Option(help="With --judgements: so many queries, drawn by the seed.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="Of the draw.", min=0)] = 0,
     max_calls: Annotated[int | None, typer.Option(help="Refuse to spend more than this.")] = None,
     scorer: ScorerName = None,
     engine: EngineName = "local",
@@ -302,11 +305,15 @@ def tune(
 
         crosscut index tune my.index --queries queries.tsv --judgements qrels.tsv --measure MRR
     """
+    from crosscut.datasets.judged import read_judged
     from crosscut.index import Index
 
     index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
     if judgements is not None:
-        by_relevance(index, queries, judgements, k, budget, measure, max_calls, as_json)
+        if queries is None:
+            raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give --queries, too")
+        judged = read_judged(queries, judgements=judgements, split=split).sample(limit, seed)
+        by_relevance(index, judged, k, budget, measure, max_calls, as_json)
         return
     asked = None if queries is None else read_texts(queries)
     if asked is not None:

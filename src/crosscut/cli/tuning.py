@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from crosscut.cli.common import progress_bar, say, table
-from crosscut.errors import InputError
 
 if TYPE_CHECKING:
+    from crosscut.datasets.judged import JudgedQueries
     from crosscut.index import Index
     from crosscut.index.tune import Tuning
 
 
 def by_relevance(
     index: Index,
-    queries: Path | None,
-    judgements: Path,
+    judged: JudgedQueries,
     k: int,
     budget: int,
     measure: Any,
@@ -27,11 +25,6 @@ def by_relevance(
     as_json: bool,
 ) -> None:
     """Tune an index by judgements, save it, and say what was chosen."""
-    from crosscut.datasets.judged import read_judged
-
-    if queries is None:
-        raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give --queries, too")
-    judged = read_judged(queries, judgements=judgements, split="train")
     say(judged.note)
     with progress_bar() as progress:
         report = index.tune(

@@ -11,7 +11,7 @@ import numpy as np
 
 from crosscut.datasets.beir import is_test, read_judgements
 from crosscut.datasets.files import find, records, text_of
-from crosscut.datasets.reading import read_queries
+from crosscut.datasets.reading import query_of, read_items
 from crosscut.errors import InputError
 
 EVERY = "all"
@@ -52,20 +52,22 @@ def read_judged(source: str | Path, *, judgements: str | Path | None = None, spl
     split
         Of a folder: `qrels/<split>.tsv`; where there is one qrels.tsv for all, the queries whose record says
         `"split": "<split>"`; where no record does, a fixed fifth of the queries is test, the others are train. "all"
-        is every judged query.
+        is every judged query. Of a file: the queries whose record says so; where no record does, all of them.
 
     Where there are judgements, queries without any are left out.
     """
     source = Path(source)
     judged = None if judgements is None else _judgements(Path(judgements))
     if not source.is_dir():
-        queries = {query.id: query.text for query in read_queries(source)}
+        queries, splits = _of_file(source)
         if judged is None:
-            return JudgedQueries(queries, {}, f"{len(queries)} queries of {source.name}")
-        known = _known(queries, judged, source)
-        told = f"{len(known)} queries of {source.name}"
+            return JudgedQueries(queries, {}, f"{_counted(len(queries))} of {source.name}")
+        chosen, rule = known, _ = _known(queries, judged, source), ""
+        if splits and split != EVERY:
+            chosen, rule = _of_split(source, known, splits, split)
+        told = f"{_counted(len(chosen))} of {source.name}" + (f": {rule}" if rule else "")
         told += f", the judged ones of {len(queries)}" if len(known) < len(queries) else ""
-        return JudgedQueries({id: queries[id] for id in known}, judged, told)
+        return JudgedQueries({id: queries[id] for id in chosen}, judged, told)
     texts, splits = _texts(find(source, "queries.jsonl"))
     own = _own(source, split)
     if judged is None:
@@ -75,7 +77,23 @@ def read_judged(source: str | Path, *, judgements: str | Path | None = None, spl
         chosen, rule = known, "every judged query" if own is None else f"the judged queries of {own.name}"
     else:
         chosen, rule = _of_split(source, known, splits, split)
-    return JudgedQueries({id: texts[id] for id in chosen}, judged, f"{len(chosen)} queries of {source.name}: {rule}")
+    return JudgedQueries({id: texts[id] for id in chosen}, judged, f"{_counted(len(chosen))} of {source.name}: {rule}")
+
+
+def _counted(size: int) -> str:
+    return "1 query" if size == 1 else f"{size:,} queries"
+
+
+def _of_file(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Texts of the queries of a file, and the split of each that tells it."""
+    queries: dict[str, str] = {}
+    splits: dict[str, str] = {}
+    for item in read_items(path):
+        query = query_of(item)
+        queries[query.id] = query.text
+        if "split" in item.metadata:
+            splits[query.id] = str(item.metadata["split"])
+    return queries, splits
 
 
 def _known(queries: Mapping[str, str], judged: Mapping[str, object], source: Path) -> list[str]:
@@ -113,7 +131,7 @@ def _of_split(source: Path, known: list[str], splits: dict[str, str], split: str
         raise InputError(f"no judged query of {str(source)!r} is of split {split!r}: there are {there}, and 'all'")
     if split not in ("train", "test"):
         raise InputError(f"{str(source)!r} has no splits: choose 'test', 'train' or 'all', not {split!r}")
-    rule = f"no splits are told, so a fixed fifth is test: {split} ('all' takes every one)"
+    rule = f"a fixed fifth is test, since no splits are told, and these are {split} ('all' takes every one)"
     return [id for id in known if is_test(id) == (split == "test")], rule
 
 

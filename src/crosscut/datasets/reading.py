@@ -78,4 +78,9 @@ def read_items(path: str | Path, *, progress: Progress | None = None, **columns:
 
 def read_queries(path: str | Path, **columns: Unpack[ColumnNames]) -> list[Query]:
     """Queries of the same kinds of file; a title, if any, is put before the text."""
-    return [Query(item.id, f"{item.title} {item.text}".strip()) for item in read_items(path, **columns)]
+    return [query_of(item) for item in read_items(path, **columns)]
+
+
+def query_of(item: Item) -> Query:
+    """A record read as a query."""
+    return Query(item.id, f"{item.title} {item.text}".strip())
