@@ -186,6 +186,8 @@ def test_budgets_are_named(world: dict[str, Any]) -> None:
     )
     with pytest.raises(InputError, match="calls of each; got"):
         both.search(0, 10, {"cheap": 20})
+    with pytest.raises(InputError, match="calls of each; got 50"):
+        both.search(0, 10, 50)  # type: ignore[arg-type]
     assert both.search(0, 10, {"cheap": 20, "dear": 1}, query_vector=world["queries"][0]).calls == 1
     with pytest.raises(InputError, match="rnr does not take what is known beforehand"):
         crosscut.TwoScorers(

@@ -242,7 +242,7 @@ def _not_begun(found: Sequence[Hits], budget: int) -> list[TwoScorerHits]:
 
 
 def _calls(budget: Mapping[str, int] | None) -> dict[str, int]:
-    given = {"cheap": 500, "dear": 50} if budget is None else dict(budget)
+    given = {"cheap": 500, "dear": 50} if budget is None else dict(budget) if isinstance(budget, Mapping) else {}
     if set(given) != set(NAMES) or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in given.values()):
         raise InputError(f'a budget of two scorers is {{"cheap": 500, "dear": 50}}, calls of each; got {budget!r}')
     return given
