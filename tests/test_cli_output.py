@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -17,6 +19,7 @@ import crosscut
 from crosscut import cli
 from crosscut.ann import clustered
 from crosscut.cli import app, common
+from crosscut.cli.options import with_groups
 from crosscut.errors import InputError, MissingDependency
 from crosscut.scorers.callable import TextScorer
 
@@ -127,16 +130,42 @@ def test_a_hint_in_brackets_is_printed_as_it_is(
     """`crosscut train` used to say: pip install 'crosscut'."""
     hint = "training needs torch: pip install 'crosscut[torch]' :smile:"
 
-    def lacking(values: dict[str, Any]) -> None:
+    def lacking() -> None:
         raise MissingDependency(hint)
 
-    monkeypatch.setattr(cli.train, "_job", lacking)
+    monkeypatch.setattr(cli.train, "needing_torch", lacking)
     options = ["--encoder", "e", "--output", "o"]
     monkeypatch.setattr(sys, "argv", ["crosscut", "train", "dual-encoder", "data", *options])
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
     assert capsys.readouterr().err.strip() == f"error: {hint}"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A group of options."""
+
+    wide: Annotated[int, typer.Option(help="How wide.")] = 1
+    high: Annotated[int, typer.Option(help="How high.")] = 2
+
+
+def test_a_group_of_options_is_one_parameter() -> None:
+    made = typer.Typer()
+    seen: list[Any] = []
+
+    @made.command()
+    @with_groups
+    def draw(name: str, sizes: Annotated[Sizes, {"high": 3}], thick: bool = False) -> None:
+        seen.append((name, sizes, thick))
+
+    assert CliRunner().invoke(made, ["line"]).exit_code == 0
+    assert CliRunner().invoke(made, ["line", "--wide", "7", "--thick"]).exit_code == 0
+    draw("line")
+    assert seen == [("line", Sizes(1, 3), False), ("line", Sizes(7, 3), True), ("line", Sizes(1, 3), False)]
+    shown = CliRunner().invoke(made, ["--help"]).output
+    assert "How high." in shown
+    assert shown.index("--thick") < shown.index("--wide")
 
 
 def test_progress_in_a_pipe_says_how_long_it_will_take(

@@ -67,7 +67,7 @@ def test_a_killed_run_resumes_and_ends_the_same(encoder: Path, tmp_path: Path) -
             if stop is not None and record.get("step") == stop and "validation" not in record:
                 raise KeyboardInterrupt
 
-        distill(ITEMS, QUERIES, some_scores(), Job(encoder, folder, settings=SETTINGS), report=report)
+        distill(ITEMS, QUERIES, some_scores(), Job(encoder, folder, settings=SETTINGS, report=report))
 
     run(tmp_path / "whole")
     steps = json.loads((tmp_path / "whole/checkpoints/state.json").read_text())["step"]

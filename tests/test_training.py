@@ -48,8 +48,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("negatives", ["random", "tfidf", "dual"])
 def test_cross_encoder_learns(encoder: Path, tmp_path: Path, head: Any, negatives: Any) -> None:
     records: list[dict[str, Any]] = []
-    job = Job(encoder, tmp_path, negatives=negatives, layers=2, settings=SETTINGS)
-    outcome = train_cross_encoder(collection(), job, head=head, report=records.append)
+    job = Job(encoder, tmp_path, negatives=negatives, layers=2, settings=SETTINGS, report=records.append)
+    outcome = train_cross_encoder(collection(), job, head=head)
     assert outcome.best > 0.6  # one in four by chance
     assert outcome.steps == records[0]["steps"]
     assert {"loss", "accuracy", "pairs"} <= set(records[0])
@@ -72,7 +72,7 @@ def test_a_killed_run_resumes_and_ends_the_same(encoder: Path, tmp_path: Path) -
             if stop is not None and record.get("step") == stop and "validation" not in record:
                 raise KeyboardInterrupt
 
-        train_cross_encoder(collection(), Job(encoder, folder, settings=SETTINGS), report=report)
+        train_cross_encoder(collection(), Job(encoder, folder, settings=SETTINGS, report=report))
         return json.loads((folder / "checkpoints" / "state.json").read_text())
 
     whole = run(tmp_path / "whole")
@@ -90,9 +90,8 @@ def test_a_killed_run_resumes_and_ends_the_same(encoder: Path, tmp_path: Path) -
 def test_training_ends_when_its_minutes_are_over(encoder: Path, tmp_path: Path) -> None:
     records: list[dict[str, object]] = []
     settings = TrainingSettings(**{**SETTINGS.__dict__, "minutes": 1e-9})
-    outcome = train_cross_encoder(
-        collection(), Job(encoder, tmp_path, layers=2, settings=settings), report=records.append
-    )
+    job = Job(encoder, tmp_path, layers=2, settings=settings, report=records.append)
+    outcome = train_cross_encoder(collection(), job)
     assert outcome.steps == 1
     assert [record for record in records if "validation" in record]  # what there is was validated and kept
     with pytest.raises(InputError, match="cannot end after 0 minutes"):

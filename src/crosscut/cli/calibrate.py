@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli.common import TrustRemote, console, say
+from crosscut.cli.common import console, say
+from crosscut.cli.options import IndexFolder, Json, LoadOptions, with_groups
 from crosscut.errors import InputError
 
 
+@with_groups
 def calibrate(
-    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
+    index: IndexFolder,
+    loading: LoadOptions,
     queries: Annotated[
         Path | None, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
     ] = None,
@@ -30,9 +33,7 @@ def calibrate(
     rank: Annotated[
         str | None, typer.Option(help="The order of hits that probabilities are for: scorer, fused.")
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
-    trust_remote: TrustRemote = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Learn what scores mean: hits then have a probability, 0 … 1, and --threshold works. Saved with the index.
 
@@ -48,7 +49,6 @@ def calibrate(
         crosscut calibrate my.index
     """
     from crosscut.datasets.judged import read_judged
-    from crosscut.index import Index
 
     if queries is None and judgements is not None:
         raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give the queries, too")
@@ -57,7 +57,7 @@ def calibrate(
         judged = read_judged(queries, judgements=judgements, split=split).sample(limit, seed)
         say(judged.note)
     with console(stderr=True).status("loading the index"):
-        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
+        loaded = loading.index(index)
     right = None if judged is None or not judged.by_text else judged.by_text
     texts = None if judged is None else list(judged.queries.values())
     with console(stderr=True).status("calibrating"):

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.cells import cell_len
@@ -26,20 +26,8 @@ from rich.text import Text
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
-    from crosscut.datasets.columns import ColumnNames
-    from crosscut.scores.engines import Engine
-    from crosscut.search.price import Price
     from crosscut.types import Progress
 
-Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
-ScorerName = Annotated[str | None, typer.Option("--scorer", help="A model folder, a hub id, or an address.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
-TrustRemote = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote", show_envvar=False, help="Send queries and items to the address that the index names."
-    ),
-]
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
 INTERRUPTED = 130
 """The exit code of a command that was stopped from the keyboard."""
@@ -48,68 +36,10 @@ SECONDS_TO_THE_FIRST = 1.0
 WRAPPED = 30
 """Cells wider than this are wrapped rather than moved to a part of the table that stands below."""
 
-EngineName = Annotated[
-    str, typer.Option(help="Where scores are computed: local, or ray (pip install 'crosscut[ray]').")
-]
-
-TextColumn = Annotated[
-    str | None, typer.Option("--text", help="The column that is the text, when it is not called text.")
-]
-Title = Annotated[str | None, typer.Option("--title", help="The column that is the title.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column that is the id.")]
-Metadata = Annotated[
-    list[str] | None, typer.Option("--metadata", help="A column to keep for filters; all others if left out.")
-]
-Numbers = Annotated[list[str] | None, typer.Option("--number", help="A column of CSV or TSV that holds numbers.")]
-
-Device = Annotated[
-    str | None,
-    typer.Option(help="cpu, cuda, cuda:1, mps; several between commas, or cuda:*, one a worker.", show_default="cpu"),
-]
-DtypeName = Annotated[str | None, typer.Option(help="fp32; fp16, bf16 on a GPU; int8 on the CPU.", show_default="fp32")]
-BatchSize = Annotated[int | None, typer.Option(help="Pairs or texts at a time, on a GPU.", show_default="32")]
-MaxLength = Annotated[int | None, typer.Option(help="Most tokens of a pair or a text.", show_default="the model's")]
-"""How a hub model is run (`crosscut.encoders.running`)."""
-
-PriceOfCalls = Annotated[
-    float,
-    typer.Option("--price-per-thousand", show_envvar=False, help="What a thousand calls cost; tells costs in money."),
-]
-PriceOfTokens = Annotated[
-    float,
-    typer.Option(
-        "--price-per-million-tokens", show_envvar=False, help="What a million tokens cost (four characters each)."
-    ),
-]
-
-
-def with_gpus(engine: Engine, gpus: float, scorer: str) -> Engine:
-    """The engine with GPUs for its workers, which only a scorer on a device makes use of."""
-    from dataclasses import replace
-
-    from crosscut.scores.engines import RayEngine
-
-    if not gpus:
-        return engine
-    if not isinstance(engine, RayEngine):
-        raise InputError("--gpus are those of Ray workers; use it with --engine ray, or name a --device")
-    if "device=" not in scorer.partition("#")[2]:
-        raise InputError(
-            f"every worker would have {gpus:g} GPUs, and {scorer!r} run on the CPU: name --device cuda too"
-        )
-    return replace(engine, gpus=gpus)
-
 
 def counted(number: int, noun: str) -> str:
     """`1 call`, `2 calls`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def price(calls: float, tokens: float) -> Price | None:
-    """The price of a scorer, if one was given."""
-    from crosscut.search.price import Price
-
-    return Price(calls, tokens) if calls or tokens else None
 
 
 console = partial(Console, highlight=False, markup=False, emoji=False)
@@ -120,6 +50,11 @@ def say(text: str, style: str | None = None) -> None:
     """A line for people, on stderr: between words on a screen, one line in a pipe; never read as markup."""
     out = console(stderr=True)
     out.print(text, style=style, soft_wrap=not out.is_terminal)
+
+
+def result(sentence: str, record: dict[str, Any], as_json: bool) -> None:
+    """What came of a command, on stdout: for people, or for programs."""
+    typer.echo(json.dumps(record) if as_json else sentence)
 
 
 def lasting(seconds: float) -> str:
@@ -258,17 +193,6 @@ def _value(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, int | float | bool | str) else text
-
-
-def columns_of(
-    text: str | None,
-    title: str | None,
-    id: str | None,
-    metadata: list[str] | None = None,
-    numbers: list[str] | None = None,
-) -> ColumnNames:
-    """The columns that were named, for a reader."""
-    return {"text": text, "title": title, "id": id, "metadata": metadata, "numbers": numbers or ()}
 
 
 def read_texts(path: Path) -> list[str]:

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from crosscut.cli.common import BatchSize, Device, DtypeName, MaxLength, progress_bar, say
+from crosscut.cli.common import progress_bar, say
+from crosscut.cli.options import ModelOptions, World, with_groups
 from crosscut.errors import InputError
 
-if TYPE_CHECKING:
-    from crosscut.datasets import Collection
 
-
-World = Annotated[str | None, typer.Option(help="The world of a ZESHEL folder, such as yugioh.")]
-
-
-def _world(folder: Path, name: str) -> Collection:
-    """A world of a ZESHEL folder, with all its mentions; as `crosscut score --world` reads it."""
-    from crosscut.datasets import read_world
-
-    return read_world(folder, name, split="all")
-
-
+@with_groups
 def encode(
     texts: Annotated[
         Path, typer.Argument(help="A BEIR or MS MARCO folder, or a file of items or queries (.jsonl, .tsv, .txt …).")
     ],
     output: Annotated[Path, typer.Argument(help="Where the vectors go: .npy (texts × dimensions), float32.")],
+    running: ModelOptions,
     encoder: Annotated[str, typer.Option(help="default, a model folder, a hub id.")] = "default",
     as_queries: Annotated[bool, typer.Option("--queries", help="The texts are queries, not items.")] = False,
     world: World = None,
     similarity: Annotated[
         str | None, typer.Option(help="dot or cosine, if not what the model itself says.", show_default=False)
     ] = None,
-    device: Device = None,
-    dtype: DtypeName = None,
-    batch_size: BatchSize = None,
-    max_length: MaxLength = None,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Copies of the model, one device each.", show_default="one a device"),
@@ -56,24 +42,23 @@ def encode(
     """
     import numpy as np
 
-    from crosscut.datasets import read_items, read_queries
+    from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.encoders.named import load_encoder
     from crosscut.encoders.running import with_settings, workers_on
     from crosscut.index.building import telling
 
     if output.suffix != ".npy":
         raise InputError(f"vectors are written as .npy; got {str(output)!r}")
+    settings = {**running.given, "similarity": similarity}
     if workers is not None:
-        device = ",".join(workers_on(device, workers))
-    named = with_settings(
-        encoder, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length, similarity=similarity
-    )
-    model = load_encoder(named)
+        settings["device"] = ",".join(workers_on(running.device, workers))
+    model = load_encoder(with_settings(encoder, **settings))
+    found = None if world is None else read_world(texts, world, split="all")
     if as_queries:
-        asked = [query.text for query in (read_queries(texts) if world is None else _world(texts, world).queries)]
+        asked = [query.text for query in (read_queries(texts) if found is None else found.queries)]
         rows = model.encode_queries(asked)
     else:
-        items = list(read_items(texts)) if world is None else _world(texts, world).items
+        items = list(read_items(texts)) if found is None else found.items
         with progress_bar() as progress:
             rows = model.encode_items(items, progress=telling("encoding", len(items), progress))
     np.save(output, np.asarray(rows, np.float32))
@@ -100,14 +85,14 @@ def export(
     """
     import numpy as np
 
-    from crosscut.datasets import read_items, read_queries
+    from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.encoders.named import load_encoder
     from crosscut.index.knowing import of_its_own
     from crosscut.scorers.named import load_scorer
     from crosscut.scores import ScoreStore
     from crosscut.storage import write_arrays
 
-    found = None if world is None else _world(corpus, world)
+    found = None if world is None else read_world(corpus, world, split="all")
     if test is not None:
         asked = {"test": [query.text for query in read_queries(test)]}
     elif found is not None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import EngineName, TrustRemote, console, numbers, progress_bar, say, table
+from crosscut.cli.common import console, numbers, progress_bar, say, table
+from crosscut.cli.options import EngineName, IndexFolder, LoadOptions, with_groups
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ SHOWN = ("nDCG@10", "Success@1")
 """Measures of the table; the others are in the JSON."""
 
 
+@with_groups
 def evaluate(
-    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
+    index: IndexFolder,
+    loading: LoadOptions,
     queries: Annotated[
         Path | None, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
     ] = None,
@@ -48,9 +51,7 @@ def evaluate(
     truth: Annotated[
         int, typer.Option(help="Queries scored with every item for k-NN recall; 0 leaves it out.", min=0)
     ] = 20,
-    scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
     engine: EngineName = "local",
-    trust_remote: TrustRemote = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write records and advice here.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw relevance and recall against calls: .svg, .png, .pdf.")
@@ -74,14 +75,13 @@ def evaluate(
     from crosscut.evaluation.advice import advise, records_of
     from crosscut.evaluation.judged import points, truth_of, unscored
     from crosscut.evaluation.plots import measures_against_calls
-    from crosscut.index import Index
     from crosscut.methods import parse_all
     from crosscut.storage import write_json
 
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     asked = _read(queries, judgements, split, titles)
     with console(stderr=True).status("loading the index"):
-        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
+        loaded = loading.index(index)
     loaded, asked = _titled(loaded, seed) if asked is None else (loaded, asked)
     asked = asked.sample(limit, seed)
     say(asked.note)

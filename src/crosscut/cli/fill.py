@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crosscut.cli.common import Id, Metadata, Numbers, TextColumn, Title, columns_of, counted, progress_bar, say
+from crosscut.cli.common import counted, progress_bar, say
+from crosscut.cli.options import ColumnOptions, EngineOptions, Json, with_groups
 from crosscut.errors import InputError
 
 
+@with_groups
 def fill(
     corpus: Annotated[
         Path, typer.Argument(help="A BEIR folder, or a JSONL, CSV, TSV, Parquet, Arrow, JSON or text file of items.")
@@ -25,13 +26,9 @@ def fill(
         ),
     ],
     name: Annotated[str, typer.Argument(help="The table or collection, which is there already.")],
+    engines: EngineOptions,
+    columns: ColumnOptions,
     encoder: Annotated[str, typer.Option(help="default, a model folder, a hub id.")] = "default",
-    engine: Annotated[
-        str, typer.Option(help="Where items are encoded: local, or ray (pip install 'crosscut[ray]').")
-    ] = "local",
-    workers: Annotated[int | None, typer.Option(help="Workers of Ray.", show_default="2")] = None,
-    address: Annotated[str | None, typer.Option(help="The Ray cluster; a local one if left out.")] = None,
-    gpus: Annotated[float, typer.Option(help="GPUs of each Ray worker.")] = 0.0,
     resume: Annotated[bool, typer.Option("--resume", help="Skip what the store has: after a stop, the same again.")] = (
         False
     ),
@@ -41,12 +38,7 @@ def fill(
     store_title: Annotated[str | None, typer.Option(help="Of titles.")] = None,
     store_metadata: Annotated[str | None, typer.Option(help="Of metadata, if it has one for all of it.")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="QDRANT_API_KEY", help="Of Qdrant.")] = None,
-    text: TextColumn = None,
-    title: Title = None,
-    id: Id = None,
-    metadata: Metadata = None,
-    number: Numbers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write items and their vectors into a vector database, however many there are.
 
@@ -62,13 +54,8 @@ def fill(
     from crosscut.encoders.named import load_encoder
     from crosscut.index.filling import Filling
     from crosscut.index.items import stream
-    from crosscut.scores.engines import RayEngine, make_engine
 
-    chosen = make_engine(engine, workers=workers, address=address)
-    if isinstance(chosen, RayEngine):
-        chosen = replace(chosen, gpus=gpus)
-    elif gpus:
-        raise InputError("--gpus are those of Ray workers; use it with --engine ray")
+    engine = engines.made()
     there = open_store(
         store,
         name,
@@ -87,8 +74,8 @@ def fill(
                 "pass the --encoder they were made with"
             )
         with progress_bar(quiet=as_json) as progress:
-            items = stream(corpus, progress=progress, **columns_of(text, title, id, metadata, number))
-            written = Filling(opened, items, resume=resume, progress=progress).run(encoder, chosen)
+            items = stream(corpus, progress=progress, **columns.named)
+            written = Filling(opened, items, resume=resume, progress=progress).run(encoder, engine)
         total = opened.count()
     if as_json:
         typer.echo(json.dumps({"written": written, "items": total}))

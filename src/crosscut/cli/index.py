@@ -9,27 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from crosscut.cli.common import (
-    EngineName,
-    Folder,
-    Id,
-    Json,
-    Metadata,
-    Numbers,
-    ScorerName,
-    TextColumn,
-    Title,
-    TrustRemote,
-    columns_of,
-    counted,
-    lasting,
-    progress_bar,
-    read_texts,
-    say,
-)
+from crosscut.cli.common import counted, lasting, progress_bar, read_texts, result, say
 from crosscut.cli.corpus import announce, is_streamed, look_at, read_corpus, what_was_built
+from crosscut.cli.options import ColumnOptions, EngineName, Folder, Json, LoadOptions, with_groups
 from crosscut.cli.show import show
-from crosscut.cli.tuning import by_relevance, told
+from crosscut.cli.tuning import told_by_recall, told_by_relevance
 from crosscut.cli.upkeep import compact, complete
 from crosscut.errors import InputError
 
@@ -41,9 +25,11 @@ Corpus = Annotated[
 
 
 @app.command()
+@with_groups
 def build(
     corpus: Corpus,
     folder: Folder,
+    columns: ColumnOptions,
     scorer: Annotated[str, typer.Option(help="'default', a model folder, a hub id, or an address.")] = "default",
     encoder: Annotated[
         str,
@@ -81,11 +67,6 @@ def build(
             show_default="120 for a folder of files, 0 otherwise",
         ),
     ] = None,
-    text: TextColumn = None,
-    title: Title = None,
-    id: Id = None,
-    metadata: Metadata = None,
-    number: Numbers = None,
     engine: EngineName = "local",
     device: Annotated[
         str | None,
@@ -131,11 +112,10 @@ def build(
     started = time.monotonic()
     streamed = is_streamed(corpus, stream)
     _has_room(folder, streamed)
-    columns = columns_of(text, title, id, metadata, number)
     dense = space in ("auto", "cur")
     asked = read_texts(queries) if queries is not None else None
     cut = Passages.of(None if passages is None else passages or False, corpus)
-    source: Any = (look_at if streamed else read_corpus)(corpus, columns, whole=cut is None)
+    source: Any = (look_at if streamed else read_corpus)(corpus, columns.named, whole=cut is None)
     if calls is None:
         announce(asked and asked[: anchors if dense else None], source, cut, None if dense else per_query)
     with progress_bar() as progress:
@@ -157,14 +137,14 @@ def build(
             device=_trained_on(device, dtype=dtype, batch_size=batch_size),
             progress=progress,
             path=folder if streamed else None,
-            **(columns if streamed else {}),
+            **(columns.named if streamed else {}),
         )
         if not streamed:
             index.save(folder)
     took = lasting(time.monotonic() - started)
     record = {"items": len(index), "calls": index.build_calls, "anchors": len(index.anchor_queries)}
     what, learnt = what_was_built(source, index)
-    _result(f"{what} in {folder}, in {took}{learnt}", record, as_json)
+    result(f"{what} in {folder}, in {took}{learnt}", record, as_json)
     if not as_json:
         say(f'next: crosscut search {folder} "…", or crosscut serve {folder}')
 
@@ -187,17 +167,13 @@ def _trained_on(device: str | None, **settings: str | int | None) -> str | None:
 
 
 @app.command()
+@with_groups
 def add(
     folder: Folder,
     corpus: Corpus,
-    scorer: ScorerName = None,
+    columns: ColumnOptions,
+    loading: LoadOptions,
     vectors: Annotated[Path | None, typer.Option(help="Vectors of these items, a .npy file.")] = None,
-    text: TextColumn = None,
-    title: Title = None,
-    id: Id = None,
-    metadata: Metadata = None,
-    number: Numbers = None,
-    trust_remote: TrustRemote = False,
     as_json: Json = False,
 ) -> None:
     """Add items: they are embedded, not scored, and can be found at once.
@@ -206,23 +182,20 @@ def add(
 
         crosscut index add my.index more.jsonl
     """
-    from crosscut.index import Index
-
     with progress_bar() as progress:
-        index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
-        count = index.add(corpus, vectors=vectors, progress=progress, **columns_of(text, title, id, metadata, number))
+        index = loading.index(folder)
+        count = index.add(corpus, vectors=vectors, progress=progress, **columns.named)
         index.save()
-    _result(
-        f"{counted(count, 'item')} added; {len(index):,} in {folder}", {"added": count, "items": len(index)}, as_json
-    )
+    told = f"{counted(count, 'item')} added; {len(index):,} in {folder}"
+    result(told, {"added": count, "items": len(index)}, as_json)
 
 
 @app.command()
+@with_groups
 def remove(
     folder: Folder,
     ids: Annotated[list[str], typer.Argument(help="Ids of items.")],
-    scorer: ScorerName = None,
-    trust_remote: TrustRemote = False,
+    loading: LoadOptions,
     as_json: Json = False,
 ) -> None:
     """Remove items: no search finds them. `forget` also sees to it that no file holds them.
@@ -231,26 +204,21 @@ def remove(
 
         crosscut index remove my.index 4983 5836
     """
-    from crosscut.index import Index
-
-    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
+    index = loading.index(folder)
     count = index.remove(ids)
     index.save()
-    _result(
-        f"{counted(count, 'item')} removed; {len(index):,} in {folder}",
-        {"removed": count, "items": len(index)},
-        as_json,
-    )
+    told = f"{counted(count, 'item')} removed; {len(index):,} in {folder}"
+    result(told, {"removed": count, "items": len(index)}, as_json)
 
 
 @app.command()
+@with_groups
 def forget(
     folder: Folder,
     ids: Annotated[list[str], typer.Argument(help="Ids of items.")],
+    loading: LoadOptions,
     store: Annotated[Path | None, typer.Option(help="A score store that knows them.")] = None,
     log: Annotated[Path | None, typer.Option(help="A log of searches that scored them.")] = None,
-    scorer: ScorerName = None,
-    trust_remote: TrustRemote = False,
     as_json: Json = False,
 ) -> None:
     """Remove items and every trace of them: from the index's files, a score store, a log, and what was learned.
@@ -259,15 +227,13 @@ def forget(
 
         crosscut index forget my.index 4983 --store scores/ --log searches.log
     """
-    from crosscut.index import Index
-
     _there("log of searches", log)
     _there("score store", store)
-    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote, store=store)
+    index = loading.index(folder, store)
     index.keep_log(log)
     count = index.forget(ids)
     told = f"{counted(count, 'item')} forgotten; {len(index):,} in {folder}"
-    _result(told, {"forgotten": count, "items": len(index)}, as_json)
+    result(told, {"forgotten": count, "items": len(index)}, as_json)
 
 
 def _there(what: str, path: Path | None) -> None:
@@ -277,8 +243,10 @@ def _there(what: str, path: Path | None) -> None:
 
 
 @app.command()
+@with_groups
 def tune(
     folder: Folder,
+    loading: LoadOptions,
     queries: Annotated[
         Path | None, typer.Option(help="Train queries; without them, the anchor queries of the index, for no calls.")
     ] = None,
@@ -292,9 +260,7 @@ def tune(
     limit: Annotated[int, typer.Option(help="With --judgements: so many queries, drawn by the seed.", min=1)] = 200,
     seed: Annotated[int, typer.Option(help="Of the draw.", min=0)] = 0,
     max_calls: Annotated[int | None, typer.Option(help="Refuse to spend more than this.")] = None,
-    scorer: ScorerName = None,
     engine: EngineName = "local",
-    trust_remote: TrustRemote = False,
     as_json: Json = False,
 ) -> None:
     """Choose method, settings and stopping rules on train queries; calibrate --target-recall.
@@ -306,33 +272,34 @@ def tune(
         crosscut index tune my.index --queries queries.tsv --judgements qrels.tsv --measure MRR
     """
     from crosscut.datasets.judged import read_judged
-    from crosscut.index import Index
 
-    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
+    index = loading.index(folder)
+    by: dict[str, Any] = {"k": k, "budget": budget, "max_calls": max_calls}
     if judgements is not None:
         if queries is None:
             raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give --queries, too")
         judged = read_judged(queries, judgements=judgements, split=split).sample(limit, seed)
-        by_relevance(index, judged, k, budget, measure, max_calls, as_json)
-        return
-    asked = None if queries is None else read_texts(queries)
-    if asked is not None:
-        say(f"the truth of the train queries takes {index.tuning_calls(asked):,} calls")
+        say(judged.note)
+        by |= {"judgements": judged.by_text, "measure": measure}
+    else:
+        by |= {"queries": None if queries is None else read_texts(queries), "engine": engine}
+    if by.get("queries") is not None:
+        say(f"the truth of the train queries takes {index.tuning_calls(by['queries']):,} calls")
     with progress_bar() as progress:
-        report = index.tune(asked, k, budget, max_calls=max_calls, engine=engine, progress=progress)  # type: ignore[call-overload]
+        report: Any = index.tune(**by, progress=progress)
         index.save()
     if as_json:
         typer.echo(json.dumps(report.json(), indent=1))
-        return
-    told(report)
+    else:
+        (told_by_recall if judgements is None else told_by_relevance)(report)
 
 
 @app.command()
+@with_groups
 def learn(
     folder: Folder,
     log: Annotated[Path, typer.Option(help="The log of past searches, as `crosscut serve --log` writes it.")],
-    scorer: ScorerName = None,
-    trust_remote: TrustRemote = False,
+    loading: LoadOptions,
     as_json: Json = False,
 ) -> None:
     """Learn from past searches: better searches without anchor scores, and not one call more.
@@ -343,7 +310,6 @@ def learn(
 
         crosscut index learn my.index --log searches.log
     """
-    from crosscut.index import Index
     from crosscut.index.log import SearchLog
 
     if not log.exists():
@@ -353,13 +319,13 @@ def learn(
         )
     if log.stat().st_size and not SearchLog(log).read():
         raise InputError(f"{str(log)!r} holds no search: it is not what searches write with --log")
-    index = Index.load(folder, scorer=scorer, trust_remote=trust_remote)
+    index = loading.index(folder)
     index.keep_log(log)
     got = index.learn()
     index.save()
     record = {"searches": got.searches, "used": got.prior is not None, "plain": got.plain, "learned": got.learned}
     told = {name: None if value != value else value for name, value in record.items()}  # no NaN in JSON
-    _result(f"{got.searches:,} past searches; {got.why}", told, as_json)
+    result(f"{got.searches:,} past searches; {got.why}", told, as_json)
 
 
 @app.command()
@@ -373,7 +339,7 @@ def verify(folder: Folder, as_json: Json = False) -> None:
     from crosscut.index.folder import verify as read_all
 
     damaged = read_all(folder)
-    _result("\n".join(damaged) or f"every file of {folder} is whole", {"damaged": damaged}, as_json)
+    result("\n".join(damaged) or f"every file of {folder} is whole", {"damaged": damaged}, as_json)
     if damaged:
         raise typer.Exit(1)
 
@@ -381,7 +347,3 @@ def verify(folder: Folder, as_json: Json = False) -> None:
 app.command()(compact)
 app.command()(complete)
 app.command()(show)
-
-
-def _result(sentence: str, record: dict[str, Any], as_json: bool) -> None:
-    typer.echo(json.dumps(record) if as_json else sentence)

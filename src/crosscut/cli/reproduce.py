@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from crosscut.cli.common import (
-    INTERRUPTED,
-    BatchSize,
-    Device,
-    DtypeName,
-    EngineName,
-    lasting,
-    numbers,
-    progress_bar,
-    say,
-    table,
-    with_gpus,
-)
+from crosscut.cli.common import INTERRUPTED, lasting, numbers, progress_bar, say, table
+from crosscut.cli.options import EngineOptions, Json, ModelOptions, World, with_groups
 from crosscut.errors import InputError, MissingDependency
 
 if TYPE_CHECKING:
@@ -31,18 +20,21 @@ if TYPE_CHECKING:
     from crosscut.evaluation.papers.setting import Records, Setting
     from crosscut.evaluation.papers.world_files import Models, WorldTexts
 
-OF_TEXTS = ("world", "scorer", "encoder", "size", "engine", "workers", "gpus")
+OF_TEXTS = ("world", "scorer", "encoder", "size", "engine", "workers", "address", "gpus")
 """Options that an archive of scores has no use for."""
 
 
+@with_groups
 def reproduce(
     context: typer.Context,
+    engines: EngineOptions,
+    running: ModelOptions,
     paper: Annotated[
         str, typer.Argument(help="anncur, adacur, axn or early-exit; `list` prints every figure.")
     ] = "list",
     figure: Annotated[str, typer.Argument(help="Such as fig3b or table3b.")] = "",
     data: Annotated[Path | None, typer.Option(help="A ZESHEL, BEIR or MS MARCO folder, or an .npz of scores.")] = None,
-    world: Annotated[str | None, typer.Option(help="The world of a ZESHEL folder, such as yugioh.")] = None,
+    world: World = None,
     scorer: Annotated[str, typer.Option(help="default, a model folder, a hub id, an address.")] = "default",
     encoder: Annotated[str | None, typer.Option(help="default, a model folder, a hub id; none without vectors.")] = (
         "default"
@@ -70,15 +62,8 @@ def reproduce(
         Path("reproduced")
     ),
     plan_only: Annotated[bool, typer.Option("--plan", help="Only say what it would cost.")] = False,
-    engine: EngineName = "local",
-    workers: Annotated[int | None, typer.Option(help="Processes or Ray actors that score.")] = None,
-    gpus: Annotated[float, typer.Option(help="GPUs of each Ray actor.")] = 0.0,
-    device: Device = None,
-    dtype: DtypeName = None,
-    batch_size: BatchSize = None,
-    max_length: Annotated[int | None, typer.Option(help="Most tokens of a pair.", show_default="the model's")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of what is drawn.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the records as JSON and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make a table or figure of the papers on your data: plan and cost first, then scores, vectors, result.
 
@@ -96,7 +81,6 @@ def reproduce(
         crosscut reproduce axn fig9 --data scifact/ --solver inductive --device cuda
     """
     from crosscut.evaluation.papers.inventory import find, plain
-    from crosscut.scores.engines import make_engine
     from crosscut.spaces.factorization import Solver
 
     if paper == "list":
@@ -117,13 +101,13 @@ def reproduce(
         scorer if data.suffix != ".npz" else "default",
         encoder if data.suffix != ".npz" and encoder != "none" else None,
         solver if entry.experiment == "indexing" else "als",
-        {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length},
+        running.given,
     )
-    chosen = with_gpus(make_engine(engine, workers=workers), gpus, models.scorer)
+    engine = engines.made(models.scorer)
     try:
         setting = _setting(
             entry, data, world, models, size, train, output,
-            plan_only=plan_only, engine=chosen, seeds=seeds, quiet=as_json,
+            plan_only=plan_only, engine=engine, seeds=seeds, quiet=as_json,
         )  # fmt: skip
     except KeyboardInterrupt:
         say(f"stopped; every block that was finished is in {output}, and the same command goes on")
@@ -157,7 +141,6 @@ def _models(scorer: str, encoder: str | None, solver: str, given: dict[str, Any]
     from crosscut.encoders.running import fixed, with_settings
     from crosscut.evaluation.papers.world_files import Models
 
-    given = {name: value for name, value in given.items() if value is not None}
     plain = {name: value for name, value in given.items() if name != "max_length" and value != "int8"}
     trained: dict[str, Any] = {}
     taken: set[str] = set()

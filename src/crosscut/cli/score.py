@@ -9,23 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosscut.cli.common import (
-    INTERRUPTED,
-    BatchSize,
-    Device,
-    DtypeName,
-    EngineName,
-    Id,
-    MaxLength,
-    TextColumn,
-    Title,
-    columns_of,
-    counted,
-    lasting,
-    progress_bar,
-    say,
-    with_gpus,
-)
+from crosscut.cli.common import INTERRUPTED, counted, lasting, progress_bar, say
+from crosscut.cli.options import EngineOptions, Json, ModelOptions, TextOptions, World, with_groups
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,11 +20,15 @@ if TYPE_CHECKING:
     from crosscut.scores.engines.pace import Estimate
 
 
+@with_groups
 def score(
     corpus: Annotated[
         Path, typer.Argument(help="A BEIR folder, or a JSONL, CSV, TSV, Parquet, Arrow, JSON or text file of items.")
     ],
     store: Annotated[Path, typer.Option(help="The folder of the score store; made if it is not there.")],
+    engines: EngineOptions,
+    running: ModelOptions,
+    columns: TextOptions,
     queries: Annotated[
         Path | None, typer.Option(help="A file of queries, of the same kinds; those of the BEIR folder if left out.")
     ] = None,
@@ -50,30 +39,15 @@ def score(
         Path | None,
         typer.Option(help="Score these pairs only: query id and item id between tabs, one pair a line."),
     ] = None,
-    engine: EngineName = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="Threads for an API, processes for a model, actors for Ray.", show_default="1; 2")
-    ] = None,
-    address: Annotated[str | None, typer.Option(help="The Ray cluster; a local one if left out.")] = None,
-    world: Annotated[
-        str | None, typer.Option(help="The world of a ZESHEL folder; its mentions are the queries.")
-    ] = None,
-    gpus: Annotated[float, typer.Option(help="GPUs of each Ray worker.")] = 0.0,
-    device: Device = None,
-    dtype: DtypeName = None,
-    batch_size: BatchSize = None,
-    max_length: MaxLength = None,
+    world: World = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Ray workers see the store's folder and write to it themselves.")
     ] = False,
     limit: Annotated[int | None, typer.Option(help="Make at most so many calls now.")] = None,
     max_queries: Annotated[int | None, typer.Option(help="Only the first so many queries.")] = None,
-    text: TextColumn = None,
-    title: Title = None,
-    id: Id = None,
     price_per_thousand: Annotated[float | None, typer.Option(help="Of calls, to say what they will cost.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Only say what is there and what is missing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Score every query with every item and keep the scores: resumable, crash-safe, on one machine or many.
 
@@ -92,8 +66,8 @@ def score(
     """  # noqa: E501
     from crosscut.encoders.running import with_settings
 
-    scorer = with_settings(scorer, device=device, dtype=dtype, batch_size=batch_size, max_length=max_length)
-    items, asked = _texts(corpus, queries, max_queries, columns_of(text, title, id), world)
+    scorer = with_settings(scorer, **running.given)
+    items, asked = _texts(corpus, queries, max_queries, columns.named, world)
     if status:
         _status(store, scorer, items, asked, pairs, price_per_thousand, as_json)
         return
@@ -101,20 +75,15 @@ def score(
     from crosscut.index.knowing import of_its_own
     from crosscut.scorers.named import load_scorer
     from crosscut.scores.buy import Terms, buy_matrix, buy_pairs
-    from crosscut.scores.engines import RayEngine, make_engine
 
-    if shared and engine != "ray":
-        raise InputError("--shared is about Ray workers; use it with --engine ray")
-    chosen = with_gpus(make_engine(engine, workers=workers, address=address), gpus, scorer)
-    if isinstance(chosen, RayEngine):
-        chosen = replace(chosen, shared=shared)
+    engine = engines.made(scorer, shared=shared)
     texts = [query.text for query in asked], items
     model = of_its_own(load_scorer(scorer), items)  # as an index of these items will have it
     with progress_bar(quiet=as_json) as progress:
         terms = Terms(
             store=store,
             load=loader(scorer, model),
-            engine=chosen,
+            engine=engine,
             limit=limit,
             price_per_thousand=price_per_thousand,
             estimate=_announce,
@@ -151,22 +120,19 @@ def said(estimate: Estimate) -> str:
 
 
 def _texts(
-    corpus: Path, queries: Path | None, most: int | None, columns: ColumnNames, world: str | None = None
+    corpus: Path, queries: Path | None, most: int | None, columns: ColumnNames, world: str | None
 ) -> tuple[list[Item], list[Query]]:
     from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.datasets.files import find
 
-    if world is not None:
-        collection = read_world(corpus, world, split="all")
-        items, asked = collection.items, collection.queries if queries is None else read_queries(queries)
-    elif corpus.is_dir():
-        items = list(read_items(corpus, **columns))
-        asked = read_queries(queries or find(corpus, "queries.jsonl", "queries.dev.small.tsv"))
+    collection = None if world is None else read_world(corpus, world, split="all")
+    items = list(read_items(corpus, **columns)) if collection is None else collection.items
+    if collection is not None and queries is None:
+        asked = collection.queries
+    elif queries is None and not corpus.is_dir():
+        raise InputError(f"{str(corpus)!r} is a file of items: name a file of queries with --queries")
     else:
-        items = list(read_items(corpus, **columns))
-        if queries is None:
-            raise InputError(f"{str(corpus)!r} is a file of items: name a file of queries with --queries")
-        asked = read_queries(queries)
+        asked = read_queries(queries or find(corpus, "queries.jsonl", "queries.dev.small.tsv"))
     if most is not None:
         if most < 1:
             raise InputError(f"--max-queries is {most}; it must be 1 or more")

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import (
-    PriceOfCalls,
-    PriceOfTokens,
-    TrustRemote,
-    conditions,
-    console,
-    counted,
-    piped,
-    price,
-)
+from crosscut.cli.common import conditions, console, counted, piped
+from crosscut.cli.options import IndexFolder, LoadOptions, PriceOptions, with_groups
 from crosscut.errors import InputError
 
 EXCERPT = 30  # words of a text that are shown, about
@@ -34,8 +26,11 @@ if TYPE_CHECKING:
     from crosscut.search.hits import Hits
 
 
+@with_groups
 def search(
-    index: Annotated[Path, typer.Argument(help="An index folder, made by `crosscut index build`.")],
+    index: IndexFolder,
+    loading: LoadOptions,
+    prices: PriceOptions,
     query: Annotated[list[str] | None, typer.Argument(help="Queries; without any, one a line from a pipe.")] = None,
     k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
     budget: Annotated[
@@ -62,13 +57,9 @@ def search(
             help="Only hits that are relevant with this probability (the box's scorer knows; others, once calibrated)."
         ),
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="The scorer, if the index does not name it.")] = None,
-    trust_remote: TrustRemote = False,
     log: Annotated[
         Path | None, typer.Option(help="Keep what is scored in this file, for `crosscut index learn`.")
     ] = None,
-    price_calls: PriceOfCalls = 0.0,
-    price_tokens: PriceOfTokens = 0.0,
     trace: Annotated[bool, typer.Option("--trace", help="Tell every round: what was scored, and predicted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a query.")] = False,
 ) -> None:
@@ -80,7 +71,6 @@ def search(
 
         cat queries.txt | crosscut search my.index --json --filter language=en --filter 'year>=2000'
     """
-    from crosscut.index import Index
     from crosscut.linalg.products import few
 
     asked = list(query or ()) or piped()
@@ -89,8 +79,8 @@ def search(
     chosen = conditions(filter)
     errors = console(stderr=True)
     with errors.status("loading the index"):
-        loaded = Index.load(index, scorer=scorer, trust_remote=trust_remote)
-    loaded.price = price(price_calls, price_tokens)
+        loaded = loading.index(index)
+    loaded.price = prices.price
     loaded.keep_log(log)
     with few() if len(asked) <= FEW else nullcontext(), errors.status(f"searching {len(loaded):,} items"):
         found = loaded.search_many(

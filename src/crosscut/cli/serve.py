@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosscut.cli.common import PriceOfCalls, PriceOfTokens, TrustRemote, counted, price, say
+from crosscut.cli.common import counted, say
+from crosscut.cli.options import LoadOptions, PriceOptions, with_groups
 from crosscut.server.settings import TOKEN_ENV, WRITE_TOKEN_ENV
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 quiet_option = partial(typer.Option, show_envvar=False)  # the help names the rule once
 
 
+@with_groups
 def serve(
     index: Annotated[
         list[Path],
@@ -25,12 +27,10 @@ def serve(
             help="Index folders, made by `crosscut index`; name=folder gives one another name than its own."
         ),
     ],
+    loading: LoadOptions,
+    prices: PriceOptions,
     host: Annotated[str, quiet_option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
     port: Annotated[int, quiet_option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
-    scorer: Annotated[
-        str | None, quiet_option(help="Another scorer than the index names: a folder, a hub id, an address.")
-    ] = None,
-    trust_remote: TrustRemote = False,
     max_budget: Annotated[int, quiet_option(help="Most calls one request may ask for.")] = 1000,
     budget: Annotated[
         int | None, quiet_option(help="Calls of requests that do not say; what an index was tuned to, or 100.")
@@ -75,8 +75,6 @@ def serve(
         Path | None,
         quiet_option(help="Keep what searches score in this file, for `crosscut index learn`; of one index only."),
     ] = None,
-    price_calls: PriceOfCalls = 0.0,
-    price_tokens: PriceOfTokens = 0.0,
     no_page: Annotated[bool, quiet_option("--no-page", help="Serve the API only.")] = False,
     log_level: Annotated[str, quiet_option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -94,7 +92,6 @@ def serve(
 
         curl localhost:8000/search -H 'content-type: application/json' -d '{"query": "how do vaccines work"}'
     """
-    from crosscut.index import Index
     from crosscut.server import Settings, listen, make_app
     from crosscut.server.logs import configure
     from crosscut.server.settings import LOCAL, read_evaluation
@@ -120,9 +117,9 @@ def serve(
     )
     configure(log_level)
     folders = named(index, log)
-    loaded = {name: Index.load(path, scorer=scorer, trust_remote=trust_remote) for name, path in folders.items()}
+    loaded = {name: loading.index(path) for name, path in folders.items()}
     for one in loaded.values():
-        one.price = price(price_calls, price_tokens)
+        one.price = prices.price
         one.keep_log(log)
         if preload:
             one.preload()

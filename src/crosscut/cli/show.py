@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from crosscut.cli.common import Folder, Json, table
+from crosscut.cli.common import table
+from crosscut.cli.options import Folder, Json
 
 KNOWN = {
     "vectors.npy": "vectors",

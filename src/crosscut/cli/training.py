@@ -3,29 +3,115 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crosscut.cli.common import say, table
+from crosscut.cli.options import Device
+from crosscut.errors import MissingDependency
 
 if TYPE_CHECKING:
     from crosscut.datasets.records import Collection
     from crosscut.scores.engines import Engine
     from crosscut.training.hardware import Hardware
+    from crosscut.training.jobs import Job
     from crosscut.training.loop import Outcome, Report
+    from crosscut.training.published.fitting import PaperJob
     from crosscut.types import Progress
 
 Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
-Epochs = Annotated[int, typer.Option(help="Passes over the training queries")]
-Candidates = Annotated[int, typer.Option(help="Items per query: the right one and its negatives")]
-Seed = Annotated[int, typer.Option(help="Seed of every draw")]
+Loss = Annotated[str, typer.Option(help="match (the scorer's distribution) or pair (top items, negatives)")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
-Tokens = Annotated[int, typer.Option(help="Most tokens a side")]
-TrainingDtype = Annotated[
-    str | None, typer.Option(help="fp32 or bf16; fp16 on a GPU, for the papers' recipes", show_default="fp32")
-]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of every training."""
+
+    epochs: Annotated[int, typer.Option(help="Passes over the training queries")] = 1
+    learning_rate: Annotated[float, typer.Option(help="Learning rate, at its peak")] = 1e-5
+    candidates: Annotated[
+        int, typer.Option(help="Items per query: the right one and its negatives; of what a scorer scored, its best")
+    ] = 8
+    max_tokens: Annotated[int, typer.Option(help="Most tokens a side; of two plain texts, of the pair")] = 128
+    device: Device = None
+    dtype: Annotated[
+        str | None, typer.Option(help="fp32 or bf16; fp16 on a GPU, for the papers' recipes", show_default="fp32")
+    ] = None
+    seed: Annotated[int, typer.Option(help="Seed of every draw")] = 0
+
+    def hardware(self, workers: int | None = None) -> Hardware:
+        """The devices, if torch has them here."""
+        from crosscut.training.hardware import Hardware
+
+        return Hardware.of(self.device, self.dtype, workers=workers).check()
+
+
+@dataclass(frozen=True)
+class SplitOptions(TrainingOptions):
+    """Of our own models, whose first layers may read texts apart."""
+
+    layers: Annotated[int | None, typer.Option(help="Keep only the first layers of the encoder")] = None
+    independent: Annotated[
+        int, typer.Option(help="Layers that read query and item apart; item states are then kept")
+    ] = 0
+    frozen: Annotated[bool, typer.Option(help="Do not train the independent layers")] = False
+    tokens_per_batch: Annotated[int, typer.Option(help="Tokens of the pairs of a batch")] = 4096
+
+    def job(self, encoder: Path, output: Path, report: Report, **more: Any) -> Job:
+        from crosscut.encoders.folder import DEFAULT, default_folder
+        from crosscut.training.jobs import Job
+        from crosscut.training.loop import TrainingSettings
+
+        shape = {name: getattr(self, name) for name in ("layers", "independent", "frozen")}
+        names = ("tokens_per_batch", "learning_rate", "epochs", "candidates", "seed")
+        return Job(
+            default_folder() if str(encoder) == DEFAULT else encoder,
+            output,
+            query_tokens=self.max_tokens,
+            item_tokens=self.max_tokens,
+            hardware=self.hardware(),
+            settings=TrainingSettings(**{name: getattr(self, name) for name in names}),
+            report=report,
+            **shape,
+            **more,
+        )
+
+
+@dataclass(frozen=True)
+class PaperOptions(TrainingOptions):
+    """Of the papers' recipes."""
+
+    warm_up: Annotated[float, typer.Option(help="Share of the steps in which the rate rises")] = 0.01
+    batch: Annotated[int, typer.Option("--batch-size", help="Queries at a time on a device")] = 4
+    accumulate: Annotated[int, typer.Option(help="Batches whose gradients make a step; devices share them")] = 1
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Copies of the model that work side by side, one device each", show_default="the devices"
+        ),
+    ] = None
+
+    def job(self, start: str, output: Path, report: Report) -> PaperJob:
+        from crosscut.training.published.fitting import PaperJob, Recipe
+
+        names = ("learning_rate", "warm_up", "epochs", "batch", "accumulate", "candidates", "seed")
+        recipe = Recipe(**{name: getattr(self, name) for name in names})
+        return PaperJob(start, output, recipe, self.max_tokens, self.hardware(self.workers), report)
+
+
+@contextmanager
+def needing_torch() -> Iterator[None]:
+    """Around imports of what trains: what is missing is told with the command that installs it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependency("training needs torch", "torch") from error
 
 
 def scored_by(scorer: str, engine: str, hardware: Hardware) -> tuple[str, Engine]:
@@ -61,10 +147,9 @@ def reporting(progress: Progress, *, quiet: bool) -> Report:
     return report
 
 
-def show_outcome(
-    outcome: Outcome, model: Path, *, as_json: bool, more: dict[str, Any] | None = None, measure: str = "accuracy@1"
-) -> None:
-    """What a training did."""
+def show_outcome(outcome: Outcome, output: Path, as_json: bool, measure: str = "accuracy@1", **more: Any) -> None:
+    """What a training did, and `more` of it."""
+    model = output / "model"
     if as_json:
         told = {
             "model": str(model),
@@ -73,7 +158,7 @@ def show_outcome(
             "steps": outcome.steps,
             "seconds": outcome.seconds,
             "history": outcome.history,
-            **(more or {}),
+            **more,
         }
         typer.echo(json.dumps(told))
         return

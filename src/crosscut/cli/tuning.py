@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from crosscut.cli.common import progress_bar, say, table
+from crosscut.cli.common import table
 
 if TYPE_CHECKING:
-    from crosscut.datasets.judged import JudgedQueries
-    from crosscut.index import Index
+    from crosscut.index.relevance import RelevanceTuning
     from crosscut.index.tune import Tuning
 
 
-def by_relevance(
-    index: Index,
-    judged: JudgedQueries,
-    k: int,
-    budget: int,
-    measure: Any,
-    max_calls: int | None,
-    as_json: bool,
-) -> None:
-    """Tune an index by judgements, save it, and say what was chosen."""
-    say(judged.note)
-    with progress_bar() as progress:
-        report = index.tune(
-            None, k, budget, judgements=judged.by_text, measure=measure, max_calls=max_calls, progress=progress
-        )
-        index.save()
-    if as_json:
-        typer.echo(json.dumps(report.json(), indent=1))
-        return
+def told_by_relevance(report: RelevanceTuning) -> None:
+    """What was tried by judgements, and what was chosen."""
     rows = [
         (str(trial.method), str(trial.rank), str(trial.stop or "never"), f"{trial.calls:.0f}", f"{trial.value:.3f}")
         for trial in sorted(report.trials, key=lambda trial: -trial.value)
@@ -47,7 +28,7 @@ def by_relevance(
     )
 
 
-def told(report: Tuning) -> None:
+def told_by_recall(report: Tuning) -> None:
     """What was tried by recall, and what was chosen."""
     rows = [(trial.method, f"{trial.recall:.3f}", f"{trial.low:.3f} … {trial.high:.3f}") for trial in report.trials]
     title = f"k = {report.k}, {report.budget} calls, {report.queries} queries"

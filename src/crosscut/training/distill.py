@@ -33,7 +33,7 @@ from crosscut.scores.buy import Terms
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.training.examples import Example, Examples, TrainingBatch
 from crosscut.training.jobs import Job, embed, run_job, start_model, tokenizer_of
-from crosscut.training.loop import Outcome, Report, scores_of
+from crosscut.training.loop import Outcome, scores_of
 from crosscut.training.models import DualModel, Split
 from crosscut.training.negatives import rank_dense
 from crosscut.types import Array
@@ -49,7 +49,6 @@ def distill(
     job: Job,
     *,
     loss: Loss = "match",
-    report: Report | None = None,
 ) -> Outcome:
     """Distil a scorer into a dual encoder and write `job.output`/model.
 
@@ -93,7 +92,6 @@ def distill(
         job,
         model,
         examples,
-        report,
         before_epoch=lambda epoch, found: mine(epoch, found) if epoch else None,
         objective=match_loss if loss == "match" else pair_loss,
         judge=agreement,

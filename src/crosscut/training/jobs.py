@@ -60,6 +60,7 @@ class Job:
     validation_share: float = 0.1
     hardware: Hardware = field(default_factory=Hardware)
     settings: TrainingSettings = field(default_factory=TrainingSettings)
+    report: Report | None = None
 
     def check(self) -> None:
         if self.negatives not in ("random", "tfidf", "dual"):
@@ -77,9 +78,7 @@ class Job:
         return max(MINED, self.settings.candidates + 10)
 
 
-def train_cross_encoder(
-    collections: Collection | Sequence[Collection], job: Job, *, head: Head = "emb", report: Report | None = None
-) -> Outcome:
+def train_cross_encoder(collections: Collection | Sequence[Collection], job: Job, *, head: Head = "emb") -> Outcome:
     """Train a cross-encoder on judged queries and write `job.output`/model.
 
     Of several collections, such as the worlds of ZESHEL, negatives come from the query's own.
@@ -93,12 +92,10 @@ def train_cross_encoder(
         miner.requires_grad_(False)
     examples = Examples()
     _fill(examples, as_worlds(collections), job, tokenizer, miner)
-    return run_job(job, model, examples, report)
+    return run_job(job, model, examples)
 
 
-def train_dual_encoder(
-    collections: Collection | Sequence[Collection], job: Job, *, report: Report | None = None
-) -> Outcome:
+def train_dual_encoder(collections: Collection | Sequence[Collection], job: Job) -> Outcome:
     """Train a dual encoder on judged queries and write `job.output`/model."""
     job.check()
     model = start_model(DualModel, job)
@@ -113,7 +110,7 @@ def train_dual_encoder(
             _fill(examples, worlds, job, tokenizer, model)
             examples.validation = validation  # accuracies of all epochs are about the same candidates
 
-    return run_job(job, model, examples, report, before_epoch=mine_again)
+    return run_job(job, model, examples, before_epoch=mine_again)
 
 
 def as_worlds(collections: Collection | Sequence[Collection]) -> list[Collection]:
@@ -250,7 +247,6 @@ def run_job(
     job: Job,
     model: CrossModel | DualModel,
     examples: Examples,
-    report: Report | None,
     *,
     before_epoch: Callable[[int, Examples], None] | None = None,
     objective: Objective | None = None,
@@ -262,7 +258,7 @@ def run_job(
         examples,
         job.settings,
         job.output / "checkpoints",
-        report=report,
+        report=job.report,
         before_epoch=before_epoch,
         objective=objective,
         judge=judge,
