@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from crosscut import Index, TextScorer
 from crosscut.datasets.records import Item
 from crosscut.errors import CrosscutError, InputError
 from crosscut.index.log import SearchLog
+from crosscut.types import Progress
 from tests.test_prior import N, planted
 
 WORLD = planted(queries=110)
@@ -27,7 +28,7 @@ class Known:
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         return WORLD.queries[[int(text.split()[1]) for text in texts]].astype(np.float32)
 
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
+    def encode_items(self, items: Sequence[Item | str], *, progress: Progress | None = None) -> Rows:
         texts = [item if isinstance(item, str) else item.text for item in items]
         return WORLD.vectors[[int(text.split()[1]) for text in texts]].astype(np.float32)
 

@@ -45,7 +45,6 @@ def encode(
     from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.encoders.named import load_encoder
     from crosscut.encoders.running import with_settings, workers_on
-    from crosscut.index.building import telling
 
     if output.suffix != ".npy":
         raise InputError(f"vectors are written as .npy; got {str(output)!r}")
@@ -60,7 +59,7 @@ def encode(
     else:
         items = list(read_items(texts)) if found is None else found.items
         with progress_bar() as progress:
-            rows = model.encode_items(items, progress=telling("encoding", len(items), progress))
+            rows = model.encode_items(items, progress=progress)
     np.save(output, np.asarray(rows, np.float32))
     say(f"wrote {output}: {rows.shape[0]:,} × {rows.shape[1]}, fingerprint {model.fingerprint}")
 

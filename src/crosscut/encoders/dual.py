@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item
 from crosscut.encoders.folder import DEFAULT, REMEMBERED_QUERIES, ModelFolder, open_folder
+from crosscut.encoders.functions import ENCODING
 from crosscut.encoders.late import Bytes, TokenVectors, to_bytes
 from crosscut.encoders.states import States, of_one_length
 from crosscut.encoders.tokens import Tokens
 from crosscut.errors import InputError
+from crosscut.types import Progress
 
 Vectors = npt.NDArray[np.float32]
 Keep = Callable[[int, Tokens, States], None]
@@ -60,14 +62,14 @@ class OnnxDualEncoder:
             vectors[start : start + len(part)] = part
         return vectors
 
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Vectors:
-        """One vector per item; `progress(n)` is called with the number of items done since the last call."""
+    def encode_items(self, items: Sequence[Item | str], *, progress: Progress | None = None) -> Vectors:
+        """One vector per item."""
         vectors = np.empty((len(items), self.dimension), np.float32)
         for start in range(0, len(items), AT_ONCE):
             part = items[start : start + AT_ONCE]
             vectors[start : start + len(part)] = self._encode(self.folder.tokenizer.items(part))
             if progress is not None:
-                progress(len(part))
+                progress(ENCODING, start + len(part), len(items))
         return vectors
 
     def read_queries(self, texts: Sequence[str]) -> list[ReadText]:
@@ -83,7 +85,7 @@ class OnnxDualEncoder:
         self,
         items: Sequence[Item | str],
         *,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
         keep: Keep | None = None,
     ) -> tuple[Vectors, TokenVectors]:
         """Vectors of items (n × D) and of their tokens, [CLS] and [SEP] apart, in one pass; `keep` is given each item
@@ -97,7 +99,7 @@ class OnnxDualEncoder:
             flats.append(np.concatenate([read.tokens[1:-1] for read in reads]))
             lengths.append(np.asarray([len(read.tokens) - 2 for read in reads], np.int64))
             if progress is not None:
-                progress(len(reads))
+                progress(ENCODING, start + len(reads), len(items))
         if not flats:
             return vectors, TokenVectors.of([], 1)
         flat = np.concatenate(flats)

@@ -22,10 +22,13 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item, plain_text
 from crosscut.errors import InputError
+from crosscut.types import Progress
 
 Rows = npt.NDArray[np.float32]
 Embed = Callable[[list[str]], Any]
 PORTION = 256
+ENCODING = "encoding items"
+"""What encoders tell that they do."""
 
 
 class FunctionEncoder:
@@ -43,12 +46,12 @@ class FunctionEncoder:
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         return _rows(self._queries, list(texts))
 
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
+    def encode_items(self, items: Sequence[Item | str], *, progress: Progress | None = None) -> Rows:
         parts: list[Rows] = []
         for start in range(0, len(items), PORTION):
             parts.append(_rows(self._items, [plain_text(item) for item in items[start : start + PORTION]]))
             if progress is not None:
-                progress(len(parts[-1]))
+                progress(ENCODING, min(start + PORTION, len(items)), len(items))
         return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float32)
 
 

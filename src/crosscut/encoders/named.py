@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import Item, plain_text
-from crosscut.encoders.functions import function_encoder
+from crosscut.encoders.functions import ENCODING, function_encoder
 from crosscut.encoders.modules import check_modules
 from crosscut.encoders.running import Running, Similarity, check_device, split_name
 from crosscut.errors import InputError, MissingDependency
+from crosscut.types import Progress
 
 Rows = npt.NDArray[np.float32]
 
@@ -37,8 +38,8 @@ class DualEncoder(Protocol):
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         """(q × d)."""
 
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
-        """(n × d), of items or texts; `progress(m)` is called with the number of items done since the last call."""
+    def encode_items(self, items: Sequence[Item | str], *, progress: Progress | None = None) -> Rows:
+        """(n × d), of items or texts; `progress(what, done, total)` is called now and then."""
 
 
 def torch_fingerprint(model: Any) -> str:
@@ -102,7 +103,7 @@ class TorchDualEncoder:
     def encode_queries(self, texts: Sequence[str]) -> Rows:
         return self._encode(texts)
 
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
+    def encode_items(self, items: Sequence[Item | str], *, progress: Progress | None = None) -> Rows:
         texts = [plain_text(item) for item in items]
         return in_parts(self._encode, texts, self.dimension, progress, self._models.count)
 
@@ -141,17 +142,18 @@ def in_parts(
     encode: Callable[[Sequence[Any]], Rows],
     texts: Sequence[Any],
     dimension: int,
-    progress: Callable[[int], None] | None,
+    progress: Progress | None,
     workers: int = 1,
 ) -> Rows:
     """Vectors of many texts, a thousand at a time, `workers` of such parts at once."""
-    parts = [np.empty((0, dimension), np.float32)]
+    parts, done = [np.empty((0, dimension), np.float32)], 0
     blocks = (texts[start : start + 1024] for start in range(0, len(texts), 1024))
     with ThreadPoolExecutor(workers) as pool:
         for rows in pool.map(encode, blocks) if workers > 1 else map(encode, blocks):
             parts.append(rows)
+            done += len(rows)
             if progress is not None:
-                progress(len(rows))
+                progress(ENCODING, done, len(texts))
     return np.concatenate(parts)
 
 

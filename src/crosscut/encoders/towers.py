@@ -6,7 +6,8 @@ not made unit length: their inner products are the scores that the models were t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from crosscut.encoders.states import of_one_length
 from crosscut.encoders.whole import Head, Step, packed, whole_graph
 from crosscut.errors import InputError
 from crosscut.threads import cores
+from crosscut.types import Progress
 
 TOWERS = (("input_encoder", "label_encoder"), ("context_encoder", "cand_encoder"))
 """What ANNCUR and BLINK call the tower of queries and the tower of items."""
@@ -43,31 +45,47 @@ def weights_kind(folder: Path) -> str:
         return ""
 
 
-class TwoTowers:
-    """A dual encoder of two towers, on onnxruntime."""
+class TwoTowers(ABC):
+    """A dual encoder of two towers.
 
-    def __init__(self, home: Path, record: dict[str, Any], *, threads: int | None = None) -> None:
-        self.home, self.record = home, record
-        self.fingerprint = f"towers-{record['key']}"
-        self.dimension = int(record["dimension"])
-        query, item = (int(record[side]) for side in ("query_tokens", "item_tokens"))
-        self.form = Marked.of(open_tokenizer(home), query_tokens=query, item_tokens=item)
-        count = cores() if threads is None else threads
-        self._towers = [OnnxSession(home / name, count) for name in ("queries.onnx", "items.onnx")]
+    unit : make vectors unit length.
+    workers : how many parts of many items are encoded at once.
+    """
 
-    @classmethod
-    def load(cls, model: str | Path, *, threads: int | None = None, max_length: int | None = None) -> TwoTowers:
-        """A folder or a hub id, exported if it has not been yet; `max_length` tokens of a text, if not the model's."""
-        folder = local_folder(model)
-        limits, key = _identity(folder, max_length)
-        home, record = cached_model(key, lambda: _export(folder, limits))
-        return cls(home, {**record, "key": key}, threads=threads)
+    def __init__(self, form: Marked, dimension: int, fingerprint: str, *, unit: bool = False, workers: int = 1) -> None:
+        self.form, self.dimension, self.unit, self.workers = form, dimension, unit, workers
+        self.fingerprint = f"{fingerprint}-cosine" if unit else fingerprint
+
+    @abstractmethod
+    def _encode(self, tower: int, texts: Sequence[Text]) -> Rows:
+        """Vectors of queries (tower 0) or of items (tower 1)."""
+
+    def _encoded(self, tower: int, texts: Sequence[Text]) -> Rows:
+        rows = self._encode(tower, texts)
+        if not self.unit:
+            return rows
+        return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), np.float32)
 
     def encode_queries(self, texts: Sequence[str]) -> Rows:
-        return self._encode(0, self.form.queries(texts) if len(texts) else [])
+        return self._encoded(0, self.form.queries(texts) if len(texts) else [])
 
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
-        return in_parts(lambda some: self._encode(1, self.form.items(some)), items, self.dimension, progress)
+    def encode_items(self, items: Sequence[Item | str], *, progress: Progress | None = None) -> Rows:
+        def encode(some: Sequence[Item | str]) -> Rows:
+            return self._encoded(1, self.form.items(some))
+
+        return in_parts(encode, items, self.dimension, progress, self.workers)
+
+
+class OnnxTowers(TwoTowers):
+    """On onnxruntime, for the CPU; exported if it has not been yet."""
+
+    def __init__(self, model: str | Path, running: Running) -> None:
+        folder = local_folder(model)
+        limits, key = _identity(folder, running.max_length)
+        home, record = cached_model(key, lambda: _export(folder, limits))
+        form = _form(home, limits)
+        super().__init__(form, int(record["dimension"]), f"towers-{key}", unit=running.similarity == "cosine")
+        self._towers = [OnnxSession(home / name, cores()) for name in ("queries.onnx", "items.onnx")]
 
     def _encode(self, tower: int, texts: Sequence[Text]) -> Rows:
         session = self._towers[tower]
@@ -80,20 +98,10 @@ class TwoTowers:
         return rows
 
 
-class TorchTowers:
-    """The same in torch, for other devices than the CPU; `bodies` are of queries and of items."""
+class TorchTowers(TwoTowers):
+    """In torch, on every device that is named."""
 
-    def __init__(
-        self, copies: Sequence[Sequence[Any]], linears: Sequence[Any], form: Marked, fingerprint: str, batch_size: int
-    ) -> None:
-        self._towers = Alike(copies)
-        self._linears, self.form, self.fingerprint, self.batch_size = linears, form, fingerprint, batch_size
-        width = int(copies[0][0].config.hidden_size)
-        self.dimension = width if linears[0] is None else len(linears[0][0])
-
-    @classmethod
-    def load(cls, model: str | Path, running: Running) -> TorchTowers:
-        """A folder, on every device that is named."""
+    def __init__(self, model: str | Path, running: Running) -> None:
         from crosscut.encoders.bodies import filled_body, torch_dtype
 
         folder = local_folder(model)
@@ -107,20 +115,18 @@ class TorchTowers:
             ]
             for device in running.every()
         ]
-        form = Marked.of(open_tokenizer(folder), query_tokens=limits["query_tokens"], item_tokens=limits["item_tokens"])
-        fingerprint = f"towers-{key}-torch-{running.dtype}"
-        return cls(copies, [_linear(saved, name) for name in names], form, fingerprint, running.batch_size)
+        self._linears, self.batch_size = [_linear(saved, name) for name in names], running.batch_size
+        self._copies = Alike(copies)
+        first = self._linears[0]
+        super().__init__(
+            _form(folder, limits),
+            int(copies[0][0].config.hidden_size) if first is None else len(first[0]),
+            f"towers-{key}-torch-{running.dtype}",
+            unit=running.similarity == "cosine",
+            workers=len(copies),
+        )
 
-    def encode_queries(self, texts: Sequence[str]) -> Rows:
-        return self._encode(0, self.form.queries(texts) if len(texts) else [])
-
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
-        def encode(some: Sequence[Item | str]) -> Rows:
-            return self._encode(1, self.form.items(some))
-
-        return in_parts(encode, items, self.dimension, progress, self._towers.count)
-
-    def _encode(self, side: int, texts: Sequence[Text]) -> Rows:
+    def _encode(self, tower: int, texts: Sequence[Text]) -> Rows:
         """Texts of about one length together, the longest first."""
         import torch
 
@@ -128,39 +134,18 @@ class TorchTowers:
 
         rows = np.empty((len(texts), self.dimension), np.float32)
         order = sorted(range(len(texts)), key=lambda place: -len(texts[place].ids))
-        with self._towers.one() as bodies, torch.inference_mode():
+        with self._copies.one() as bodies, torch.inference_mode():
             for start in range(0, len(order), self.batch_size):
                 places = order[start : start + self.batch_size]
-                read = read_rows(bodies[side], [row_of(texts[place]) for place in places])[:, 0].float().cpu().numpy()
-                linear = self._linears[side]
+                read = read_rows(bodies[tower], [row_of(texts[place]) for place in places])[:, 0].float().cpu().numpy()
+                linear = self._linears[tower]
                 rows[places] = read if linear is None else read @ linear[0].T + linear[1]
         return rows
 
 
-class Unit:
-    """A dual encoder with its vectors made unit length."""
-
-    def __init__(self, encoder: TwoTowers | TorchTowers) -> None:
-        self.encoder, self.dimension = encoder, encoder.dimension
-        self.fingerprint = f"{encoder.fingerprint}-cosine"
-
-    def encode_queries(self, texts: Sequence[str]) -> Rows:
-        return _unit(self.encoder.encode_queries(texts))
-
-    def encode_items(self, items: Sequence[Item | str], *, progress: Callable[[int], None] | None = None) -> Rows:
-        return _unit(self.encoder.encode_items(items, progress=progress))
-
-
-def load_towers(model: str | Path, running: Running) -> TwoTowers | TorchTowers | Unit:
+def load_towers(model: str | Path, running: Running) -> TwoTowers:
     """Two towers as the settings say: on onnxruntime on the CPU, in torch elsewhere."""
-    made: TwoTowers | TorchTowers
-    made = TwoTowers.load(model, max_length=running.max_length) if running.on_cpu else TorchTowers.load(model, running)
-    return Unit(made) if running.similarity == "cosine" else made
-
-
-def _unit(rows: Rows) -> Rows:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)
+    return OnnxTowers(model, running) if running.on_cpu else TorchTowers(model, running)
 
 
 def row_of(text: Text) -> Row:
@@ -186,6 +171,11 @@ def _identity(folder: Path, max_length: int | None) -> tuple[dict[str, int], str
     return limits, digest_of({**files, "weights": weights_file(folder)}, {"towers": True, **limits})
 
 
+def _form(folder: Path, limits: dict[str, int]) -> Marked:
+    tokenizer = open_tokenizer(folder)
+    return Marked.of(tokenizer, query_tokens=limits["query_tokens"], item_tokens=limits["item_tokens"])
+
+
 def read_towers(folder: Path) -> tuple[dict[str, Any], tuple[str, str]]:
     """The tensors of a checkpoint, and what its towers are called."""
     saved = read_arrays(weights_file(folder))
@@ -202,11 +192,9 @@ def read_towers(folder: Path) -> tuple[dict[str, Any], tuple[str, str]]:
 def _linear(saved: dict[str, Any], tower: str) -> tuple[Any, Any] | None:
     """The layer behind a tower, if there is one: weights and bias."""
     weight = saved.get(f"{tower}.additional_linear.weight")
-    return (
-        None
-        if weight is None
-        else (weight, saved.get(f"{tower}.additional_linear.bias", np.zeros(len(weight), np.float32)))
-    )
+    if weight is None:
+        return None
+    return weight, saved.get(f"{tower}.additional_linear.bias", np.zeros(len(weight), np.float32))
 
 
 def _export(folder: Path, limits: dict[str, int]) -> tuple[dict[str, bytes], dict[str, Any]]:

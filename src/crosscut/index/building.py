@@ -152,7 +152,7 @@ def read(
     same_space(rows, encoder)
     if model is None:
         return Reading(encoded(encoder, items, dtype, progress) if encoder is not None and rows is None else rows)
-    own, tokens = model.encoder.read_items(items, progress=telling("encoding items", len(items), progress), keep=keep)
+    own, tokens = model.encoder.read_items(items, progress=progress, keep=keep)
     titles = Titles.of(map(marked_text, items))
     if shared(model, encoder):
         rows = own.astype(kept_as(dtype)) if rows is None else rows
@@ -167,20 +167,7 @@ def encoded(
 ) -> npt.NDArray[Any]:
     """Vectors (n × d) of items, in the precision they are kept in."""
     kind = kept_as(dtype)
-    return encoder.encode_items(items, progress=telling("encoding items", len(items), progress)).astype(kind)
-
-
-def telling(what: str, total: int, progress: Progress | None) -> Callable[[int], None]:
-    """Progress of encoders, which tell what they did since the last time."""
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(what, done, total)
-
-    return advance
+    return encoder.encode_items(items, progress=progress).astype(kind)
 
 
 def brought(vectors: Brought, items: Sequence[Item], dtype: npt.DTypeLike, progress: Progress | None) -> Array:

@@ -287,10 +287,8 @@ def load_arrays(path: Path) -> dict[str, Array]:
 
 
 def _encoded(texts: WorldTexts, encoder: DualEncoder, progress: Progress | None) -> dict[str, Array]:
-    from crosscut.index.building import telling
-
     return {
-        "vectors": encoder.encode_items(texts.items, progress=telling("encoding", len(texts.items), progress)),
+        "vectors": encoder.encode_items(texts.items, progress=progress),
         "query_vectors": encoder.encode_queries(texts.test),
         "anchor_query_vectors": encoder.encode_queries(texts.train),
     }
