@@ -122,7 +122,7 @@ def test_workers_with_gpus_encode_on_them() -> None:
     from crosscut.index.filling import _FillCrew
     from crosscut.scores.engines import RayEngine
 
-    fake: Any = SimpleNamespace(remote=lambda **_: lambda kind: kind, put=lambda given: given)
+    fake: Any = SimpleNamespace(remote=lambda **_: lambda kind: SimpleNamespace(remote=kind), put=lambda given: given)
     filling: Any = SimpleNamespace(store=SimpleNamespace(recipe=None))
     for gpus, encoder, given in (
         (1.0, "an/encoder", "an/encoder#device=cuda"),
@@ -130,4 +130,4 @@ def test_workers_with_gpus_encode_on_them() -> None:
         (1.0, "default", "default"),
         (0.0, "an/encoder", "an/encoder"),
     ):
-        assert _FillCrew(fake, RayEngine(1, gpus=gpus), filling, encoder)._given[0] == given
+        assert _FillCrew(fake, RayEngine(1, gpus=gpus), filling, encoder).start.args[0] == given

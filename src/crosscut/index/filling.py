@@ -11,8 +11,6 @@ has of it by then; so is everything, when the same is added again with `resume`.
 from __future__ import annotations
 
 import itertools
-import pickle
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,12 +21,11 @@ from crosscut.ann.stores.base import Store
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.encoders.running import placed
-from crosscut.errors import CrosscutError, InputError, StoreError, StoreUnavailable
+from crosscut.errors import CrosscutError, InputError, StoreUnavailable
 from crosscut.index.building import distinct
 from crosscut.linalg.arrays import finite
 from crosscut.scores.engines import Engine, LocalEngine, RayEngine
-from crosscut.scores.engines.local import DEATHS
-from crosscut.scores.engines.ray import connected
+from crosscut.scores.engines.ray import Crew, connected
 from crosscut.types import Progress
 
 BLOCK = 512  # items that are encoded and written together
@@ -94,7 +91,7 @@ class Filling:
         """How many items were written."""
         if isinstance(engine, RayEngine):
             with connected(engine.address) as ray:
-                _FillCrew(ray, engine, self, encoder).finish()
+                _FillCrew(ray, engine, self, encoder).finish(self.blocks())
         elif isinstance(engine, LocalEngine) and engine.workers == 1:
             here = Filler(encoder, None)
             for block in self.blocks():
@@ -106,77 +103,33 @@ class Filling:
         return self.written
 
 
-class _FillCrew:
+class _FillCrew(Crew[list[Item]]):
     """Workers of Ray, and the block that each of them has."""
 
+    actor, method, own, failure = Filler, "fill", CrosscutError, StoreUnavailable
+    unsent = "{} load the encoder themselves, and this one cannot be sent to them ({}): open the index with its name "
+    unsent += "or folder"
+
     def __init__(self, ray: Any, engine: RayEngine, filling: Filling, encoder: str | DualEncoder) -> None:
-        self.ray, self.engine, self.filling = ray, engine, filling
-        self._kind = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(Filler)
         if engine.gpus and isinstance(encoder, str):
             encoder = placed(encoder, ["cuda"])  # the one that Ray shows to this worker
-        try:
-            self._given = ray.put(encoder), filling.store.recipe
-        except (TypeError, pickle.PicklingError) as error:
-            raise InputError(
-                f"Ray workers load the encoder themselves, and this one cannot be sent to them "
-                f"({str(error).splitlines()[0]}): open the index with its name or folder"
-            ) from error
-        self._deaths = 0
-        self._pending: dict[Any, tuple[Any, list[Item]]] = {}
-        self._again: deque[list[Item]] = deque()
+        super().__init__(ray, engine, encoder, filling.store.recipe)
+        self.filling = filling
 
-    def finish(self) -> None:
-        blocks, idle = self.filling.blocks(), [self._start() for _ in range(self.engine.workers)]
-        try:
-            while True:
-                while idle and (block := self._next(blocks)) is not None:
-                    worker = idle.pop()
-                    self._pending[worker.fill.remote(block)] = (worker, block)
-                if not self._pending:
-                    return
-                (ready, *_), _ = self.ray.wait(list(self._pending), num_returns=1)
-                worker, block = self._pending.pop(ready)
-                if self._settled(ready, block):
-                    idle.append(worker)
-                else:
-                    self._again.append(block)
-                    idle.append(self._start())
-        finally:
-            for worker in [*idle, *(worker for worker, _ in self._pending.values())]:
-                self.ray.kill(worker)
-
-    def _start(self) -> Any:
-        return self._kind.remote(*self._given)
-
-    def _next(self, blocks: Iterator[list[Item]]) -> list[Item] | None:
-        while self._again:  # a worker may have written before it died
-            lost = self._again.popleft()
+    def next(self, tasks: Iterator[list[Item]]) -> list[Item] | None:
+        while self.again:  # a worker may have written before it died
+            lost = self.again.popleft()
             left = self.filling.missing(lost)
             self.filling.written += len(lost) - len(left)
             if left:
                 return left
-        return next(blocks, None)
+        return next(tasks, None)
 
-    def _settled(self, reference: Any, block: list[Item]) -> bool:
-        """Take what came back; False if the worker died over it."""
-        try:
-            rows = self.ray.get(reference)
-        except self.ray.exceptions.RayTaskError as error:  # of the encoder or the store, not of Ray
-            cause = error.cause if isinstance(error.cause, Exception) else error
-            if isinstance(cause, CrosscutError):
-                raise cause from error
-            raise StoreUnavailable(f"a Ray worker failed: {type(cause).__name__}: {cause}") from error
-        except (self.ray.exceptions.RayActorError, self.ray.exceptions.WorkerCrashedError) as error:
-            self._deaths += 1
-            if self._deaths >= DEATHS + self.engine.workers:
-                raise StoreError(
-                    f"Ray workers died {self._deaths} times without finishing a block ({str(error).splitlines()[0]}); "
-                    f"{self.filling.written} items are written: add the same again with resume=True and fewer workers"
-                ) from error
-            return False
-        self._deaths = 0
-        self.filling.done(block, rows)
-        return True
+    def done(self, task: list[Item], answer: Any) -> None:
+        self.filling.done(task, answer)
+
+    def lost(self, task: list[Item]) -> str:
+        return f"{self.filling.written} items are written: add the same again with resume=True and fewer workers"
 
 
 def write(store: Store, items: list[Item], rows: Vectors) -> None:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-from crosscut.errors import InputError, MissingDependency, ScorerError
+from crosscut.errors import CrosscutError, InputError, MissingDependency, ScorerError
 from crosscut.scores.engines.local import DEATHS, NOT_PORTABLE
 from crosscut.scores.engines.tasks import Task
 from crosscut.scores.engines.worker import Order, TaskReport, Worker
 
+T = TypeVar("T")
 PATIENCE = 30.0
 """Seconds that blocks in the making have when a run ends early."""
 
@@ -54,81 +57,112 @@ class RayEngine:
         if order.load is None or order.items is None:
             raise InputError(NOT_PORTABLE.format("Ray workers", "it is bound to its items"))
         with connected(self.address):
-            _Crew(ray, self, order, report).finish(tasks)
+            _Scoring(ray, self, order, report).finish(tasks)
 
 
-class _Crew:
-    """The actors of one run and what each of them is doing."""
+class Crew(Generic[T]):
+    """The actors of one run and what each of them is doing; one that dies is replaced, and its task done again."""
 
-    def __init__(self, ray: Any, engine: RayEngine, order: Order, report: TaskReport) -> None:
-        self.ray, self.engine, self.order, self.report = ray, engine, order, report
-        self.actor = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(Worker)
+    actor: type[Any]
+    method: str  # of an actor, which does a task
+    unsent: str  # when something that an actor needs cannot be sent to it
+    own: type[CrosscutError]  # what actors raise on purpose
+    failure: type[CrosscutError]  # in place of all else that goes wrong
+
+    def __init__(self, ray: Any, engine: RayEngine, *given: Any) -> None:
+        self.ray, self.engine = ray, engine
+        kind = ray.remote(num_cpus=engine.cpus, num_gpus=engine.gpus, max_restarts=0)(self.actor)
         try:  # once for the cluster, not once an actor
-            self.load = ray.put(order.load)
+            self.start = partial(kind.remote, *[ray.put(one) for one in given])
         except (TypeError, pickle.PicklingError) as error:
-            raise InputError(NOT_PORTABLE.format("Ray workers", str(error).splitlines()[0])) from error
-        self.texts = ray.put(list(order.queries)), ray.put(list(order.items or ()))
-        self.actors = [self.start() for _ in range(engine.workers)]
-        self.pending: dict[Any, tuple[Any, Task]] = {}
+            raise InputError(self.unsent.format("Ray workers", str(error).splitlines()[0])) from error
+        self.pending: dict[Any, tuple[Any, T]] = {}
+        self.again: deque[T] = deque()
         self.deaths = 0
 
-    def start(self) -> Any:
-        folder = self.order.ledger.folder
-        own = os.path.abspath(folder) if self.engine.shared and folder is not None else None
-        return self.actor.remote(self.load, self.order.fingerprint, *self.texts, own)
+    def next(self, tasks: Iterator[T]) -> T | None:
+        """What is to be done now: first of all what was lost with an actor."""
+        return self.again.popleft() if self.again else next(tasks, None)
 
-    def finish(self, tasks: Iterator[Task]) -> None:
-        again: deque[Task] = deque()
-        idle = list(self.actors)
+    @abstractmethod
+    def done(self, task: T, answer: Any) -> None:
+        """Take an answer."""
+
+    @abstractmethod
+    def lost(self, task: T) -> str:
+        """An actor died over a task; what is safe, and what to do if they go on dying."""
+
+    def ending(self) -> None:
+        """The run ends early."""
+
+    def finish(self, tasks: Iterator[T]) -> None:
+        """Do every task."""
+        actors = [self.start() for _ in range(self.engine.workers)]
+        idle = list(actors)
         try:
             while True:
-                while idle:
-                    task = again.popleft() if again else next(tasks, None)
-                    if task is None:
-                        break
+                while idle and (task := self.next(tasks)) is not None:
                     actor = idle.pop()
-                    self.pending[actor.score.remote(task)] = (actor, task)
+                    self.pending[getattr(actor, self.method).remote(task)] = (actor, task)
                 if not self.pending:
                     return
-                ready, _ = self.ray.wait(list(self.pending), num_returns=1)
-                actor, task = self.pending.pop(ready[0])
-                if self.settle(ready[0], task):
-                    idle.append(actor)
-                else:
-                    again.append(task)
-                    self.actors.remove(actor)
-                    self.actors.append(self.start())
-                    idle.append(self.actors[-1])
+                (ready, *_), _ = self.ray.wait(list(self.pending), num_returns=1)
+                actor, task = self.pending.pop(ready)
+                if not self._settled(ready, task):
+                    self.again.append(task)
+                    actors.remove(actor)
+                    actors.append(actor := self.start())
+                idle.append(actor)
         except BaseException:
-            self.keep_the_rest()
+            self.ending()
             raise
         finally:
-            for actor in self.actors:
+            for actor in actors:
                 self.ray.kill(actor)
 
-    def settle(self, reference: Any, task: Task) -> bool:
+    def _settled(self, reference: Any, task: T) -> bool:
         """Take one answer; False if the actor died over it."""
         try:
-            scored = self.ray.get(reference)
-        except self.ray.exceptions.RayTaskError as error:  # raised by the scorer or the store, not by Ray
+            answer = self.ray.get(reference)
+        except self.ray.exceptions.RayTaskError as error:  # raised by what the actor does, not by Ray
             cause = error.cause if isinstance(error.cause, Exception) else error
-            if isinstance(cause, ScorerError):
+            if isinstance(cause, self.own):
                 raise cause from error
-            raise ScorerError(f"a Ray worker failed: {type(cause).__name__}: {cause}") from error
+            raise self.failure(f"a Ray worker failed: {type(cause).__name__}: {cause}") from error
         except (self.ray.exceptions.RayActorError, self.ray.exceptions.WorkerCrashedError) as error:
+            told = self.lost(task)
             self.deaths += 1
             if self.deaths >= DEATHS + self.engine.workers:
-                raise ScorerError(
-                    f"Ray workers died {self.deaths} times without finishing a block ({str(error).splitlines()[0]}); "
-                    "what was committed is safe: run the same again with fewer workers, or look at Ray's logs"
+                said = str(error).splitlines()[0]
+                raise self.failure(
+                    f"Ray workers died {self.deaths} times without finishing a block ({said}); {told}"
                 ) from error
-            self.report(0, task.pairs)
             return False
         self.deaths = 0
-        self.order.settle(scored, self.report)
+        self.done(task, answer)
         return True
 
-    def keep_the_rest(self) -> None:
+
+class _Scoring(Crew[Task]):
+    """A crew that scores."""
+
+    actor, method, unsent = Worker, "score", NOT_PORTABLE
+    own = failure = ScorerError
+
+    def __init__(self, ray: Any, engine: RayEngine, order: Order, report: TaskReport) -> None:
+        folder = order.ledger.folder
+        own = os.path.abspath(folder) if engine.shared and folder is not None else None
+        super().__init__(ray, engine, order.load, order.fingerprint, [*order.queries], [*(order.items or ())], own)
+        self.order, self.report = order, report
+
+    def done(self, task: Task, answer: Any) -> None:
+        self.order.settle(answer, self.report)
+
+    def lost(self, task: Task) -> str:
+        self.report(0, task.pairs)
+        return "what was committed is safe: run the same again with fewer workers, or look at Ray's logs"
+
+    def ending(self) -> None:
         """What other actors are still scoring when a run ends early has been paid for: wait a while for it."""
         if not self.pending:
             return
