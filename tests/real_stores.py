@@ -31,6 +31,7 @@ class Corpus:
                 "year": 2000 + j % 10,
                 "weight": j / 4,
                 "tags": ["a", "b"] if j % 3 else ["c"],
+                "marks": [j, j + 10],
                 "draft": j % 5 == 0,
             }
             for j in range(len(self.ids))
@@ -109,7 +110,7 @@ def postgres(made: Corpus, dsn: str, *, hnsw: bool = False, json: bool = False, 
     table = f'odd "table" {uuid.uuid4().hex}'
     quoted = '"' + table.replace('"', '""') + '"'
     kind = {int: "bigint", str: "text", uuid.UUID: "uuid"}[type(made.ids[0]) if made.ids else int]
-    others = "meta jsonb" if json else "lang text, year int, weight float8, tags text[], draft bool"
+    others = "meta jsonb" if json else "lang text, year int, weight float8, tags text[], marks int[], draft bool"
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         register_vector(connection)
@@ -119,7 +120,7 @@ def postgres(made: Corpus, dsn: str, *, hnsw: bool = False, json: bool = False, 
         for id, vector, record in zip(made.ids, made.vectors, made.records, strict=True):
             body = record.pop("body")
             rows.append([id, Vector(vector), body, *([Jsonb(record)] if json else record.values())])
-        marks = ", ".join(["%s"] * (4 if json else 8))
+        marks = ", ".join(["%s"] * (4 if json else 9))
         with connection.cursor() as cursor:
             cursor.executemany(f"INSERT INTO {quoted} VALUES ({marks})", rows)
         if hnsw:

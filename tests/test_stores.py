@@ -204,7 +204,11 @@ HOSTILE: list[Any] = [
     *({"year": value} for value in (True, {"gte": {"gte": 1}}, {"gte": 2001, "$ne": 1}, {"lt": True}, {1: 2})),
     *({"weight": value} for value in ({"gt": 0.1 + 0.2}, [0.25, 1], 10**400, {"lte": 0.1 + 0.2}, {"ne": 10**400})),
     *({"draft": value} for value in ("true", {"gt": False})),
-    *({"tags": value} for value in ({"ne": "a"}, {"gt": "b"}, ["c'", "c"], [["c"]])),
+    *({"tags": value} for value in ({"ne": "a"}, {"gt": "b"}, ["c'", "c"], [["c"]], {"gt": "a", "lt": "b"})),
+    *(
+        {"marks": value}
+        for value in (17, {"gte": 15, "lt": 18}, {"gt": 12, "lt": 15, "ne": 13}, {"gt": 12.5, "lt": 14})
+    ),
     *(
         {key: 2001}
         for key in ("", "a.b", 'year" = 1 OR "year', "year`", "year'", "year%s", "year[]", "year\0", "\ud800")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from crosscut.index.items import BOUNDS
+from crosscut.ann.stores.filters import SIGNS
 
 MOST = 64  # conditions of a filter
 LONGEST = 1000  # characters of a key
@@ -20,8 +20,8 @@ def conditions(value: Any) -> dict[str, Any]:
     if any(len(key) > LONGEST for key in value):
         raise ValueError(f"a key of a filter has {LONGEST} characters at most")
     for key, wanted in value.items():
-        if isinstance(wanted, dict) and (not wanted or wanted.keys() - BOUNDS.keys()):
-            raise ValueError(f"the bounds on {key[:60]!r} are one or more of {', '.join(BOUNDS)}")
+        if isinstance(wanted, dict) and (not wanted or wanted.keys() - SIGNS.keys()):
+            raise ValueError(f"the bounds on {key[:60]!r} are one or more of {', '.join(SIGNS)}")
         values = wanted.values() if isinstance(wanted, dict) else wanted if isinstance(wanted, list) else [wanted]
         if not all(map(_is_value, values)):
             raise ValueError(f"the condition on {key[:60]!r} is a text, number or boolean, a list of them, or bounds")

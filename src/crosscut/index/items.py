@@ -22,14 +22,6 @@ Filter: TypeAlias = Mapping[str, Any] | Callable[[Item], bool]
 """Conditions on metadata, all of which must hold, or a predicate on items. A condition is a value, a list of values
 (any of them), or bounds: `{"language": "en", "topic": ["law", "tax"], "year": {"gte": 2000, "lt": 2010}}`."""
 
-BOUNDS: dict[str, Callable[[Any, Any], Any]] = {
-    "gt": lambda value, bound: value > bound,
-    "gte": lambda value, bound: value >= bound,
-    "lt": lambda value, bound: value < bound,
-    "lte": lambda value, bound: value <= bound,
-    "ne": lambda value, bound: value != bound,
-}
-
 
 def as_items(
     source: Source, *, taken: int = 0, progress: Progress | None = None, **columns: Unpack[ColumnNames]

@@ -11,6 +11,7 @@ On disk, of the items that an index was written with:
 from __future__ import annotations
 
 import difflib
+import operator
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,17 +21,18 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.stores.filters import is_something
+from crosscut.ann.stores.filters import Condition, conditions, is_something
 from crosscut.datasets.columnar import FiledItems, Packed
 from crosscut.datasets.records import Item
 from crosscut.datasets.storable import as_json
 from crosscut.errors import InputError
-from crosscut.index.items import BOUNDS, Filter
+from crosscut.index.items import Filter
 from crosscut.latest import Latest
 from crosscut.storage import Files, Saved
 from crosscut.types import Floats, Mask, Positions
 
 T = TypeVar("T")
+TESTS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le, "ne": operator.ne}
 EXACT = 2**53  # whole numbers up to here are float64 numbers too
 MOST_COLUMNS = 16  # kept in memory
 MOST_VALUES = 1 << 20  # distinct ones of a key that is kept on disk
@@ -44,21 +46,18 @@ class Metadata:
         self._saved = saved
         self._made: Latest[list[MetadataColumn]] = Latest(MOST_COLUMNS)
 
-    def passing(self, condition: Filter) -> Mask:
+    def passing(self, filter: Filter) -> Mask:
         """Which items a filter lets through (n)."""
-        if callable(condition):
-            return np.fromiter((bool(condition(item)) for item in self._items), np.bool_, len(self._items))
-        if not isinstance(condition, Mapping):
-            raise InputError(f"a filter is a mapping of metadata or a predicate on items; got {condition!r}")
-        wanted = [(key, _checked(key, value)) for key, value in condition.items()]  # all of them, before any work
+        if callable(filter):
+            return np.fromiter((bool(filter(item)) for item in self._items), np.bool_, len(self._items))
         passed = np.ones(len(self._items), np.bool_)
-        for key, value in wanted:
-            start, columns = 0, self._made.get(key, partial(self._columns, key))
+        for condition in conditions(filter, _kept):  # all are looked at before any work
+            start, columns = 0, self._made.get(condition.key, partial(self._columns, condition.key))
             if len(self._items) and not any(column.values for column in columns):
-                self._known(key)
-            met = [column.meets(value) for column in columns]
+                self._known(condition.key)
+            met = [column.meets(condition) for column in columns]
             if not any(part.any() for part in met):
-                _comparable(key, value, columns)
+                _comparable(condition, columns)
             for part in met:
                 passed[start : start + len(part)] &= part
                 start += len(part)
@@ -131,7 +130,7 @@ class MetadataColumn:
         """Value → place, where all of them can be looked up."""
         return {value: place for place, value in enumerate(self.values)} if all(map(_hashes, self.values)) else None
 
-    def meets(self, wanted: Any) -> Mask:
+    def meets(self, wanted: Condition) -> Mask:
         """Which items have a value that meets the condition; an item without a value does not."""
         held = np.zeros(len(self.values) + 1, np.bool_)  # the last: no value
         held[:-1] = self._held(wanted)
@@ -141,21 +140,22 @@ class MetadataColumn:
         passed[self.rows[held[self.codes]]] = True
         return passed
 
-    def _held(self, wanted: Any) -> Mask:
+    def _held(self, wanted: Condition) -> Mask:
         """Which of the values meet the condition."""
-        bounds = isinstance(wanted, Mapping)
-        if self.numbers is not None and bounds and all(map(_is_number, wanted.values())):
+        if wanted.values is None:
+            if self.numbers is None or not all(map(_is_number, wanted.given)):
+                return np.fromiter((_within(value, wanted.bounds) for value in self.values), np.bool_, len(self.values))
             held = np.ones(len(self.values), np.bool_)
-            for name, bound in wanted.items():
-                held &= BOUNDS[name](self.numbers, bound)
+            for name, bound in wanted.bounds.items():
+                held &= TESTS[name](self.numbers, bound)
             return held
-        if not bounds and self._places is not None and (isinstance(wanted, _AnyOf) or _hashes(wanted)):
-            held = np.zeros(len(self.values), np.bool_)
-            for value in wanted.known if isinstance(wanted, _AnyOf) else [wanted]:
-                if value in self._places:
-                    held[self._places[value]] = True
-            return held
-        return np.fromiter((_holds(value, wanted) for value in self.values), np.bool_, len(self.values))
+        known, others = set(filter(_hashes, wanted.values)), [one for one in wanted.values if not _hashes(one)]
+        if self._places is None:
+            alike = (value in (known if _hashes(value) else others) for value in self.values)
+            return np.fromiter(alike, np.bool_, len(self.values))
+        held = np.zeros(len(self.values), np.bool_)
+        held[[self._places[value] for value in known if value in self._places]] = True
+        return held
 
 
 class Coding:
@@ -252,41 +252,22 @@ def read_column(saved: Saved, key: str, n: int) -> MetadataColumn | None:
     return MetadataColumn(n, values, codes, rows)
 
 
-@dataclass(frozen=True)
-class _AnyOf:
-    """A list of values, any of which will do, for look-up."""
-
-    known: frozenset[Any]
-    others: list[Any]  # that cannot be hashed
-
-    def __contains__(self, value: Any) -> bool:
-        return value in (self.known if _hashes(value) else self.others)
+def _kept(value: Any, key: str) -> Any:
+    """A value of a filter as metadata is kept: as JSON has it."""
+    kept = as_json(value, f"the filter on {key!r}")
+    is_something(key, kept)
+    return kept
 
 
-def _checked(key: str, wanted: Any) -> Any:
-    """A condition as it is asked of values, which are those of JSON."""
-    wanted = as_json(wanted, f"the filter on {key!r}")
-    if isinstance(wanted, Mapping) and (not wanted or set(wanted) - set(BOUNDS)):
-        raise InputError(f"the filter on {key!r} has bounds {sorted(map(str, wanted))}; known are {', '.join(BOUNDS)}")
-    several = isinstance(wanted, list | tuple | set | frozenset)
-    for value in wanted.values() if isinstance(wanted, Mapping) else wanted if several else [wanted]:
-        is_something(key, value)
-    if several:
-        known = frozenset(filter(_hashes, wanted))
-        return _AnyOf(known, [value for value in wanted if not _hashes(value)])
-    return wanted
-
-
-def _comparable(key: str, wanted: Any, columns: Sequence[MetadataColumn]) -> None:
+def _comparable(wanted: Condition, columns: Sequence[MetadataColumn]) -> None:
     """Refuse a condition on numbers where all values are texts, and the reverse: nothing could ever meet it."""
-    asked = wanted.known if isinstance(wanted, _AnyOf) else wanted.values() if isinstance(wanted, Mapping) else [wanted]
-    here = {_kind(value) for column in columns for value in column.values}
-    there = {_kind(value) for value in asked}
+    key, here = wanted.key, {_kind(value) for column in columns for value in column.values}
+    there = {_kind(value) for value in wanted.given}
     if len(here) == len(there) == 1 and here != there and here | there == {"number", "text"}:
         value = next(value for column in columns for value in column.values)
         way = f"build it with numbers=[{key!r}] (--number {key})" if "text" in here else "leave out the quotes"
         raise InputError(
-            f"the filter compares {key!r} with the {there.pop()} {next(iter(asked))!r}, and every {key!r} of this "
+            f"the filter compares {key!r} with the {there.pop()} {wanted.given[0]!r}, and every {key!r} of this "
             f"index is a {here.pop()}, such as {value!r}: {way}, or compare with the same kind"
         )
 
@@ -295,14 +276,11 @@ def _kind(value: Any) -> str:
     return "text" if isinstance(value, str) else "number" if isinstance(value, int | float) else "other"
 
 
-def _holds(value: Any, wanted: Any) -> bool:
-    """Whether one metadata value meets a condition."""
-    if isinstance(wanted, Mapping):
-        try:
-            return all(BOUNDS[name](value, bound) for name, bound in wanted.items())
-        except TypeError:  # a word is neither above nor below a number
-            return False
-    return value in wanted if isinstance(wanted, _AnyOf) else bool(value == wanted)
+def _within(value: Any, bounds: Mapping[str, Any]) -> bool:
+    try:
+        return all(TESTS[name](value, bound) for name, bound in bounds.items())
+    except TypeError:  # a word is neither above nor below a number
+        return False
 
 
 def _each(value: Any) -> Iterator[Any]:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model, model_validator
 
+from crosscut.ann.stores.filters import SIGNS
 from crosscut.index.conditions import MOST, conditions
-from crosscut.index.items import BOUNDS
 from crosscut.server.settings import Settings
 
 SCALAR = {"type": ["string", "boolean", "number"]}
@@ -20,7 +20,7 @@ CONDITIONS: dict[str, Any] = {
             {"type": "array", "items": SCALAR},
             {
                 "type": "object",
-                "properties": dict.fromkeys(BOUNDS, SCALAR),
+                "properties": dict.fromkeys(SIGNS, SCALAR),
                 "additionalProperties": False,
                 "minProperties": 1,
             },

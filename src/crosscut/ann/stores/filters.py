@@ -1,21 +1,20 @@
-"""A filter as a value: conditions on metadata, all of which must hold, for a store to compile into its own words.
+"""A filter as a value: conditions on metadata, all of which must hold, for a back end to compile into its own words.
 
-The grammar is that of `Index.search(filter=…)`: a value, a list of values (any of them), or bounds:
+A condition is a value, a list of values (any of them), or bounds:
 `{"language": "en", "topic": ["law", "tax"], "year": {"gte": 2000, "lt": 2010}}`. An item without the key does not pass.
-Where an item has several values, one of them must meet the condition.
+Where an item has several values, one of them must meet the condition, with all of its bounds.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from crosscut.errors import InputError
 
-Bound: TypeAlias = Literal["gt", "gte", "lt", "lte", "ne"]
 SIGNS: dict[str, str] = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "ne": "<>"}
 """Bounds as SQL writes them."""
 
@@ -26,21 +25,27 @@ FINITE = sys.float_info.max
 
 
 class Condition(NamedTuple):
-    """On one key: it is one of these values, or above, below or not equal to this one."""
+    """On one key: a value is one of these, or within bounds."""
 
     key: str
-    kind: Literal["in"] | Bound
-    value: Any  # "in": a tuple of values, which may be empty: then nothing passes
+    values: tuple[Any, ...] | None  # of none nothing passes; None: there are bounds
+    bounds: Mapping[str, Any]  # as `SIGNS` names them
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """All that values are compared with."""
+        return tuple(self.bounds.values()) if self.values is None else self.values
 
 
-def conditions(filter: Any) -> tuple[Condition, ...]:
-    """The conditions of a filter; None has none."""
+def conditions(filter: Any, plain: Callable[[Any, str], Any] | None = None) -> tuple[Condition, ...]:
+    """The conditions of a filter; None has none. `plain(value, key)` is a value as the back end compares it."""
+    plain = plain or _plain
     if filter is None:
         return ()
     if not isinstance(filter, Mapping):
         raise InputError(
-            f"over a store a filter is a mapping of metadata, {{'year': {{'gte': 2000}}}}, that the store can read; "
-            f"got {filter!r}"
+            f"a filter is a mapping of metadata, {{'year': {{'gte': 2000}}}}, or, of items in memory, a predicate on "
+            f"them; got {filter!r}"
         )
     found: list[Condition] = []
     for key, wanted in filter.items():
@@ -48,14 +53,13 @@ def conditions(filter: Any) -> tuple[Condition, ...]:
             raise InputError(f"a filter names metadata by text; got the key {key!r}")
         written(key, "a key of the filter")
         if isinstance(wanted, Mapping):
-            if not wanted or set(wanted) - set(get_args(Bound)):
-                known = ", ".join(get_args(Bound))
-                raise InputError(f"the filter on {key!r} has bounds {sorted(map(str, wanted))}; known are {known}")
-            found += [Condition(key, cast(Bound, name), _plain(bound, key)) for name, bound in wanted.items()]
+            if not wanted or set(wanted) - set(SIGNS):
+                told = sorted(map(str, wanted))
+                raise InputError(f"the filter on {key!r} has bounds {told}; known are {', '.join(SIGNS)}")
+            found.append(Condition(key, None, {name: plain(bound, key) for name, bound in wanted.items()}))
         else:
             several = isinstance(wanted, list | tuple | set | frozenset | np.ndarray)
-            values = [_plain(value, key) for value in (wanted if several else [wanted])]
-            found.append(Condition(key, "in", tuple(values)))
+            found.append(Condition(key, tuple(plain(one, key) for one in (wanted if several else [wanted])), {}))
     return tuple(found)
 
 

@@ -184,30 +184,28 @@ class LanceDB(Store):
         types = self._arrow.types
         if several := types.is_list(kind) or types.is_large_list(kind):
             kind = kind.value_type
-        values = condition.value if condition.kind == "in" else (condition.value,)
-        unfit = [value for value in values if not self._fits(value, kind)]
+        unfit = [value for value in condition.given if not self._fits(value, kind)]
         if unfit:
             raise InputError(
                 f"the column {condition.key!r} of {self.place} holds {kind}, "
                 f"and the filter compares it with {unfit[0]!r}"
             )
-        if several and condition.kind != "in":
+        if several and condition.values is None:
             raise InputError(
-                f"LanceDB cannot filter {condition.key!r} by {condition.kind}, because its items have several values: "
-                "it can look for values in them"
+                f"LanceDB cannot filter {condition.key!r} by {', '.join(condition.bounds)}, because its items have "
+                "several values: it can look for values in them"
             )
-        if types.is_integer(kind):  # LanceDB compares whole numbers with whole numbers only
-            if condition.kind != "in":
-                return _between(own, condition.kind, condition.value)
-            values = whole(values)
-        elif types.is_floating(kind):
-            values = list(map(float, values))
+        kept = float if types.is_floating(kind) else lambda value: value
+        if condition.values is None:  # LanceDB compares whole numbers with whole numbers only
+            if types.is_integer(kind):
+                return " AND ".join(_between(own, name, bound) for name, bound in condition.bounds.items())
+            told = [f"{own} {SIGNS[name]} {_literal(kept(bound))}" for name, bound in condition.bounds.items()]
+            return " AND ".join(told)
+        values = whole(condition.values) if types.is_integer(kind) else list(map(kept, condition.values))
         if not values:
             return "false"
         listed = ", ".join(map(_literal, values))
-        if condition.kind == "in":
-            return f"array_has_any({own}, [{listed}])" if several else f"{own} IN ({listed})"
-        return f"{own} {SIGNS[condition.kind]} {listed}"
+        return f"array_has_any({own}, [{listed}])" if several else f"{own} IN ({listed})"
 
     def _place_of(self, key: str) -> tuple[str, Any]:
         outer = self.fields.metadata

@@ -229,7 +229,7 @@ class PgVector(Store):
                 f"{self.place} has no column {condition.key!r} to filter by; it has {', '.join(self._columns)}"
             )
         column = self._columns[condition.key]
-        for value in condition.value if condition.kind == "in" else (condition.value,):
+        for value in condition.given:
             if column.family in "NSDB" and column.family not in _families(value):
                 raise InputError(
                     f"the column {condition.key!r} of {self.place} holds {FAMILIES[column.family]} ({column.type}), "
@@ -243,19 +243,20 @@ class PgVector(Store):
 
     def _inside(self, condition: Condition) -> tuple[str, list[Any]]:
         """In a jsonb column: a value, or one of several, of the same kind as what it is compared with."""
-        given = list(condition.value) if condition.kind == "in" else [condition.value]
-        if unknown := [one for one in given if not isinstance(one, str | int | float)]:
+        if unknown := [one for one in condition.given if not isinstance(one, str | int | float)]:
             raise InputError(
                 f"jsonb holds texts, numbers and booleans, and {condition.key!r} is compared with {unknown[0]!r}"
             )
         own = f"({self._q(self.fields.metadata or '')} -> %s::text)"
         several = f"CASE jsonb_typeof({own}) WHEN 'array' THEN {own} ELSE jsonb_build_array({own}) END"
-        if condition.kind == "in":
-            test, values = "v = ANY(%s::jsonb[])", [[self._json(one) for one in given]]
+        if condition.values is not None:
+            test, values = "v = ANY(%s::jsonb[])", [[self._json(one) for one in condition.values]]
         else:
-            kind = "" if condition.kind == "ne" else "jsonb_typeof(v) = jsonb_typeof(%s::jsonb) AND "
-            test = f"v <> 'null'::jsonb AND {kind}v {SIGNS[condition.kind]} %s::jsonb"
-            values = [self._json(given[0])] * (1 if condition.kind == "ne" else 2)
+            test, values = "v <> 'null'::jsonb", []
+            for name, bound in condition.bounds.items():
+                kind = "" if name == "ne" else " AND jsonb_typeof(v) = jsonb_typeof(%s::jsonb)"
+                test += f"{kind} AND v {SIGNS[name]} %s::jsonb"
+                values += [self._json(bound)] * (1 if name == "ne" else 2)
         keys = [condition.key] * 3
         text = f"{own} IS NOT NULL AND EXISTS (SELECT 1 FROM jsonb_array_elements({several}) AS v WHERE {test})"
         return text, [condition.key, *keys, *values]
@@ -382,14 +383,15 @@ def _families(value: Any) -> str:
 
 def _compared(own: str, condition: Condition, kind: str) -> tuple[str, list[Any]]:
     floats = kind in ("real", "double precision")
-    if condition.kind == "in":
-        values = list(condition.value)
+    if condition.values is not None:
+        values = list(condition.values)
         if all(map(number, values)):  # not as the column's type, which would round them
             if kind in WHOLE:
                 return f"{own} = ANY(%s::bigint[])", [whole(values)]
             values = list(map(float if floats else str, values))
         return f"{own} = ANY(%s::{kind}[])", [values]
-    if number(condition.value):  # 2000.5 is no integer, and is above 2000 all the same
-        wider, value = ("float8", float(condition.value)) if floats else ("numeric", condition.value)
-        return f"{own} {SIGNS[condition.kind]} %s::{wider}", [value]
-    return f"{own} {SIGNS[condition.kind]} %s::{kind}", [condition.value]
+    told = []
+    for name, value in condition.bounds.items():  # 2000.5 is no integer, and is above 2000 all the same
+        wider = kind if not number(value) else "float8" if floats else "numeric"
+        told.append(f"{own} {SIGNS[name]} %s::{wider}")
+    return " AND ".join(told), [float(one) if number(one) and floats else one for one in condition.bounds.values()]

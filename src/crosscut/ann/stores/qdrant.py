@@ -220,26 +220,31 @@ class Qdrant(Store):
         return self._engine.all_of(must, must_not) if must or must_not else None
 
     def _condition(self, condition: Condition) -> Any:
-        engine, value = self._engine, condition.value
+        engine, bounds = self._engine, dict(condition.bounds)
         key = _path(condition.key) if self.fields.metadata is None else f"{self.fields.metadata}.{_path(condition.key)}"
-        if condition.kind == "in":
-            return self._any_of(key, condition)
-        if condition.kind == "ne":
+        if condition.values is not None:
+            return self._any_of(key, condition.key, condition.values)
+        if bounds.keys() == {"ne"}:
+            (value,) = bounds.values()
             if isinstance(value, bool):
                 return engine.equal(key, not value)
             if isinstance(value, str) or (isinstance(value, int) and whole([value])):
                 return engine.other(key, value)
-            if number(value):
-                return engine.any_of([engine.bounded(key, {"lt": value}), engine.bounded(key, {"gt": value})])
-            raise self._cannot(condition, value)
-        if number(value):
-            return engine.bounded(key, {condition.kind: float(value)})
-        if (moment := _moment(value)) is None:
-            raise self._cannot(condition, value)
-        return engine.dated(key, {condition.kind: moment})
+        if all(map(number, bounds.values())):
+            within = {name: float(bound) for name, bound in bounds.items()}
+            if (other := within.pop("ne", None)) is None:
+                return engine.bounded(key, within)
+            below, above = min(other, within.get("lt", other)), max(other, within.get("gt", other))
+            return engine.any_of([engine.bounded(key, {**within, **side}) for side in ({"lt": below}, {"gt": above})])
+        moments: dict[str, datetime] = {}
+        for name, bound in bounds.items():
+            if name == "ne" or (moment := _moment(bound)) is None:
+                raise self._cannot(condition.key, name, bound)
+            moments[name] = moment
+        return engine.dated(key, moments)
 
-    def _any_of(self, key: str, condition: Condition) -> Any:
-        engine, value = self._engine, condition.value
+    def _any_of(self, key: str, name: str, value: tuple[Any, ...]) -> Any:
+        engine = self._engine
         words = [one for one in value if isinstance(one, str)]
         counts = whole(one for one in value if isinstance(one, int) and not isinstance(one, bool))
         ways = [engine.some(key, same) for same in (words, counts) if same]
@@ -249,12 +254,12 @@ class Qdrant(Store):
             exact += [float(one) for one in counts]
         ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in dict.fromkeys(exact)]
         if unknown := [one for one in value if not isinstance(one, str | int | float)]:
-            raise self._cannot(condition, unknown[0])
+            raise self._cannot(name, "in", unknown[0])
         return ways[0] if len(ways) == 1 else engine.any_of(ways) if ways else engine.has_id([])
 
-    def _cannot(self, condition: Condition, value: Any) -> InputError:
+    def _cannot(self, key: str, how: str, value: Any) -> InputError:
         return InputError(
-            f"Qdrant cannot filter {condition.key!r} by {condition.kind} {value!r}: it compares texts, whole numbers "
+            f"Qdrant cannot filter {key!r} by {how} {value!r}: it compares texts, whole numbers "
             "and booleans for equality, and numbers and dates (ISO 8601) by bounds"
         )
 
