@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.transcription import adaptive, anncur, ranking
+from scipy.special import softmax
 
 import crosscut
 from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
 from crosscut.linalg.least_squares import LeastSquares
 from crosscut.methods import AXN
-from crosscut.search.estimators import FixedAnchors, GradientStep, softmax
+from crosscut.search.estimators import FixedAnchors, GradientStep
 from crosscut.spaces import Vectors
 from tests.worlds import Planted, planted
 

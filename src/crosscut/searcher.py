@@ -12,6 +12,7 @@ import numpy.typing as npt
 from crosscut.ann.base import TopK, Within, as_vectors
 from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.linear import block_of, cluster, topk_of
+from crosscut.ann.results import each
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
 from crosscut.retrievers.first import Retriever
@@ -181,9 +182,9 @@ class Searcher:
         """
         within = within if allow is None else self._allowed(allow)
         budget = self._budget(budget, k, self.parts.pool.count(within))
-        vectors = _one_each("query vectors", query_vectors, queries)
-        given = _one_each("lists of first ids", first_ids, queries)
-        halting = _one_each("halts", halts, queries)
+        vectors = each("query vectors", query_vectors, len(queries))
+        given = each("lists of first ids", first_ids, len(queries))
+        halting = each("halts", halts, len(queries))
         checked_deadline(deadline)
         rule = None if stop is None else parse_stop(stop)
         states = [
@@ -337,14 +338,3 @@ def checked_deadline(deadline: float | None) -> None:
     number = isinstance(deadline, int | float | np.number) and not isinstance(deadline, bool)
     if deadline is not None and not (number and deadline > 0):
         raise InputError(f"a deadline is a number of seconds above 0, or None; got {deadline!r}")
-
-
-def _one_each(what: str, values: Any, queries: Sequence[Any]) -> Sequence[Any]:
-    """What was given for each query; None for each where nothing was."""
-    if values is None:
-        return [None] * len(queries)
-    if len(values) != len(queries):
-        raise InputError(
-            f"{len(values)} {what} for {len(queries)} queries: give one for each, None where there is none"
-        )
-    return values  # type: ignore[no-any-return]

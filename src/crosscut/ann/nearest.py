@@ -96,7 +96,8 @@ class VectorIndex(Space):
         """
         points = as_queries(queries, self.d, k)
         given = self.rule if rule is None else as_rule(rule)
-        return self._nearest(Lookup(points, int(k), given, each(exclude, len(points)), allow, trails, threads))
+        gone = each("sets of excluded ids", exclude, len(points))
+        return self._nearest(Lookup(points, int(k), given, gone, allow, trails, threads))
 
     @abstractmethod
     def _nearest(self, asked: Lookup) -> NearestMany:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +45,10 @@ def as_queries(queries: npt.ArrayLike, d: int, k: int) -> npt.NDArray[np.float32
     return np.ascontiguousarray(checked_vectors(queries, "queries", d), dtype=np.float32)
 
 
-def check_one_each(given: Sized | None, what: str, count: int) -> None:
-    """Refuse what is not one per query."""
-    if given is not None and len(given) != count:
-        raise InputError(f"{len(given)} {what} for {count} queries: give one for each")
-
-
-def each(given: Sequence[npt.ArrayLike | None] | None, count: int) -> Sequence[npt.ArrayLike | None]:
-    """Sets of ids, one per query."""
-    check_one_each(given, "sets of excluded ids", count)
-    return [None] * count if given is None else given
+def each(what: str, given: Any, count: int) -> Sequence[Any]:
+    """What was given for each of some queries; None for each where nothing was."""
+    if given is None:
+        return [None] * count
+    if len(given) != count:
+        raise InputError(f"{len(given)} {what} for {count} queries: give one for each, None where there is none")
+    return given  # type: ignore[no-any-return]

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from scipy.special import softmax
 
 from crosscut.errors import InputError
 from crosscut.evaluation.replay import SPLITS
 from crosscut.evaluation.world import World
 from crosscut.measures import interval, recall
-from crosscut.search.estimators import softmax
 from crosscut.types import Floats, Positions
 
 Rule: TypeAlias = Literal["top", "softmax", "random"]

@@ -47,7 +47,7 @@ from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores, extension_error
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.home import Home
-from crosscut.spaces.rows import FiledVectors, part
+from crosscut.spaces.rows import FiledVectors
 from crosscut.storage import Saved, Touched, Unread
 from crosscut.types import Array, Handles, Positions
 
@@ -331,7 +331,7 @@ class State:
         self.unread.check()
         items = ItemList(self.items[position] for position in there.tolist())
         cache = self.cache_over(items)
-        taken = None if self.vectors is None else part(self.vectors, there)
+        taken = None if self.vectors is None else self.vectors[there]
         bm25 = None if self.bm25 is None else self.bm25.taken(there)
         about = self.about(there)
         return replace(

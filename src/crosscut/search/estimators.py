@@ -18,9 +18,10 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
+from scipy.special import softmax
 
 from crosscut.errors import InputError
 from crosscut.latest import Latest
@@ -330,9 +331,3 @@ class _OwnFit:
 
     def solve(self) -> Floats:
         return self._u
-
-
-def softmax(values: Floats) -> Floats:
-    """exp(x) / Σ exp(x), safely."""
-    weights: Any = np.exp(values - values.max())
-    return np.asarray(weights / weights.sum())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.spaces.rows import FiledVectors, part
+from crosscut.spaces.rows import FiledVectors
 from crosscut.types import Floats
 
 SAMPLE = 20_000
@@ -65,7 +65,7 @@ def _chosen(
     known = np.random.default_rng(0).permutation(known)[:SAMPLE]
     held, rest = known[: max(1, len(known) // 10)], known[max(1, len(known) // 10) :]
     errors = [
-        float(np.mean((_predict(anchors, vectors, rest, part(vectors, held), ridge) - anchors[:, held]) ** 2))
+        float(np.mean((_predict(anchors, vectors, rest, vectors[held], ridge) - anchors[:, held]) ** 2))
         for ridge in RIDGES
     ]
     best = int(np.argmin(errors))
@@ -79,7 +79,7 @@ def _predict(
     new: npt.NDArray[Any],
     ridge: float,
 ) -> Floats:
-    x = part(vectors, known).astype(np.float64)  # (m × d)
+    x = vectors[known].astype(np.float64)  # (m × d)
     y = anchors[:, known].T.astype(np.float64)  # (m × k_q)
     mean_x, mean_y = x.mean(axis=0), y.mean(axis=0)
     x -= mean_x

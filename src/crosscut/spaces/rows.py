@@ -55,9 +55,3 @@ class FiledVectors:
         whole = self.first.whole()
         joined = whole if not len(self.more) else np.concatenate([whole, self.more])
         return joined if dtype is None else joined.astype(dtype)
-
-
-def part(vectors: Array | FiledVectors, positions: Positions) -> Array:
-    """Some rows of vectors of either kind."""
-    taken: Array = vectors[positions]
-    return taken

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from crosscut.ann.ivf.layout import Layout, Single
 from crosscut.ann.ivf.rules import Conditions
-from crosscut.ann.results import NearestMany, check_one_each, each
+from crosscut.ann.results import NearestMany, each
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import NOTHING, Ids, inside, joined
@@ -46,11 +46,10 @@ class Restrictions:
         trails: Sequence[Trail] | None = None,
     ) -> Restrictions:
         """From ids. What a trail begins with is not found a second time in its list."""
-        check_one_each(trails, "trails", count)
         allowed, closed = layout.allowed(allow)
-        excluded = [np.sort(layout.places_of(ids)) for ids in each(exclude, count)]
+        excluded = [np.sort(layout.places_of(ids)) for ids in each("sets of excluded ids", exclude, count)]
         known = [NOTHING] * count
-        for j, trail in enumerate(trails or ()):
+        for j, trail in enumerate([] if trails is None else each("trails", trails, count)):
             begins = np.setdiff1d(layout.places_of(trail.ids), excluded[j])
             known[j] = begins if closed is None else begins[inside(begins, allowed)]
             excluded[j] = np.sort(np.concatenate([excluded[j], known[j]]))

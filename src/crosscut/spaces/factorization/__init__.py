@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from importlib import import_module
+from typing import Literal, TypedDict, Unpack, get_args
 
 import numpy.typing as npt
 
@@ -57,17 +58,8 @@ def factorize(
     settings
         The solver's own: `ridge`, `rate`, `epochs`, `validation`, …
     """
-    how: dict[str, Any] = {**settings}
-    if solver == "als":
-        from crosscut.spaces.factorization.als import als
-
-        return als(scores, vectors, query_vectors, **how)
-    if solver == "transductive":
-        from crosscut.spaces.factorization.transductive import transductive
-
-        return transductive(scores, vectors, query_vectors, **how)
-    if solver == "inductive":
-        from crosscut.spaces.factorization.inductive import inductive
-
-        return inductive(scores, vectors, query_vectors, **how)
-    raise InputError(f"unknown solver {solver!r}: choose als, transductive or inductive")
+    if solver not in get_args(Solver):
+        raise InputError(f"unknown solver {solver!r}: choose als, transductive or inductive")
+    fit = getattr(import_module(f"crosscut.spaces.factorization.{solver}"), solver)  # some of them need torch
+    made: Factors = fit(scores, vectors, query_vectors, **settings)
+    return made
