@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,13 @@ def test_replay_reports_every_method_budget_and_k(world: Planted) -> None:
     assert everything.get("exact", 5, world.n).recall == 1
     with pytest.raises(InputError, match="no record of rnr"):
         everything.get("rnr", 5, 1)
+
+
+def test_a_world_is_replayed_as_its_arrays_are(world: Planted) -> None:
+    how: Any = {"methods": ["rnr", "adacur"], "budgets": [20], "k": [5], "seeds": 1}
+    arrays = (world.test, world.anchors, world.vectors, world.query_vectors)
+    one, other = crosscut.replay(make_world(*arrays), **how), crosscut.replay(*arrays, **how)
+    assert [record.recall for record in one] == [record.recall for record in other]
 
 
 def test_the_oracle_split_is_labelled_and_at_least_as_good_as_any(world: Planted) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crosscut.cli.common import console, loaded_array, numbers, progress_bar, say, table
+from crosscut.cli.options import with_groups
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,16 +19,29 @@ if TYPE_CHECKING:
     from crosscut.methods import Method
 
 
+@dataclass(frozen=True)
+class ArrayOptions:
+    """Files of arrays."""
+
+    test: Annotated[Path | None, typer.Option(help="Scores of test queries (queries × items), .npy.")] = None
+    anchors: Annotated[Path | None, typer.Option(help="Scores of anchor queries (queries × items), .npy.")] = None
+    vectors: Annotated[Path | None, typer.Option(help="Item vectors of a dual encoder, .npy.")] = None
+    query_vectors: Annotated[Path | None, typer.Option(help="Its vectors of the test queries, .npy.")] = None
+    anchor_query_vectors: Annotated[Path | None, typer.Option(help="… of the anchor queries, .npy.")] = None
+    item_scores: Annotated[Path | None, typer.Option(help="Item–item scores (anchor items × items), .npy.")] = None
+    item_anchors: Annotated[Path | None, typer.Option(help="Positions of those anchor items, .npy.")] = None
+    words: Annotated[Path | None, typer.Option(help="BM25 or TF-IDF scores of the test queries, .npy.")] = None
+    late: Annotated[Path | None, typer.Option(help="Late interactions of the test queries, .npy.")] = None
+
+    def read(self, archive: Path | None) -> dict[str, Any]:
+        """The arrays, and those of an archive that no file was given for."""
+        own = {name: _array(path) for name, path in vars(self).items() if path is not None}
+        return {**_archive(archive, {*vars(self), "train"}), **own}
+
+
+@with_groups
 def replay(
-    test: Annotated[Path | None, typer.Option(help="Scores of test queries (queries × items), .npy.")] = None,
-    anchors: Annotated[Path | None, typer.Option(help="Scores of anchor queries (queries × items), .npy.")] = None,
-    vectors: Annotated[Path | None, typer.Option(help="Item vectors of a dual encoder, .npy.")] = None,
-    query_vectors: Annotated[Path | None, typer.Option(help="Its vectors of the test queries, .npy.")] = None,
-    anchor_query_vectors: Annotated[Path | None, typer.Option(help="… of the anchor queries, .npy.")] = None,
-    item_scores: Annotated[Path | None, typer.Option(help="Item–item scores (anchor items × items), .npy.")] = None,
-    item_anchors: Annotated[Path | None, typer.Option(help="Positions of those anchor items, .npy.")] = None,
-    words: Annotated[Path | None, typer.Option(help="BM25 or TF-IDF scores of the test queries, .npy.")] = None,
-    late: Annotated[Path | None, typer.Option(help="Late interactions of the test queries, .npy.")] = None,
+    files: ArrayOptions,
     data: Annotated[
         Path | None,
         typer.Option(help="One .npz instead: arrays test, train (or anchors), vectors, query_vectors, …"),
@@ -67,25 +82,14 @@ def replay(
     from crosscut.methods import parse_all
     from crosscut.storage import write_json
 
-    given: dict[str, Any] = {
-        "test": test,
-        "anchors": anchors,
-        "vectors": vectors,
-        "query_vectors": query_vectors,
-        "anchor_query_vectors": anchor_query_vectors,
-        "item_scores": item_scores,
-        "item_anchors": item_anchors,
-        "words": words,
-        "late": late,
-    }
-    brought = {name: _array(path) for name, path in given.items() if path is not None}
-    arrays = {**_archive(data, {*given, "train"}), **brought}
+    arrays = files.read(data)
     if "test" not in arrays:
         raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
     if plots is not None:
         from crosscut.evaluation.plots import library
 
         library()  # what is missing is said before the work, not after it
+    world = make_world(**arrays, stop=stop)
     chosen = parse_all(methods)
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     reports: dict[int | None, Report] = {}
@@ -93,7 +97,7 @@ def replay(
         with progress_bar() as bar, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are the report's notes, said below
             reports[each] = run_replay(
-                **arrays,
+                world,
                 methods=chosen,
                 budgets=sizes,
                 k=ks,
@@ -102,7 +106,6 @@ def replay(
                 seeds=seeds,
                 split=split if split in ("tuned", "oracle") else _fraction("--split", split),
                 tune_axn=tune_axn,
-                stop=stop,
                 progress=bar,
             )
         _show(reports[each], "" if each is None else f", {each} rounds")
@@ -112,10 +115,10 @@ def replay(
         write_json(json_path, [record for report in reports.values() for record in report.json()])
         say(f"wrote {json_path}")
     if studies is not None:
-        write_json(studies, _studies(make_world(**arrays), sizes, ks))
+        write_json(studies, _studies(world, sizes, ks))
         say(f"wrote {studies}")
     if plots is not None:
-        _plots(make_world(**arrays), reports, plots, chosen, sizes)
+        _plots(world, reports, plots, chosen, sizes)
 
 
 def _show(report: Report, rounds: str) -> None:

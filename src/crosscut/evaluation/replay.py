@@ -75,7 +75,7 @@ class Report:
 
 
 def replay(
-    test: npt.ArrayLike,
+    test: npt.ArrayLike | World,
     anchors: npt.ArrayLike | None = None,
     vectors: npt.ArrayLike | Space | TopK | None = None,
     query_vectors: npt.ArrayLike | None = None,
@@ -101,7 +101,7 @@ def replay(
     Parameters
     ----------
     test, anchors
-        (q × n) and (k_q × n) scores of test and anchor queries.
+        (q × n) and (k_q × n) scores of test and anchor queries; a `World` holds these and all other arrays.
     vectors, query_vectors, anchor_query_vectors
         (n × d), (q × d), (k_q × d) from a dual encoder; those of the items may be an index or a back end of your own.
     methods
@@ -127,8 +127,12 @@ def replay(
     stop
         A stopping rule, `"patience@rounds=2"`: it watches the largest k, and records tell the calls that were made.
     """
-    world = make_world(
-        test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late, stop
+    world = (
+        test
+        if isinstance(test, World)
+        else make_world(
+            test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late, stop
+        )
     )
     ks, sizes = list(dict.fromkeys(k)), list(dict.fromkeys(budgets))
     if not ks or not sizes or not methods:

@@ -55,17 +55,9 @@ def replayed(
     setting: Setting, methods: Sequence[str], *, rounds: int | None = None, seeds: int | None = None
 ) -> Records:
     """What `replay` finds, splits at their best; rounds and seeds are the setting's, if not given."""
-    world = setting.world
     ks, budgets = setting.fitting
     report = replay(
-        world.test,
-        world.anchors,
-        world.vectors,
-        world.query_vectors,
-        anchor_query_vectors=world.anchor_query_vectors,
-        item_scores=world.item_scores,
-        item_anchors=world.item_anchors,
-        words=world.words,
+        setting.world,
         methods=[str(shortened(method, setting.shortlist)) for method in methods],
         k=ks,
         budgets=budgets,
