@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 from crosscut.cli import app
+from crosscut.datasets import Item
 from crosscut.encoders.known import Facts
 from crosscut.errors import InputError
 from crosscut.index import Index
@@ -37,6 +38,7 @@ from crosscut.scorers.relevance import relevance
 from crosscut.search.hits import Bought
 from crosscut.search.ranking import Fused
 from crosscut.types import Floats
+from tests.fake_store import MemoryStore
 from tests.test_index import Planted, build
 
 ROOT = Path(__file__).parents[1]
@@ -222,6 +224,16 @@ def test_without_judgements_random_pairs_will_do(world: Planted) -> None:
     assert 0 < alone[0] < alone[1] < alone[2] <= 1
     anchored = build(world, queries=20)
     assert anchored.calibrate().calls == 0
+
+
+def test_over_a_store_random_pairs_will_do_too(world: Planted) -> None:
+    items = [Item(f"i{j}", "", f"item {j}") for j in range(100)]
+    store = MemoryStore(items, np.asarray(world.items[:100], np.float64))
+    index = Index.over(store, scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
+    for queries in (None, [f"query {j}" for j in range(40)]):
+        made = index.calibrate(queries=queries, pairs=80)
+        assert (made.queries, made.random, made.calls) == (0, 80, 80)
+    assert index.search("query 70", budget=40)[0].probability is not None
 
 
 TEXTS = [

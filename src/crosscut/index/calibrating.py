@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from crosscut.datasets.records import Items
 from crosscut.errors import InputError
 from crosscut.index.core import Core
 from crosscut.index.options import checked_queries
 from crosscut.index.relevance import named_in
+from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.calibration import DEPTH, Calibration, JudgedScores, against_random, box_calibration, calibrate
+from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, ordered, parse_rank
@@ -155,15 +158,23 @@ class Calibrating(Core):
 
     def _random_scores(self, queries: Sequence[str] | None, pairs: int) -> tuple[Floats, int]:
         """Scores of random pairs, and the calls they took; those of anchor queries are known."""
-        state = self._state
-        rng = np.random.default_rng(state.seed)
-        there = np.flatnonzero(state.alive)
-        if queries is None and state.anchors is not None:
-            rows = rng.integers(len(state.anchors), size=pairs)
-            return np.asarray(state.anchors[rows, rng.choice(there, pairs)], np.float64), 0
+        items: Items
+        scorer: BoundScorer | None
+        if self.store is not None and self.scorer is not None:
+            rng, session = np.random.default_rng(0), self.store.session()
+            there = session.sample(pairs, rng)  # a store's items are not all looked at
+            items, scorer, cache = session, as_bound(self.scorer.bind(session)), None
+        else:
+            state = self._state
+            rng = np.random.default_rng(state.seed)
+            there = np.flatnonzero(state.alive)
+            if queries is None and state.anchors is not None:
+                rows = rng.integers(len(state.anchors), size=pairs)
+                return np.asarray(state.anchors[rows, rng.choice(there, pairs)], np.float64), 0
+            items, scorer, cache = state.items, state.scorer, state.cache
         if queries is None:
             some = rng.choice(there, min(len(there), -(-pairs // EACH)), replace=False)
-            texts = [item.title or " ".join(item.text.split()[:WORDS]) for item in state.items.get(some)]
+            texts = [item.title or " ".join(item.text.split()[:WORDS]) for item in items.get(some)]
             queries = [text for text in texts if text.strip()]
         queries = checked_queries(queries)
         if not queries or not len(there):
@@ -172,7 +183,7 @@ class Calibrating(Core):
         sizes = [pairs // len(queries) + (j < pairs % len(queries)) for j in range(len(queries))]
         picks = [rng.choice(there, min(size, len(there)), replace=False) for size in sizes]
         accounts = [Account(query, len(pick)) for query, pick in zip(queries, picks, strict=True)]
-        assert state.scorer is not None
-        meter = Meter(state.scorer, cache=state.cache)
+        assert scorer is not None
+        meter = Meter(scorer, cache=cache)
         meter.buy(accounts, picks)
         return np.concatenate([account.scores for account in accounts]), meter.calls
