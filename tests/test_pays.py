@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -148,5 +149,12 @@ def test_the_command_draws_advises_and_tells_the_split(tmp_path: Path, monkeypat
     assert {record["method"] for record in made["records"]} == {"bm25", "dense", "bm25 + dense", "rnr", "crosscut"}
     assert any(line.startswith("Stop at") for line in lines)
     assert picture.read_text().lstrip().startswith("<?xml")
+    screen = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": "80"}).invoke(
+        app,
+        ["evaluate", str(tmp_path / "my.index"), str(folder), "--budgets", "10,40", "--truth", "0", "--limit", "12"],
+    )
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", screen.stdout).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert any(line.startswith("Stop at") for line in shown)
     nothing = CliRunner().invoke(app, ["evaluate", str(tmp_path / "my.index")])
     assert isinstance(nothing.exception, InputError)

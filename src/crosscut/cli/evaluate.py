@@ -106,8 +106,9 @@ def evaluate(
     advice = advise(searched, free, own)
     records = records_of([*free, *searched, *recalls])
     _show(records)
-    for sentence in advice.sentences:
-        typer.echo(sentence)
+    out = console()
+    for sentence in advice.sentences:  # between words on a screen, one line in a pipe
+        out.print(sentence, soft_wrap=not out.is_terminal)
     if json_path is not None:
         told = {"queries": asked.note, "advice": advice.json(), "records": [record.json() for record in records]}
         write_json(json_path, told)

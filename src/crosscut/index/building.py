@@ -69,7 +69,7 @@ class Seller:
 
     def scores(self, state: State, queries: Sequence[str], positions: Positions) -> tuple[npt.NDArray[np.float32], int]:
         """Scores (q × m) of queries with items, and the calls they took."""
-        scorer, terms = self.terms(state, "scoring train queries with every item")
+        scorer, terms = self.terms(state, "scoring queries with every item")
         bought = buy_matrix(scorer, queries, state.items, positions=positions, **terms)
         return bought.scores, bought.calls
 
