@@ -130,10 +130,10 @@ def test_a_hint_in_brackets_is_printed_as_it_is(
     """`crosscut train` used to say: pip install 'crosscut'."""
     hint = "training needs torch: pip install 'crosscut[torch]' :smile:"
 
-    def lacking() -> None:
+    def lacking(why: str, extra: str) -> None:
         raise MissingDependency(hint)
 
-    monkeypatch.setattr(cli.train, "needing_torch", lacking)
+    monkeypatch.setattr(cli.train, "needing", lacking)
     options = ["--encoder", "e", "--output", "o"]
     monkeypatch.setattr(sys, "argv", ["crosscut", "train", "dual-encoder", "data", *options])
     with pytest.raises(SystemExit) as end:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import crosscut
-from crosscut.errors import FolderError, InputError, MissingDependency, install
+from crosscut.errors import FolderError, InputError, MissingDependency, install, needing
 from crosscut.integrations.conditions import conditions_of
 from crosscut.scores.reranking import Reranker
 from tests.served import score_words, small_index
@@ -473,6 +473,14 @@ def test_hints_name_packages_not_this_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert install("serve") == "pip install 'fastapi>=0.110' 'uvicorn'"
     assert str(MissingDependency("it needs Ray", "ray")) == "it needs Ray: pip install 'ray>=2.9'"
     assert install("unheard-of") == "pip install 'crosscut[unheard-of]'"
+
+
+def test_what_is_missing_is_named_unless_it_is_our_own() -> None:
+    with pytest.raises(MissingDependency, match="it needs nowhere: pip install"), needing("it needs {}", "serve"):
+        importlib.import_module("nowhere.at_all")
+    with pytest.raises(ImportError) as raised, needing("it needs {}", "serve"):
+        importlib.import_module("crosscut.nowhere")
+    assert not isinstance(raised.value, MissingDependency)
 
 
 def test_adapters_stay_short_and_have_extras() -> None:

@@ -31,6 +31,8 @@ Every message is a sentence: what was wrong, both values, the way out.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,6 +73,18 @@ class MissingDependency(CrosscutError, ImportError):
 
     def __init__(self, message: str, extra: str | None = None) -> None:
         super().__init__(message if extra is None else f"{message}: {install(extra)}")
+
+
+@contextmanager
+def needing(why: str, extra: str) -> Iterator[None]:
+    """Around imports of what an extra holds: what is missing, `{}` in the reason, is told with the way to get it."""
+    try:
+        yield
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "crosscut" or isinstance(error, MissingDependency):
+            raise
+        raise MissingDependency(why.replace("{}", missing), extra) from error
 
 
 def install(extra: str) -> str:

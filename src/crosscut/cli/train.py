@@ -13,16 +13,17 @@ from crosscut.cli.common import progress_bar
 from crosscut.cli.options import EngineName, with_groups
 from crosscut.cli.train_paper import app as papers
 from crosscut.cli.training import (
+    TORCH,
     Json,
     Loss,
     Output,
     SplitOptions,
-    needing_torch,
     read_collections,
     reporting,
     scored_by,
     show_outcome,
 )
+from crosscut.errors import needing
 
 app = typer.Typer(
     no_args_is_help=True, help="Train a cross-encoder or a dual encoder on judged queries, or distil a scorer."
@@ -66,7 +67,7 @@ def cross_encoder(
 
     The papers' own cross-encoders: crosscut train paper cross-encoder
     """
-    with needing_torch():
+    with needing(*TORCH):
         from crosscut.training.jobs import train_cross_encoder
 
     with progress_bar(quiet=as_json) as progress:
@@ -91,7 +92,7 @@ def dual_encoder(
 
     Example: crosscut train dual-encoder scifact/ --encoder all-MiniLM-L6-v2/ --output my-encoder/
     """
-    with needing_torch():
+    with needing(*TORCH):
         from crosscut.training.jobs import train_dual_encoder
 
     with progress_bar(quiet=as_json) as progress:
@@ -123,7 +124,7 @@ def distill(
     from crosscut.datasets.beir import read_items, read_queries
     from crosscut.datasets.files import find
 
-    with needing_torch():
+    with needing(*TORCH):
         from crosscut.training.distill import bought_scores
         from crosscut.training.distill import distill as train_distilled
 

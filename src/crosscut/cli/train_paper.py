@@ -10,17 +10,17 @@ import typer
 from crosscut.cli.common import progress_bar
 from crosscut.cli.options import EngineName, World, with_groups
 from crosscut.cli.training import (
+    TORCH,
     Json,
     Loss,
     Output,
     PaperOptions,
-    needing_torch,
     read_collections,
     reporting,
     scored_by,
     show_outcome,
 )
-from crosscut.errors import InputError
+from crosscut.errors import InputError, needing
 
 app = typer.Typer(no_args_is_help=True, help="Train the papers' models by the papers' recipes.")
 
@@ -45,7 +45,7 @@ def dual_encoder(
 
     Example: crosscut train paper dual-encoder zeshel/ --start bert-base-uncased --dev val --output de/ --device cuda
     """
-    with needing_torch():
+    with needing(*TORCH):
         from crosscut.training.published.recipes import train_towers
 
     with progress_bar(quiet=as_json) as progress:
@@ -74,7 +74,7 @@ def cross_encoder(
 
     Example: crosscut train paper cross-encoder zeshel/ --start bert-base-uncased --miner de/model --output ce/
     """
-    with needing_torch():
+    with needing(*TORCH):
         from crosscut.training.published.recipes import train_cross
 
     with progress_bar(quiet=as_json) as progress:
@@ -109,7 +109,7 @@ def distill(
     from crosscut.evaluation.papers.world_files import read_texts
     from crosscut.spaces.sparse import SparseScores, items_per_query
 
-    with needing_torch():
+    with needing(*TORCH):
         from crosscut.training.negatives import rank_dense
         from crosscut.training.published.distillation import distil
         from crosscut.training.published.models import Towers
@@ -157,7 +157,7 @@ def student(
     from crosscut.linalg.top import ranked
     from crosscut.retrievers.bm25 import BM25
 
-    with needing_torch():
+    with needing(*TORCH):
         from crosscut.training.published.recipes import teach
 
     with progress_bar(quiet=as_json) as progress:

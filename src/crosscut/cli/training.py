@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +11,6 @@ import typer
 
 from crosscut.cli.common import say, table
 from crosscut.cli.options import Device
-from crosscut.errors import MissingDependency
 
 if TYPE_CHECKING:
     from crosscut.datasets.records import Collection
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
 Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
 Loss = Annotated[str, typer.Option(help="match (the scorer's distribution) or pair (top items, negatives)")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
+TORCH = "training needs torch", "torch"
 
 
 @dataclass(frozen=True)
@@ -103,15 +101,6 @@ class PaperOptions(TrainingOptions):
         names = ("learning_rate", "warm_up", "epochs", "batch", "accumulate", "candidates", "seed")
         recipe = Recipe(**{name: getattr(self, name) for name in names})
         return PaperJob(start, output, recipe, self.max_tokens, self.hardware(self.workers), report)
-
-
-@contextmanager
-def needing_torch() -> Iterator[None]:
-    """Around imports of what trains: what is missing is told with the command that installs it."""
-    try:
-        yield
-    except ImportError as error:
-        raise MissingDependency("training needs torch", "torch") from error
 
 
 def scored_by(scorer: str, engine: str, hardware: Hardware) -> tuple[str, Engine]:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from crosscut.datasets.columns import ColumnNames, Columns
 from crosscut.datasets.plain import unique_items
 from crosscut.datasets.records import Item
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.types import Progress
 
 ROWS = 4096  # a batch
@@ -101,11 +101,9 @@ def _present(record: dict[str, Any], chosen: Columns) -> dict[str, Any]:
 @contextmanager
 def _reading(path: Path) -> Iterator[Any]:
     """pyarrow, and sentences for what it says."""
-    try:
+    with needing(f"{path.suffix} files are read with pyarrow", "arrow"):
         import pyarrow
         import pyarrow.ipc
-    except ImportError as error:
-        raise MissingDependency(f"{path.suffix} files are read with pyarrow", "arrow") from error
     try:
         yield pyarrow
     except FileNotFoundError as error:

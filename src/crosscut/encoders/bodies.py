@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.encoders.pairs import Row
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 
 
 def torch_dtype(name: str) -> Any:
@@ -23,10 +23,8 @@ def torch_dtype(name: str) -> Any:
 
 def filled_body(config: Mapping[str, Any], tensors: Mapping[str, Any], where: str, prefix: str = "") -> Any:
     """The encoder of a configuration, filled with the tensors under a prefix; a pooler may lack."""
-    try:
+    with needing("models of the papers run on transformers in torch", "torch"):
         import transformers
-    except ImportError as error:
-        raise MissingDependency("models of the papers run on transformers in torch", "torch") from error
     library: Any = transformers
     body = library.AutoModel.from_config(library.AutoConfig.for_model(**config))
     own = {name.removeprefix(prefix): torch_tensor(value) for name, value in tensors.items() if name.startswith(prefix)}

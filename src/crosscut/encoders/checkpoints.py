@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 
 Arrays = dict[str, npt.NDArray[np.float32]]
 POST_NORM = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "distilbert")
@@ -116,10 +116,8 @@ def read_arrays(path: Path) -> Arrays:
                 return {name: np.asarray(file.get_tensor(name), np.float32) for name in file.keys()}  # noqa: SIM118
         except TypeError:  # numpy knows no bfloat16
             pass
-    try:
+    with needing(f"{path.name} is read by torch", "torch"):
         import torch
-    except ImportError as error:
-        raise MissingDependency(f"{path.name} is read by torch", "torch") from error
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.storage import make_folder, write_file
 
 VERSION = 3
@@ -36,10 +36,8 @@ def local_folder(name: str | Path) -> Path:
     """The folder of a model: itself, or what a hub has under that name."""
     if Path(name).is_dir():
         return Path(name)
-    try:
+    with needing("models of a hub are fetched by huggingface_hub", "torch"):
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise MissingDependency("models of a hub are fetched by huggingface_hub", "torch") from error
     wanted = ["*.json", "*.txt", "*.model", "*.safetensors", "model.config", "model.torch", "*.ckpt"]
     try:
         found = Path(snapshot_download(str(name), allow_patterns=wanted))

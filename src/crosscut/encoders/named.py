@@ -17,7 +17,7 @@ from crosscut.datasets.records import Item, plain_text
 from crosscut.encoders.functions import ENCODING, function_encoder
 from crosscut.encoders.modules import check_modules
 from crosscut.encoders.running import Running, Similarity, check_device, split_name
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.types import Progress
 
 Rows = npt.NDArray[np.float32]
@@ -81,10 +81,8 @@ class TorchDualEncoder:
     @classmethod
     def load(cls, model: str | Path, running: Running | None = None) -> TorchDualEncoder:
         """A hub id or a folder."""
-        try:
+        with needing("hub encoders run on sentence-transformers", "torch"):
             from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise MissingDependency("hub encoders run on sentence-transformers", "torch") from error
         how = running or Running(batch_size=64)
         check_modules(model)
         copies = []

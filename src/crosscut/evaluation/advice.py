@@ -75,9 +75,8 @@ def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival:
     enough = next(p for p in curve if (peak.each[MEASURE] - p.each[MEASURE]).mean() <= LOSS)
     base = max(free, key=lambda p: float(p.each[MEASURE].mean()), default=None)
     gain = None if base is None else _difference(enough, base)
-    rise = _difference(curve[-1], curve[-2]) if enough is curve[-1] and len(curve) > 1 else None
-    rising = rise is not None and rise.low > 0
-    sentences = [*_verdict(enough, base, gain, rising), *_peak(peak, curve[-1], rise if rising else None)]
+    rise = _rise(curve) if enough is curve[-1] else None
+    sentences = [*_verdict(enough, base, gain, rise is not None), *_peak(peak, curve[-1], rise)]
     after, start, measured = _next(curve)
     if after is not None:
         how = "bring" if measured else "would bring, if the curve goes on as it does,"
@@ -95,6 +94,12 @@ def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival:
         next_from=start,
         measured=measured,
     )
+
+
+def _rise(curve: Sequence[Point]) -> Difference | None:
+    """By how much the last budget is better than the one before, if it surely is."""
+    step = _difference(curve[-1], curve[-2]) if len(curve) > 1 else None
+    return step if step is not None and step.low > 0 else None
 
 
 def _difference(ours: Point, theirs: Point) -> Difference:

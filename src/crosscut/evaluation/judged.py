@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.index import Index
 from crosscut.index.over import StoreIndex
 from crosscut.index.passages import document_at
@@ -241,10 +241,8 @@ def _relevance(queries: Iterable[str], judgements: Judgements, run: dict[str, di
     }
     if not qrels:
         return {}
-    try:
+    with needing("relevance is measured by ir-measures", "eval"):
         import ir_measures
-    except ImportError as error:
-        raise MissingDependency("relevance is measured by ir-measures", "eval") from error
     values: dict[str, dict[str, float]] = {measure: dict.fromkeys(qrels, 0.0) for measure in MEASURES}
     wanted = [ir_measures.parse_measure(measure) for measure in MEASURES]
     for metric in ir_measures.iter_calc(wanted, qrels, run):

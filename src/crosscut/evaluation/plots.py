@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.errors import MissingDependency
+from crosscut.errors import needing
 from crosscut.evaluation.judged import Judged
 from crosscut.evaluation.replay import Report
 from crosscut.evaluation.world import World
@@ -20,11 +20,9 @@ COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d5a97", "#2e4057", "#0
 
 def library() -> tuple[Any, Any]:
     """What draws; asked for before a long replay, whose plots would be missed at its end."""
-    try:
+    with needing("plots need matplotlib", "plots"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependency("plots need matplotlib", "plots") from error
     return Figure, FigureCanvasAgg
 
 

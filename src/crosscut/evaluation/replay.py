@@ -127,12 +127,8 @@ def replay(
     stop
         A stopping rule, `"patience@rounds=2"`: it watches the largest k, and records tell the calls that were made.
     """
-    world = (
-        test
-        if isinstance(test, World)
-        else make_world(
-            test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late, stop
-        )
+    world = make_world(
+        test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late, stop
     )
     ks, sizes = list(dict.fromkeys(k)), list(dict.fromkeys(budgets))
     if not ks or not sizes or not methods:

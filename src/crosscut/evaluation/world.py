@@ -131,7 +131,7 @@ class World:
 
 
 def make_world(
-    test: npt.ArrayLike,
+    test: npt.ArrayLike | World,
     anchors: npt.ArrayLike | None = None,
     vectors: npt.ArrayLike | Space | TopK | None = None,
     query_vectors: npt.ArrayLike | None = None,
@@ -142,7 +142,9 @@ def make_world(
     late: npt.ArrayLike | None = None,
     stop: str | Stop | None = None,
 ) -> World:
-    """A world whose parts fit together, or an error that says which do not."""
+    """A world whose parts fit together, or an error that says which do not; a world is itself."""
+    if isinstance(test, World):
+        return test
 
     def array(values: npt.ArrayLike | None) -> Array | None:
         return None if values is None else np.asanyarray(values)
@@ -175,9 +177,7 @@ def make_world(
             raise InputError(f"the {name} have shape {part.shape}, and the test matrix has {size} {what}")
     if world.vectors is not None and world.vectors.n != items:
         raise InputError(f"{world.vectors.n} item vectors for {items} items of the test matrix")
-    if world.anchor_query_vectors is not None and (
-        world.anchors is None or len(world.anchor_query_vectors) != len(world.anchors)
-    ):
-        count = 0 if world.anchors is None else len(world.anchors)
+    count = 0 if world.anchors is None else len(world.anchors)
+    if world.anchor_query_vectors is not None and len(world.anchor_query_vectors) != count:
         raise InputError(f"{len(world.anchor_query_vectors)} anchor query vectors for {count} anchor queries")
     return world

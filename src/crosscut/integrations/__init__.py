@@ -11,28 +11,15 @@ scorers as they are: `Index.build(texts, scorer=model)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from crosscut.errors import MissingDependency
+from crosscut.errors import needing
 from crosscut.index import Index
 from crosscut.index.options import Building, Loading, Options
 from crosscut.search.hits import Hit
 
 __all__ = ["Building", "Loading", "Options", "metadata_of", "needing", "opened"]
-
-
-@contextmanager
-def needing(extra: str) -> Iterator[None]:
-    """Around the imports of an adapter: what is missing is told with the command that installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "crosscut":
-            raise
-        raise MissingDependency(f"crosscut.integrations.{extra.replace('-', '_')} needs {error.name}", extra) from error
 
 
 def opened(index: Index | str | Path, **options: Unpack[Loading]) -> Index:

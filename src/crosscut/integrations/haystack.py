@@ -14,7 +14,7 @@ from crosscut.integrations.conditions import conditions_of
 from crosscut.scores.reranking import Reranker
 from crosscut.search.hits import Hits
 
-with needing("haystack"):
+with needing("crosscut.integrations.haystack needs {}", "haystack"):
     from haystack import Document, component, default_from_dict, default_to_dict
 
 

@@ -14,7 +14,7 @@ from crosscut.integrations import metadata_of, needing, opened
 from crosscut.scores.reranking import Reranker
 from crosscut.search.hits import Hits
 
-with needing("langchain"):
+with needing("crosscut.integrations.langchain needs {}", "langchain"):
     from langchain_core.documents import BaseDocumentCompressor, Document
     from langchain_core.retrievers import BaseRetriever
     from pydantic import ConfigDict, Field

@@ -15,7 +15,7 @@ from crosscut.integrations import Options, metadata_of, needing, opened
 from crosscut.scores.reranking import Reranker
 from crosscut.search.hits import Hits
 
-with needing("llama-index"):
+with needing("crosscut.integrations.llama_index needs {}", "llama-index"):
     from llama_index.core.bridge.pydantic import PrivateAttr
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.retrievers import BaseRetriever

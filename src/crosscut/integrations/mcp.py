@@ -15,7 +15,7 @@ from crosscut.index import Index
 from crosscut.integrations import needing
 from crosscut.integrations.asking import Asking, told
 
-with needing("mcp"):
+with needing("crosscut.integrations.mcp needs {}", "mcp"):
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
 

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from crosscut.index import Index
 from crosscut.integrations import Building, needing
 
-with needing("mteb"):
+with needing("crosscut.integrations.mteb needs {}", "mteb"):
     from mteb.models import ModelMeta
 
 

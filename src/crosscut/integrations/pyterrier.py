@@ -15,7 +15,7 @@ from typing import Unpack
 from crosscut.index import Index
 from crosscut.integrations import Loading, Options, needing, opened
 
-with needing("pyterrier"):
+with needing("crosscut.integrations.pyterrier needs {}", "pyterrier"):
     import pandas as pd
     import pyterrier as pt
 

@@ -17,7 +17,7 @@ from crosscut.encoders.bodies import filled_body, read_rows, torch_dtype
 from crosscut.encoders.modules import check_modules
 from crosscut.encoders.named import torch_fingerprint
 from crosscut.encoders.pairs import Form, Row
-from crosscut.errors import InputError, MissingDependency, ScorerError
+from crosscut.errors import InputError, ScorerError, needing
 from crosscut.scorers.base import Answer, BoundScorer, Scorer
 from crosscut.scorers.texts import BoundTexts, TextRequest
 from crosscut.types import Floats
@@ -52,10 +52,8 @@ class TorchCrossEncoder(Scorer):
         options: Mapping[str, Any] | None = None,
     ) -> TorchCrossEncoder:
         """A hub id or a folder; `dtype` is fp32, fp16 or bf16; `options` go to `sentence_transformers.CrossEncoder`."""
-        try:
+        with needing("hub cross-encoders run on sentence-transformers", "torch"):
             from sentence_transformers import CrossEncoder
-        except ImportError as error:
-            raise MissingDependency("hub cross-encoders run on sentence-transformers", "torch") from error
         from torch.nn import Identity
 
         check_modules(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from crosscut.errors import MissingDependency
+from crosscut.errors import needing
 from crosscut.server.settings import LOCAL, Settings
 
 if TYPE_CHECKING:
@@ -18,12 +18,8 @@ __all__ = ["Settings", "make_app", "serve"]
 
 def make_app(index: Index | Mapping[str, Index], settings: Settings | None = None) -> FastAPI:
     """A FastAPI application over an index, or over several by name, for uvicorn or any other ASGI server."""
-    try:
+    with needing("the server needs {}", "serve"):
         from crosscut.server.app import make_app as make
-    except ImportError as error:
-        if (error.name or "").split(".")[0] in ("fastapi", "starlette", "pydantic", "prometheus_client"):
-            raise MissingDependency(f"the server needs {error.name}", "serve") from error
-        raise
     return make(index, settings)
 
 
@@ -58,12 +54,10 @@ def serve(
 
 def listen(app: FastAPI, settings: Settings, host: str, port: int) -> None:
     """Run an application until interrupted."""
-    try:
+    with needing("the server needs uvicorn", "serve"):
         import uvicorn
 
         from crosscut.server.lines import configuration
-    except ImportError as error:
-        raise MissingDependency("the server needs uvicorn", "serve") from error
     from crosscut.server.logs import LOGGER
 
     if settings.token() is None and host not in LOCAL:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from crosscut.encoders.folder import FORMAT
 from crosscut.encoders.graph import FLOAT, FLOAT16, Precision, cross_graph, dual_graph, lower_graph
 from crosscut.encoders.known import Constants
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.storage import write_file, write_json
 from crosscut.training.models import CrossModel, DualModel, Split
 
@@ -55,10 +55,8 @@ def export(
     layers, if another than that of the cross-encoder's.
     `half_states` keeps item states in float16: half the memory, and scores that differ from float32 by about 1e-4.
     """
-    try:
+    with needing("exporting writes ONNX files", "torch"):
         import onnx  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("exporting writes ONNX files", "torch") from error
     models = [model for model in (cross, dual) if model is not None]
     if not models:
         raise InputError("nothing to export; pass a cross-encoder, a dual encoder or both")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from crosscut.encoders.folder import ModelFolder
 from crosscut.encoders.graph import GELU_LEAST, INT64
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.training.bert import EncoderSizes
 
 Array = npt.NDArray[np.float32]
@@ -58,10 +58,8 @@ class _Constants:
     """
 
     def __init__(self, path: Path, width: int, *, shifted: bool) -> None:
-        try:
+        with needing("reading an exported model", "torch"):
             import onnx
-        except ImportError as error:
-            raise MissingDependency("reading an exported model", "torch") from error
         self.path, self.width, self.shifted = path, width, shifted
         kept = (one for one in onnx.load(str(path)).graph.initializer if one.data_type != INT64)
         arrays = (onnx.numpy_helper.to_array(one) for one in kept)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from crosscut.errors import CrosscutError, InputError, MissingDependency, ScorerError
+from crosscut.errors import CrosscutError, InputError, ScorerError, needing
 from crosscut.scores.engines.local import DEATHS, NOT_PORTABLE
 from crosscut.scores.engines.tasks import Task
 from crosscut.scores.engines.worker import Order, TaskReport, Worker
@@ -191,10 +191,8 @@ def connected(address: str | None) -> Iterator[Any]:
 
 
 def _ray() -> Any:
-    try:
+    with needing("the Ray engine needs Ray", "ray"):
         import ray
-    except ImportError as error:
-        raise MissingDependency("the Ray engine needs Ray", "ray") from error
     return ray
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.spaces.base import Space
 from crosscut.spaces.factorization.factors import Factors, SolverProgress, problem
 from crosscut.spaces.sparse import Normalisation, SparseScores
@@ -103,10 +103,8 @@ def transductive(
 
 
 def import_torch(what: str) -> Any:
-    try:
+    with needing(f"{what} needs torch", "torch"):
         import torch
-    except ImportError as error:
-        raise MissingDependency(f"{what} needs torch", "torch") from error
     return torch
 
 

@@ -32,7 +32,7 @@ from crosscut.encoders.modules import FILE, read_modules
 from crosscut.encoders.pairs import MARKS, Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.states import of_one_length
 from crosscut.encoders.towers import TOWERS, has_towers, read_towers, row_of
-from crosscut.errors import InputError, MissingDependency
+from crosscut.errors import InputError, needing
 from crosscut.storage import write_file, write_json
 from crosscut.training.loop import write_tensors
 
@@ -42,10 +42,8 @@ TOKENS_PER_CALL = 1 << 14  # of texts that are embedded together, without a grad
 
 def open_body(folder: Path, weights: dict[str, npt.NDArray[np.float32]] | None = None, prefix: str = "") -> nn.Module:
     """The encoder of a folder that transformers wrote, or one under a prefix of a checkpoint's tensors."""
-    try:
+    with needing("the papers' recipes train models of transformers", "torch"):
         import transformers
-    except ImportError as error:
-        raise MissingDependency("the papers' recipes train models of transformers", "torch") from error
     library: Any = transformers
     if weights is None:
         try:
