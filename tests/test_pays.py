@@ -53,6 +53,20 @@ def test_a_scorer_that_is_worse_than_words_is_called_so() -> None:
     assert any(sentence.startswith("Against rnr at 10 calls: -0.0") for sentence in got.sentences)
 
 
+def test_of_a_few_queries_nothing_is_claimed() -> None:
+    def of(calls: int, value: float, method: str = "crosscut", size: int = 3) -> Point:
+        return Point(method, calls, float(calls), {MEASURE: np.full(size, value)})
+
+    got = advise([of(10, 0.8), of(20, 0.9)], [of(0, 0.2, "bm25")], "crosscut")
+    assert got.verdict == "unclear"
+    assert got.sentences == (
+        "3 judged queries are too few to be sure of anything: 10 at least, and 50 do well. "
+        "nDCG@10 0.900 after 20 calls, 0.200 by BM25 without a call.",
+    )
+    assert advise([of(10, 0.8, size=1)], [], "crosscut").sentences[0].startswith("1 judged query is too few")
+    assert advise([of(10, 0.8, size=10)], [of(0, 0.2, "bm25", 10)], "crosscut").verdict == "pays"
+
+
 def test_where_relevance_still_rises_nobody_is_told_to_stop() -> None:
     searched = curve("crosscut", {10: 0.5, 150: 0.8}) + curve("rnr", {10: 0.6, 150: 0.9})
     got = advise(searched, curve("known part", {0: 0.4}, seed=1), "crosscut")

@@ -19,6 +19,8 @@ from crosscut.measures import paired_interval
 MEASURE = "nDCG@10"
 LOSS = 0.01
 NEXT = 100
+LEAST = 10
+"""Judged queries below which nothing is said to be better or worse: an interval of so few says little."""
 SAID = {"bm25": "BM25", "dense": "the dual encoder", "bm25 + dense": "BM25 + dual encoder", KNOWN: "its known part"}
 """What there is without a call, as a sentence says it."""
 
@@ -82,9 +84,12 @@ def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival:
         how = "bring" if measured else "would bring, if the curve goes on as it does,"
         sentences.append(f"{NEXT} calls more than {start} {how} {after}.")
     sentences += _rival(searched, enough, rival)
+    verdict = "pays" if gain is None or gain.low > 0 else "worse" if gain.high < 0 else "unclear"
+    if len(peak.each[MEASURE]) < LEAST:
+        verdict, sentences = "unclear", [_too_few(enough, base)]
     return Advice(
         tuple(sentences),
-        "pays" if gain is None or gain.low > 0 else "worse" if gain.high < 0 else "unclear",
+        verdict,
         method=method,
         peak=round(peak.calls),
         stop_at=round(enough.calls),
@@ -124,6 +129,20 @@ def _verdict(enough: Point, base: Point | None, gain: Difference | None, rising:
     return [
         f"It is not sure that calls pay: {value} after {calls}, {other}, {gain}. Judge more queries, or save the calls."
     ]
+
+
+def _too_few(enough: Point, base: Point | None) -> str:
+    values = enough.each[MEASURE]
+    number = "1 judged query is" if len(values) == 1 else f"{len(values)} judged queries are"
+    other = (
+        ""
+        if base is None
+        else f", {base.each[MEASURE].mean():.3f} by {SAID.get(base.method, base.method)} without a call"
+    )
+    return (
+        f"{number} too few to be sure of anything: {LEAST} at least, and 50 do well. "
+        f"{MEASURE} {values.mean():.3f} after {enough.calls:.0f} calls{other}."
+    )
 
 
 def _peak(peak: Point, last: Point, rise: Difference | None) -> list[str]:
