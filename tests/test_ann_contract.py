@@ -254,7 +254,7 @@ def test_what_no_index_takes(name: str) -> None:
     with pytest.raises(InputError, match=f"shape .2, {D + 1}. for an index of {D} dimensions"):
         index.search_many(np.zeros((2, D + 1)))
     for k in (0, -1, 2.5, True):
-        with pytest.raises(InputError, match="k must be a whole number"):
+        with pytest.raises(InputError, match="k must be"):
             index.search_many(vectors[:1], k)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"id {N} is not in this index of {N} vectors"):
         index.search_many(vectors[:1], allow=[N])
@@ -270,8 +270,8 @@ def test_what_no_index_takes(name: str) -> None:
 
 def test_lists_that_are_none() -> None:
     vectors = unit()
-    for lists in (0, -3, 2.5):
-        with pytest.raises(InputError, match="at least 1 list"):
+    for lists in (0, -3, 2.5, True):
+        with pytest.raises(InputError, match="lists must be"):
             IVF.build(vectors, lists=lists)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 1 list"):
         IVF.build(vectors, centroids=np.zeros((0, D)))

@@ -147,7 +147,7 @@ def test_an_index_learns_by_itself(tmp_path: Path) -> None:
     assert index._learner is not None
     index._learner.join(60)
     assert index._state.prior is not None
-    with pytest.raises(InputError, match="1 or more; got 0"):
+    with pytest.raises(InputError, match="learn_every must be at least 1; got 0"):
         index.keep_log(tmp_path / "searches.log", learn_every=0)
 
 

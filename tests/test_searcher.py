@@ -109,7 +109,7 @@ def test_wrong_arguments_are_sentences(world: Planted) -> None:
     searcher = world.searcher("axn")
     with pytest.raises(InputError, match="k must be at least 1; got 0"):
         searcher.search(0, 0, 10)
-    with pytest.raises(InputError, match="budget must be at least 1 call; got 0"):
+    with pytest.raises(InputError, match="budget must be at least 1; got 0"):
         searcher.search(0, 5, 0)
     assert searcher.search(0, 5, query_vector=world.query_vectors[0]).calls == 100  # unless told otherwise
     assert world.searcher("exact").search(0, 5).calls == world.n

@@ -212,15 +212,43 @@ def test_a_budget_is_never_worse_than_nothing_on_a_real_matrix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [({"calls": 5000.0}, "5000.0"), ({"calls": "9"}, "'9'"), ({"anchors": -1}, "-1")]
+    ("given", "said"),
+    [
+        ({"calls": 5000.0}, "must be a whole number; got 5000.0"),
+        ({"calls": "9"}, "must be a whole number; got '9'"),
+        ({"anchors": -1}, "must be at least 0; got -1"),
+        ({"seed": -1}, "must be at least 0; got -1"),
+        ({"seed": 2.5}, "must be a whole number; got 2.5"),
+        ({"per_query": 0}, "must be at least 1; got 0"),
+        ({"method": "crosscut@rank=0"}, "the rank of a space must be at least 1"),
+        ({"method": "axn@space=anchors,mix=0.5"}, "does not live in the space"),
+        ({"method": "adacur@first_share=0"}, "the first round must be above 0"),
+    ],
 )
 def test_numbers_that_are_none_are_refused_before_anything_is_paid(given: dict[str, Any], said: str) -> None:
     def paid(query: str, texts: list[str]) -> list[float]:
         raise AssertionError("a call was made")
 
     (name,) = given
-    with pytest.raises(InputError, match=f"{name} is a whole number, 0 or more; got {said}"):
+    with pytest.raises(InputError, match=said if name == "method" else f"{name} {said}"):
         Index.build(["a", "b"], scorer=paid, queries=[f"query {j}" for j in range(50)], **given)
     index = Index.build(["a", "b"], scorer=paid)
-    with pytest.raises(InputError, match=r"learn_every is a number of searches, 1 or more; got 1\.5"):
-        index.keep_log(None, learn_every=1.5)  # type: ignore[arg-type]
+    for every in (1.5, True):
+        with pytest.raises(InputError, match=f"learn_every must be a whole number; got {every}"):
+            index.keep_log(None, learn_every=every)  # type: ignore[arg-type]
+    queries = [f"query {j}" for j in range(20)]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"k": 0}, "k must be at least 1"),
+        ({"budget": 2.5}, "budget must be a whole number"),
+        ({"methods": ["nope"]}, "unknown method"),
+        ({"methods": ["adacur"]}, "needs scores of anchor queries"),
+        ({"methods": []}, "nothing to choose from"),
+    ]
+    for how, told in wrong:
+        with pytest.raises(InputError, match=told):
+            index.tune(queries, **how)
+    for judged in ({"a query": {"0": 1}}, {query: {"0": 0} for query in queries}):
+        with pytest.raises(InputError, match="too few to calibrate on"):
+            index.calibrate(judged)
+    with pytest.raises(InputError, match="pairs must be at least 10"):
+        index.calibrate(pairs=9)

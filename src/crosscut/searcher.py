@@ -24,7 +24,7 @@ from crosscut.search.loop import Plan, run
 from crosscut.search.query import QueryState
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
-from crosscut.types import NO_HANDLES, Floats, Handles, Positions
+from crosscut.types import NO_HANDLES, Floats, Handles, Positions, whole
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any] | Mapping[str, Any]
 """Items a search may score: ids, a mask over all items, a predicate on ids; over a store, conditions on metadata."""
@@ -80,15 +80,13 @@ class Searcher:
         seed: int = 0,
         parts: Parts | None = None,
     ) -> None:
-        if not isinstance(seed, int | np.integer) or seed < 0:
-            raise InputError(f"a seed is a whole number of 0 or more; got {seed!r}")
         self.scorer = as_bound(scorer)
         self.method = parse(method)
         self.cache = cache
         self.texts = texts
         self.ids = None if ids is None else list(ids)
         sizes = {"n": n, "ids": _size(ids), "texts": _size(texts), "scorer": self.scorer.n_items}
-        self.parts = parts or _parts(vectors, space, words, sizes, int(seed))
+        self.parts = parts or _parts(vectors, space, words, sizes, whole("seed", seed))
         self._place = None if self.ids is None else {name: j for j, name in enumerate(self.ids)}
         if self._place is not None and len(self._place) != self.parts.n:
             raise InputError(f"ids must be distinct: {self.parts.n} ids name {len(self._place)} items")
@@ -221,17 +219,8 @@ class Searcher:
         return checked_known(self.scorer, queries, self.parts.n)
 
     def _budget(self, budget: int | None, k: int, size: int | None) -> int:
-        for name, number in (("k", k), ("budget", budget)):
-            if name == "budget" and number is None:
-                continue
-            if not isinstance(number, int | np.integer) or isinstance(number, bool):
-                raise InputError(f"{name} must be a whole number; got {number!r}")
-        if k < 1:
-            raise InputError(f"k must be at least 1; got {k}")
-        calls = self.method.budget(budget, size)
-        if calls < 1 and (budget is not None or size != 0):
-            raise InputError(f"the budget must be at least 1 call; got {budget}")
-        return calls
+        whole("k", k, 1)
+        return self.method.budget(None if budget is None else whole("budget", budget, 1), size)
 
     def _vector(self, vector: npt.ArrayLike | None) -> Floats | None:
         if vector is None:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.errors import InputError
+
 Array: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -23,3 +25,12 @@ NO_SCORES: Floats = np.empty(0, dtype=np.float64)
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is; 0: nobody knows."""
+
+
+def whole(name: str, number: Any, least: int = 0) -> int:
+    """A number that has to be a whole one, `least` or more."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise InputError(f"{name} must be a whole number; got {number!r}")
+    if number < least:
+        raise InputError(f"{name} must be at least {least}; got {number}")
+    return int(number)

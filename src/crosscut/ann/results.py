@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import Ids, checked_vectors
+from crosscut.types import whole
 
 Metric = Literal["ip", "l2"]
 METRICS: tuple[Metric, ...] = ("ip", "l2")
@@ -40,8 +41,7 @@ class NearestMany(NamedTuple):
 
 def as_queries(queries: npt.ArrayLike, d: int, k: int) -> npt.NDArray[np.float32]:
     """Queries (q × d) as they are searched, and k checked."""
-    if not isinstance(k, int | np.integer) or isinstance(k, bool) or k < 1:
-        raise InputError(f"k must be a whole number of at least 1; got {k!r}")
+    whole("k", k, 1)
     return np.ascontiguousarray(checked_vectors(queries, "queries", d), dtype=np.float32)
 
 

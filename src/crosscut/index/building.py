@@ -36,7 +36,7 @@ from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
-from crosscut.types import Array, Positions, Progress
+from crosscut.types import Array, Floats, Positions, Progress, whole
 
 Brought: TypeAlias = npt.ArrayLike | str | Path | Callable[[list[str]], npt.ArrayLike]
 """Vectors of items: an array or memory map (n × d), the path of a .npy file, or a function from texts to vectors."""
@@ -241,9 +241,8 @@ def distinct(items: Sequence[Item]) -> None:
 
 def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int | None) -> tuple[SpaceName, list[str]]:
     """The space that train queries are for, and those that it takes."""
-    _whole("anchors", anchors)
-    _whole("calls", calls)
-    if calls is not None and (space not in ("auto", "cur") or calls < 1 or not queries):
+    whole("anchors", anchors)
+    if calls is not None and (not whole("calls", calls) or space not in ("auto", "cur") or not queries):
         told = f"calls={calls}, space={space!r} and {len(queries)} train queries"
         raise InputError(f"{told} do not go together: give queries, at least 1 call, and space='auto'")
     if space == "auto":
@@ -258,29 +257,33 @@ def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int
     return space, asked
 
 
-def _whole(name: str, number: int | None) -> None:
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0):
-        raise InputError(f"{name} is a whole number, 0 or more; got {number!r}")
-
-
-def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, words: bool) -> None:
+def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, words: bool, late: bool) -> None:
     """Refuse a space or method that cannot work on what is about to be built: before items are read, and calls are
-    paid."""
+    paid. A method of ours is planned on stand-ins."""
     if space not in ("encoder", "cur") and not encoder:
         raise InputError(
             f"space={space!r} starts from an encoder's vectors of items and queries, and there is none: pass the "
             "encoder that made the vectors, or space='cur', which needs none"
         )
-    some = Vectors(np.ones((1, 1), np.float32))  # stands for what will be there
+    rows = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+    some = Vectors(rows)
     parts = Parts(
         encoder=some if encoder or vectors else None,
-        anchors=CUR(np.ones((1, 1), np.float32)) if space == "cur" else None,
+        anchors=CUR(rows) if space == "cur" else None,
         factors=some if space not in ("encoder", "cur") else None,
-        words=BM25([Item("", "", "")]) if words else None,
-        n=1,
+        words=BM25([Item("", "", "")] * len(rows)) if words else None,
+        late=_Unread() if late else None,
+        n=len(rows),
         ways=WAYS,
     )
     if (told := method.missing(parts)) is not None:
         raise InputError(f"{method.name} {told}")
-    if (first := getattr(method, "first", None)) in ("dense", "lexical"):
-        parts.stage(first)
+    if type(method).__module__.startswith("crosscut.methods."):
+        method.made(parts)
+
+
+class _Unread:
+    """Stands for late interaction with items that are not read yet."""
+
+    def at(self, query: str, positions: Positions) -> Floats:
+        raise AssertionError("nothing is searched yet")

@@ -14,12 +14,20 @@ from crosscut.index.core import Core
 from crosscut.index.options import checked_queries
 from crosscut.index.relevance import named_in
 from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.calibration import DEPTH, Calibration, JudgedScores, against_random, box_calibration, calibrate
+from crosscut.scorers.calibration import (
+    DEPTH,
+    LEAST,
+    Calibration,
+    JudgedScores,
+    against_random,
+    box_calibration,
+    calibrate,
+)
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.meter import Account, Meter
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, ordered, parse_rank
-from crosscut.types import Floats
+from crosscut.types import Floats, whole
 
 EACH = 8  # random items a query
 WORDS = 12  # of an item, in the place of a query
@@ -89,13 +97,19 @@ class Calibrating(Core):
             raise InputError("this index has no scorer to calibrate: load it with scorer=…")
         order = self.rank if rank is None else parse_rank(rank)
         each = self.method.budget(self._usual(budget, None), len(self))  # type: ignore[arg-type]
-        most = pairs if judgements is None else each * len(judgements)
+        most = whole("pairs", pairs, LEAST) if judgements is None else each * len(judgements)
         if max_calls is not None and most > max_calls:
             raise InputError(f"calibrating would make up to {most} calls and may make {max_calls}: give fewer")
         if judgements is None:
             scores, calls = self._random_scores(queries, pairs)
             self.calibration = replace(against_random(scores, self.scorer.fingerprint, calls), rank=str(order))
         else:
+            right = sum(any(gain > 0 for gain in each.values()) for each in judgements.values())
+            if len(judgements) < LEAST or not right:
+                raise InputError(
+                    f"{len(judgements)} judged queries, {right} of them with something relevant, are too few to "
+                    f"calibrate on: {LEAST} queries are needed, and relevant items"
+                )
             named_in(self, judgements.values())
             found: list[Hits] = self.search_many(list(judgements), DEPTH, budget, rank=order)  # type: ignore[attr-defined]
             judged = [

@@ -27,7 +27,7 @@ from crosscut.index.searching import Searching
 from crosscut.index.spending import spend
 from crosscut.index.state import State
 from crosscut.index.streaming import StreamedBuild
-from crosscut.index.tune import MOST, Fold, Tuning, folds_of
+from crosscut.index.tune import MOST, Fold, Tuning, folds_of, to_try
 from crosscut.index.tune import tune as choose
 from crosscut.methods import Method, parse
 from crosscut.retrievers.bm25 import BM25
@@ -37,7 +37,7 @@ from crosscut.scores.engines import EngineChoice
 from crosscut.scores.store import ScoreStore
 from crosscut.search.price import Price
 from crosscut.search.stopping import Patience
-from crosscut.types import Progress
+from crosscut.types import Progress, whole
 
 if TYPE_CHECKING:
     from crosscut.ann.stores.base import Store
@@ -151,7 +151,9 @@ class Index(Searching, Growing):
         space, asked = train_queries(space, list(dict.fromkeys(checked_queries(queries or ()))), anchors, calls)
         training(device, space)
         counted = bm25 or (path is None and knowing(model) is not None)
-        promised(parse(method), space, dual is not None, vectors is not None, counted)
+        late = path is None and vectors is None and knowing(model) is not None
+        promised(parse(method), space, dual is not None, vectors is not None, counted, late)
+        seed, per_query = whole("seed", seed), whole("per_query", per_query, 1)
         named: dict[str, Any] = {
             "scorer": model,
             "scorer_name": name_of(scorer),
@@ -358,6 +360,7 @@ class Index(Searching, Growing):
         if max_calls is not None and calls > max_calls:
             raise InputError(f"tuning would make {calls} calls and may make {max_calls}; give fewer queries")
         asked = self.anchor_queries if queries is None else list(dict.fromkeys(checked_queries(queries)))[:MOST]
+        tried = to_try(state.parts, methods, k, budget)
         spent = 0
         if queries is None:
             truth = np.asarray(state.anchors, np.float32)
@@ -370,7 +373,7 @@ class Index(Searching, Growing):
         def folds(count: int) -> list[Fold]:
             return folds_of(state, asked, truth, vectors, held_out=queries is None, folds=count, seed=state.seed)
 
-        return self._tuned(choose(folds, k, budget, spent, methods, progress))
+        return self._tuned(choose(folds, k, budget, spent, tried, progress))
 
     def _tuned(self, report: Tuning) -> Tuning:
         give_up_choice(self)

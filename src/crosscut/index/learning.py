@@ -22,7 +22,7 @@ from crosscut.methods.learning import FEWEST, Learned, learn
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Past
 from crosscut.storage import Since
-from crosscut.types import Floats
+from crosscut.types import Floats, whole
 
 LOGGER = logging.getLogger("crosscut.index")
 HALF_LIFE = 2000  # searches after which an old one counts half
@@ -45,8 +45,8 @@ class Learning(Core):
         learn_every
             Learn by itself, beside the searches, whenever so many have been made; None: only when told to.
         """
-        if learn_every is not None and (not isinstance(learn_every, int) or learn_every < 1):
-            raise InputError(f"learn_every is a number of searches, 1 or more; got {learn_every}")
+        if learn_every is not None:
+            whole("learn_every", learn_every, 1)
         log = None if path is None else SearchLog(path, limit=limit)
         if log is not None:
             log.begin()

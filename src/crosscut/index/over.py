@@ -34,7 +34,7 @@ from crosscut.index.learning import fading, past_of
 from crosscut.index.options import checked_queries
 from crosscut.index.over_learning import NEWEST, StoreLearned, StoreResiduals, rows_of
 from crosscut.index.searching import SearchView
-from crosscut.index.tune import MOST, Fold, Tuning
+from crosscut.index.tune import MOST, Fold, Tuning, to_try
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
 from crosscut.methods import RNR, Crosscut, Method, methods
@@ -50,7 +50,7 @@ from crosscut.search.ranking import Evidence
 from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
-from crosscut.types import Floats, Progress
+from crosscut.types import Floats, Progress, whole
 
 DEEP = 5
 """Budgets that a deep search spends: the truth of `tune` over a store."""
@@ -108,7 +108,7 @@ class StoreIndex(Index):
             encoder_name=None if encoder is None else name_of(encoder),
             method=method,
         )
-        self.store, self.seed = store, seed
+        self.store, self.seed = store, whole("seed", seed)
         self._taught: StoreLearned | None = None
         self.method.made(self._parts(store.session()))  # a method that cannot work here says so now
 
@@ -200,6 +200,7 @@ class StoreIndex(Index):
         if max_calls is not None and calls > max_calls:
             raise InputError(f"tuning would make up to {calls} calls and may make {max_calls}; give fewer queries")
         session, vectors = self.store.session(), self._vectors(asked)
+        tried = to_try(self._parts(session), methods, k, budget)
         scorer = self._remembering(session)
         known = self._deep(session, scorer, asked, vectors, DEEP * budget, progress)
         size = 1 + max((max(scores, default=-1) for scores in known), default=-1)
@@ -208,7 +209,7 @@ class StoreIndex(Index):
             row[list(scores)] = list(scores.values())
         state: Any = SimpleNamespace(parts=self._parts(session), alive=np.ones(size, np.bool_))
         fold = _DeepFold(state, asked, vectors, truth, scorer)
-        report = choose(lambda count: [fold], k, budget, 0, methods, progress)
+        report = choose(lambda count: [fold], k, budget, 0, tried, progress)
         note = (
             f"the truth of each query is the best {k} that two searches of {DEEP * budget} calls (rnr, crosscut) found "
             f"in {self.store.place}, not of all its items"

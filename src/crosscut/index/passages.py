@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.search.hits import Bought
 from crosscut.search.stopping import SoFar, Stop, Watch
+from crosscut.types import whole
 
 OF, AT = "passage_of", "passage_at"
 """In a passage's metadata: the id of its document, and the character at which it begins there."""
@@ -46,8 +47,8 @@ class Passages:
     score: Literal["best", "mean"] = "best"
 
     def __post_init__(self) -> None:
-        if self.words < 1 or self.overlap < 0:
-            raise InputError(f"a passage has 1 word or more and 0 sentences of overlap or more; got {asdict(self)}")
+        whole("words of a passage", self.words, 1)
+        whole("overlap of passages, in sentences,", self.overlap)
         if self.score not in ("best", "mean"):
             raise InputError(f"a document scores as its 'best' passage or as the 'mean' of them; got {self.score!r}")
 

@@ -25,7 +25,7 @@ from crosscut.scorers.base import BoundScorer, Request
 from crosscut.search.hits import Hits
 from crosscut.search.recall import TARGETS, Path, RecallModel, calibrate, path_of
 from crosscut.search.stopping import Patience, Stop
-from crosscut.types import Floats, Positions, Progress
+from crosscut.types import Floats, Positions, Progress, whole
 
 CHOOSING_FOLDS = 4
 CALIBRATION_FOLDS = 8
@@ -168,19 +168,15 @@ def tune(
     k: int,
     budget: int,
     calls: int,
-    candidates: Sequence[str | Method] | None = None,
+    tried: Sequence[Method],
     progress: Progress | None = None,
 ) -> Tuning:
-    """The best choice of parts at (k, budget); `make_folds(count)` gives the train queries in folds.
-
-    `candidates` are tried instead of every method that can work on this index.
-    """
+    """The best choice of parts at (k, budget), among `tried`; `make_folds(count)` gives the train queries in folds."""
     folds = make_folds(CHOOSING_FOLDS)
     parts = folds[0].state.parts
-    tried = _usual(parts) if candidates is None else [parse(method) for method in candidates]
     queries = sum(len(fold.queries) for fold in folds)
-    if not tried or not queries:
-        raise InputError(f"there is nothing to choose from: {len(tried)} methods that can work here, {queries} queries")
+    if not queries:
+        raise InputError("there is nothing to choose from: no train queries")
     trials: list[Trial] = []
 
     def attempt(method: Method) -> Trial:
@@ -212,9 +208,20 @@ def tune(
     return Tuning(k, budget, queries, calls, *chosen)
 
 
-def _usual(parts: Parts) -> list[Method]:
-    known = [kind() for name, kind in methods().items() if kind.tried and name != Crosscut.name]
-    return [m for m in (Crosscut(), *known) if m.missing(parts) is None and m.unaided(parts)]
+def to_try(parts: Parts, candidates: Sequence[str | Method] | None, k: int, budget: int) -> list[Method]:
+    """What is tried: every method that can work on these parts, or these, which must; before anything is paid."""
+    whole("k", k, 1)
+    whole("budget", budget, 1)
+    if candidates is None:
+        known = [Crosscut(), *(kind() for name, kind in methods().items() if kind.tried and name != Crosscut.name)]
+        tried = [one for one in known if one.missing(parts) is None and one.unaided(parts)]
+    else:
+        tried = [parse(one) for one in candidates]
+        for one in tried:
+            one.made(parts)
+    if not tried:
+        raise InputError("there is nothing to choose from: no method that can work here")
+    return tried
 
 
 def _best_trial(trials: Sequence[Trial]) -> Trial:

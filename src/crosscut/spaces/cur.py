@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from crosscut.errors import InputError
 from crosscut.spaces.base import Slot, Vectors
-from crosscut.types import Array, Floats
+from crosscut.types import Array, Floats, whole
 
 
 class CUR(Vectors):
@@ -69,8 +69,7 @@ def reduced(scores: Array, rank: int, base: Floats | float = 0.0) -> npt.NDArray
 
     Two passes over blocks of items; the matrix is never copied whole.
     """
-    if rank < 1:
-        raise InputError(f"the rank of a space must be at least 1; got {rank}")
+    whole("the rank of a space", rank, 1)
     size = len(scores)
     level = np.broadcast_to(base, scores.shape[1])
     gram = np.zeros((size, size))  # X Xᵀ = L Σ² Lᵀ

@@ -23,7 +23,7 @@ from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.scores.buy import AnyScorer, Terms, buy_pairs
 from crosscut.spaces.base import Space, as_space
-from crosscut.types import Array, Floats, Positions
+from crosscut.types import Array, Floats, Positions, whole
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,7 @@ def _chosen(
     random: float | None,
     seed: int,
 ) -> tuple[Positions, Positions]:
-    if k_d < 1:
-        raise InputError(f"k_d, the scores per train query (or per item), must be at least 1; got {k_d}")
+    whole("k_d, the scores per train query (or per item),", k_d, 1)
     share = (1.0 if ranked is None else 0.0) if random is None else random
     if not 0 <= share <= 1:
         raise InputError(f"random is the share of pairs drawn uniformly, 0 … 1; got {random}")

@@ -29,7 +29,7 @@ from crosscut.linalg.arrays import Ids, checked_vectors, named, storage
 from crosscut.linalg.products import product
 from crosscut.spaces.home import Home
 from crosscut.storage import Touched, Unread
-from crosscut.types import Array, Floats, Positions
+from crosscut.types import Array, Floats, Positions, whole
 
 if TYPE_CHECKING:
     from crosscut.ann.ivf.tuning import Tuned
@@ -98,10 +98,9 @@ class IVF(VectorIndex):
             raise InputError(f"an index needs vectors (n × d), one at least; got shape {array.shape}")
         if metric not in ("ip", "l2"):
             raise InputError(f"the metric is 'ip' or 'l2'; got {metric!r}")
-        if lists is not None and (not isinstance(lists, int | np.integer) or lists < 1):
-            raise InputError(f"an index needs at least 1 list, a whole number; got {lists!r}")
+        count = None if lists is None else whole("lists", lists, 1)
         if centroids is None:
-            centres, list_of = clusters.partition(array, lists, seed, inner=metric == "ip")
+            centres, list_of = clusters.partition(array, count, whole("seed", seed), inner=metric == "ip")
         else:
             own = checked_vectors(centroids, "centroids", array.shape[1])
             if not len(own):
