@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import typer
 from rich.console import Console
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import crosscut
@@ -20,8 +21,10 @@ from crosscut import cli
 from crosscut.ann import clustered
 from crosscut.cli import app, common
 from crosscut.cli.options import with_groups
+from crosscut.datasets.records import Item
 from crosscut.errors import InputError, MissingDependency
 from crosscut.scorers.callable import TextScorer
+from crosscut.server import make_app
 
 COLUMNS = ("method", "calls", *(f"measure {name}" for name in "abcdef"))
 ROWS = [("axn@rounds=10,mix=0.8", 100, *(f"0.{j}23 ±0.0{j}" for j in range(6))), ("crosscut", 97, *["–"] * 6)]
@@ -200,6 +203,21 @@ def test_searches_and_indexes_are_told_in_words(tmp_path: Path) -> None:
     assert (
         " ".join(next(line for line in shown.splitlines() if "searches know" in line).split()) == "searches know words"
     )
+
+
+def test_a_hit_is_told_the_same_by_the_command_line_and_over_http(tmp_path: Path) -> None:
+    """Of a passage the command line told the metadata of its document, and no estimate."""
+    folder = tmp_path / "my.index"
+    texts = [f"{word} floats on the sea. " * 12 for word in ("ice", "wood", "salt")]
+    items = [Item(f"d{place}", f"title {place}", text, {"year": 2000 + place}) for place, text in enumerate(texts)]
+    index = crosscut.Index.build(items, encoder=None, method="hybrid", passages=20)
+    index.save(folder)
+    (hit, *_) = json.loads(CliRunner().invoke(app, ["search", str(folder), "ice", "--budget", "3", "--json"]).stdout)[
+        "hits"
+    ]
+    with TestClient(make_app(index), base_url="http://localhost") as client:
+        (other, *_) = client.post("/search", json={"query": "ice", "budget": 3}).json()["hits"]
+    assert hit == other == index.search("ice", budget=3)[0].json()
 
 
 def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

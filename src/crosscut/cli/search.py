@@ -6,6 +6,7 @@ import json
 import math
 import textwrap
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,33 +100,22 @@ def search(
     for hits in found:
         rounds = _rounds(hits, loaded) if trace else []
         if as_json:
-            told = _record(hits, loaded) | ({"trace": rounds} if trace else {})
+            told = _record(hits) | ({"trace": rounds} if trace else {})
             typer.echo(json.dumps(told, ensure_ascii=False))
         else:
             _show(hits, rounds)
 
 
-def _record(hits: Hits, index: Index) -> dict[str, Any]:
+def _record(hits: Hits) -> dict[str, Any]:
     return {
         "query": hits.query,
-        "hits": [
-            {
-                "id": hit.id,
-                "score": hit.score,
-                "probability": hit.probability,
-                "round": hit.round,
-                "title": index[hit.id].title,
-                "text": hit.text,
-                "metadata": index[hit.id].metadata,
-            }
-            for hit in hits
-        ],
+        "hits": [hit.json() for hit in hits],
         "calls": hits.calls,
         "cached": hits.cached,
         **({} if hits.cost is None else {"cost": hits.cost}),
         "rounds": hits.rounds,
         "stop_reason": hits.stop_reason,
-        "seconds": {"scorer": hits.seconds.scorer, "fit": hits.seconds.fit, "select": hits.seconds.select},
+        "seconds": asdict(hits.seconds),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -38,6 +39,20 @@ class Hit:
     text: str | None = None
     item: Item | None = field(default=None, repr=False)  # with its title and metadata, where they are known
     probability: float | None = None  # that it is relevant, where the scorer is calibrated
+
+    def json(self) -> dict[str, Any]:
+        """As the command line and the server tell it."""
+        title, text, metadata = ("", self.text or "", {}) if self.item is None else self.item[1:]
+        return {
+            "id": str(self.id),
+            "title": title,
+            "text": text,
+            "score": self.score,
+            "probability": self.probability,
+            "round": self.round,
+            "estimate": self.estimate if isfinite(self.estimate) else None,
+            "metadata": dict(metadata),
+        }
 
 
 @dataclass(frozen=True, slots=True)

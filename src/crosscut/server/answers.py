@@ -18,20 +18,7 @@ MOST_NUMBERS = 200_000  # predictions of scored items, over all rounds of one tr
 
 def hit_models(hits: Sequence[Hit]) -> list[HitModel]:
     """Hits with their items, as they were when the search began."""
-    return [
-        HitModel(
-            id=str(hit.id),
-            title=hit.item.title,
-            text=hit.item.text,
-            score=hit.score,
-            probability=hit.probability,
-            round=hit.round,
-            estimate=_number(hit.estimate),
-            metadata=dict(hit.item.metadata),
-        )
-        for hit in hits
-        if hit.item is not None
-    ]
+    return [HitModel(**hit.json()) for hit in hits if hit.item is not None]
 
 
 def comparison(hits: Hits, reranked: Hits) -> Comparison:

@@ -7,7 +7,7 @@ import functools
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -110,7 +110,6 @@ class Service:
         self._count(request, method, outcomes, client)
         hits: Hits = outcomes[0].value
         reranked: Hits | None = outcomes[1].value if request.compare else None
-        spent = hits.seconds
         items = index._state.items if kept is not None and _shown(index) is kept else None  # as they were
         return schemas.SearchResponse(
             hits=answers.hit_models(hits),
@@ -120,9 +119,7 @@ class Service:
             rounds=hits.rounds,
             method=str(method),
             stop_reason=hits.stop_reason,
-            seconds=schemas.SecondsModel(
-                scorer=spent.scorer, fit=spent.fit, select=spent.select, waiting=outcomes[0].waited
-            ),
+            seconds=schemas.SecondsModel(**asdict(hits.seconds), waiting=outcomes[0].waited),
             cost=sum(costs) if costs else None,
             trace=None if items is None else answers.trace(items, hits, reranked),
             comparison=None if reranked is None else answers.comparison(hits, reranked),
