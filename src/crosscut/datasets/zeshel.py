@@ -9,7 +9,6 @@ the marked mention, which is kept whole when the tokenizer cuts to 128 tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from crosscut.datasets.files import Unique, find, records, text_of
@@ -20,31 +19,27 @@ CONTEXT_WORDS = 128
 """Words kept on either side of a mention; at least as many as the 128 tokens of the papers can hold."""
 
 
-def read_documents(path: str | Path) -> Iterator[Item]:
-    """Documents of a world, streamed; the title that ZESHEL repeats at the head of each text is dropped."""
-    unique = Unique(path)
-    for number, record in records(path):
-        id = unique.check(text_of(record, ("document_id",), path, number), number)
-        title = text_of({"title": "", **record}, ("title",), path, number)
-        text = text_of(record, ("text",), path, number)
-        yield Item(id, title, text.removeprefix(title).strip() if title else text)
-    unique.close()
-
-
 def read_world(
     folder: str | Path, world: str, *, split: str = "test", context_words: int = CONTEXT_WORDS
 ) -> Collection:
-    """One world with the mentions of one split (or of every mention file that exists, `split="all"`)."""
+    """One world with the mentions of one split (or of every mention file that exists, `split="all"`).
+
+    The title that ZESHEL repeats at the head of each text is dropped.
+    """
     folder = Path(folder)
     if context_words < 0:
         raise InputError(f"{context_words} words of context is less than none")
     documents = find(folder / "documents", f"{world}.json")
-    words = {}  # mentions count words in the text as it stands, title included
+    items: list[Item] = []
+    words: dict[str, list[str]] = {}  # mentions count words in the text as it stands, title included
+    unique = Unique(documents)
     for number, record in records(documents):
-        words[text_of(record, ("document_id",), documents, number)] = text_of(
-            record, ("text",), documents, number
-        ).split(" ")
-    items = list(read_documents(documents))
+        id = unique.check(text_of(record, ("document_id",), documents, number), number)
+        title = text_of({"title": "", **record}, ("title",), documents, number)
+        text = text_of(record, ("text",), documents, number)
+        words[id] = text.split(" ")
+        items.append(Item(id, title, text.removeprefix(title).strip() if title else text))
+    unique.close()
     collection = Collection(
         name=f"zeshel/{world}",
         items=items,
@@ -66,14 +61,14 @@ def read_world(
             for document in (label, context):
                 if document not in words:
                     raise InputError(f"{path} line {number} names document {document!r}, unknown to world {world!r}")
-            text = mark_span(words[context], record.get("start_index"), record.get("end_index"), context_words)
-            if text is None:
+            marked = mark_span(words[context], record.get("start_index"), record.get("end_index"), context_words)
+            if marked is None:
                 raise InputError(
                     f"{path} line {number}: words {record.get('start_index')} … {record.get('end_index')} "
                     f"do not fit "
                     f"document {context!r} of {len(words[context])} words"
                 )
-            collection.queries.append(Query(id, text))
+            collection.queries.append(Query(id, marked))
             collection.judgements[id] = {label: 1.0}
         unique.close()
     return collection
