@@ -52,28 +52,26 @@ class Learning(Core):
             log.begin()
         self.log, self.learn_every = log, learn_every
 
-    def learn(self, *, half_life: float = HALF_LIFE, correction: float = 1.0) -> Learned:
+    def learn(self, *, correction: float = 1.0) -> Learned:
         """Learn from the log what to expect of a query: better searches, and not one call more.
 
         What is learned is used by `crosscut`, beside anchor scores where there are any, and only if it does better on
         logged searches that were held out; the answer says so. Scores of another scorer or encoder do not count, nor
-        those of items that are gone, nor searches of the anchor queries themselves; a search that is `half_life`
+        those of items that are gone, nor searches of the anchor queries themselves; a search that is 2,000
         searches old counts half. What an index was taught while it was built (`build(calls=…)`) stays until a log of
         as many searches teaches something; what it learned before, while a log is too short to learn anything from.
 
         With `correction` above 1, an item that was drawn at random (`crosscut@explore=0.1`) counts for as many that
         were not scored, up to so many.
         """
-        if not half_life > 0:
-            raise InputError(f"half_life is a number of searches above 0; got {half_life}")
         if not correction >= 1:
             raise InputError(f"correction is for how many pairs one may count, 1 or more; got {correction}")
         if self.log is None:
             raise InputError("there is no log of searches to learn from: call index.keep_log('searches.log') first")
         with self._writing:
-            return self._learn(half_life, correction)
+            return self._learn(correction)
 
-    def _learn(self, half_life: float, correction: float) -> Learned:
+    def _learn(self, correction: float) -> Learned:
         state = self._state
         if state.encoder_space is None:
             raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
@@ -85,7 +83,7 @@ class Learning(Core):
             state.encoder_space,
             anchors=state.anchor_space,
             n=len(state.items),
-            weights=fading(len(past), half_life),
+            weights=fading(len(past)),
             seed=state.seed,
         )
         old = state.prior
@@ -185,9 +183,9 @@ def past_of(searches: Sequence[Logged], handle_of: Callable[[str], int | None], 
     return past
 
 
-def fading(count: int, half_life: float) -> Floats:
+def fading(count: int) -> Floats:
     """How much each search counts, oldest first."""
-    return np.asarray(0.5 ** (np.arange(count)[::-1] / half_life))
+    return np.asarray(0.5 ** (np.arange(count)[::-1] / HALF_LIFE))
 
 
 def _counted(chances: npt.NDArray[np.float32], correction: float) -> Floats:

@@ -37,7 +37,7 @@ from crosscut.index.searching import SearchView
 from crosscut.index.tune import MOST, Fold, Tuning, to_try
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
-from crosscut.methods import RNR, Crosscut, Method, methods
+from crosscut.methods import RNR, Crosscut, Method
 from crosscut.methods.base import Parts
 from crosscut.methods.learning import Learned, learn
 from crosscut.scorers.base import Scorer
@@ -110,7 +110,7 @@ class StoreIndex(Index):
         )
         self.store, self.seed = store, whole("seed", seed)
         self._taught: StoreLearned | None = None
-        self.method.made(self._parts(store.session()))  # a method that cannot work here says so now
+        self.method.made(self._made_from())  # a method that cannot work here says so now
 
     def _parts(self, session: Session) -> Parts:
         plain, taught = Parts(encoder=Indexed(session), seed=self.seed, ways=WAYS), self._taught
@@ -146,19 +146,17 @@ class StoreIndex(Index):
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         return None if self.encoder is None or not queries else self.encoder.encode_queries(queries)
 
-    @property
-    def methods(self) -> list[str]:
-        parts = self._parts(self.store.session())
-        return [name for name, method in methods().items() if method().missing(parts) is None]
+    def _made_from(self) -> Parts:
+        return self._parts(self.store.session())
 
     # -- learning ------------------------------------------------------------------------------------------------
 
-    def _learn(self, half_life: float, correction: float) -> Learned:
+    def _learn(self, correction: float) -> Learned:
         """As `Index.learn`, on vectors of the logged items that the store is asked for."""
         searches = self._logged(self.store.d)[-NEWEST:]
         ids, rows = rows_of(self.store, searches)
         past = past_of(searches, {id: place for place, id in enumerate(ids)}.get, correction)
-        got = learn(past, Vectors(rows), n=len(rows), weights=fading(len(past), half_life), seed=self.seed)
+        got = learn(past, Vectors(rows), n=len(rows), weights=fading(len(past)), seed=self.seed)
         old = self._taught
         if old is not None and self._too_few(got):
             why = f"{got.why}; what {old.prior.searches} others taught before stays"
@@ -200,7 +198,7 @@ class StoreIndex(Index):
         if max_calls is not None and calls > max_calls:
             raise InputError(f"tuning would make up to {calls} calls and may make {max_calls}; give fewer queries")
         session, vectors = self.store.session(), self._vectors(asked)
-        tried = to_try(self._parts(session), methods, k, budget)
+        tried = to_try(self._made_from(), methods, k, budget)
         scorer = self._remembering(session)
         known = self._deep(session, scorer, asked, vectors, DEEP * budget, progress)
         size = 1 + max((max(scores, default=-1) for scores in known), default=-1)

@@ -22,7 +22,7 @@ from crosscut.scorers.remembering import Remembering
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import ByScorer, Fused, Rank
 from crosscut.search.stopping import Confident, Patience, Stop
-from crosscut.types import Floats, Progress
+from crosscut.types import Floats, Progress, whole
 
 if TYPE_CHECKING:
     from crosscut.index.index import Index
@@ -168,6 +168,8 @@ def _checked(
     max_calls: int | None,
 ) -> tuple[dict[str, Mapping[Any, float]], list[Method], list[int]]:
     """Queries that have something to find, methods and budgets; refused where they make no sense, or too many calls."""
+    whole("k", k, 1)
+    whole("budget", budget, 1)
     asked = {query: right for query, right in judgements.items() if any(gain > 0 for gain in right.values())}
     if len(asked) < LEAST:
         raise InputError(
@@ -189,6 +191,8 @@ def _checked(
         raise InputError(
             f"tuning would make up to {most} calls and may make {max_calls}; give fewer queries or methods"
         )
+    for method in tried:
+        method.made(index._made_from())
     return asked, tried, budgets
 
 

@@ -22,7 +22,7 @@ from crosscut.index.learning import Learning, ScoredBy, scored_of
 from crosscut.index.options import ManyQueries, OneQuery, Options, checked_queries
 from crosscut.index.passages import OfDocuments, document_at
 from crosscut.index.state import State
-from crosscut.methods import Method, methods, parse
+from crosscut.methods import Method, Parts, methods, parse
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank
@@ -207,8 +207,12 @@ class Searching(Learning, Calibrating):
     @property
     def methods(self) -> list[str]:
         """The names of the methods that this index can be searched with."""
-        parts = self._state.parts
+        parts = self._made_from()
         return [name for name, method in methods().items() if method().missing(parts) is None]
+
+    def _made_from(self) -> Parts:
+        """What the methods of a search that begins now are made from."""
+        return self._state.parts
 
     async def search_async(
         self, query: str, k: int = 10, budget: int | None = None, **options: Unpack[OneQuery]
