@@ -30,6 +30,7 @@ from crosscut.errors import InputError, WriteError
 from crosscut.scorers.http import RerankEndpoint
 from crosscut.scores.keys import item_hash
 from crosscut.server import Settings, hosting, make_app, service
+from crosscut.server.metrics import Metrics
 from tests.fake_endpoint import served
 from tests.fake_store import MemoryStore
 from tests.served import running, score_words, small_index
@@ -610,3 +611,11 @@ def test_options_come_from_the_environment(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["serve", str(tmp_path / "none")], env={"CROSSCUT_SERVE_MAX_BUDGET": "0"})
     assert isinstance(done.exception, InputError)
     assert "max_budget must be 1 or more; got 0" in str(done.exception)
+
+
+def test_requests_to_an_endpoint_that_indexes_share_are_counted_once() -> None:
+    shared, other = (RerankEndpoint(f"http://localhost:{port}/rerank", shape="tei") for port in (1, 2))
+    shared.sent.requests, other.sent.requests = 3, 4
+    metrics = Metrics()
+    metrics.watch(lambda: 0, lambda: 0, [shared, shared, other, None])
+    assert b"crosscut_endpoint_requests 7.0" in metrics.text()

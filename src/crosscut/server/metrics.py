@@ -42,7 +42,7 @@ class Metrics:
         """Read these when metrics are asked for."""
         self.queue.set_function(queue)
         self.items.set_function(items)
-        sent = [scorer.sent for scorer in scorers if isinstance(scorer, RemoteScorer)]
+        sent = list({id(one): one.sent for one in scorers if isinstance(one, RemoteScorer)}.values())  # each once
         if sent and not self._endpoint:
             self._endpoint = True
             for name, text in (("requests", "Requests sent to the scorer."), ("retries", "Requests sent again.")):
