@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crosscut import threads
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import REMEMBERED_QUERIES
 from crosscut.encoders.session import TOKENS_PER_CALL
@@ -284,3 +285,12 @@ def test_words_of_the_query_are_matched_in_the_item(folder: Path) -> None:
     assert roles.tolist() == [5, 9, 6, 2, 2, 2]
     unmarked = matched(item.roles, item.keys, tokenizer.query("the bank of"))
     assert unmarked.tolist() == [5, 7, 6, 2, 2, 2]
+
+
+def test_a_child_process_scores_what_another_thread_was_reading_at_the_fork(folder: Path) -> None:
+    scorer = OnnxCrossEncoder.load(folder).bind(ITEMS)
+    wanted = scorer.score("a query", np.arange(2))
+    for lock in (scorer._lock, scorer.items._lock, scorer.model.folder._lock):
+        lock.__enter__()  # held by another thread, which the child does not have
+    threads._renew_locks()
+    np.testing.assert_array_equal(scorer.score("a query", np.arange(2)), wanted)

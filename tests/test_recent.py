@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crosscut.encoders import recent
+from crosscut import threads
 from crosscut.encoders.recent import Recent
 
 
@@ -81,10 +81,10 @@ def test_threads_get_each_its_own() -> None:
             if kept.of([text], make) != [len(text)]:
                 wrong.append(text)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    for thread in threads:
+    asking = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in asking:
         thread.start()
-    for thread in threads:
+    for thread in asking:
         thread.join()
     assert not wrong
     assert len(kept) <= 3
@@ -92,9 +92,9 @@ def test_threads_get_each_its_own() -> None:
 
 def test_a_child_process_has_locks_of_its_own() -> None:
     kept = Recent[int](3)
-    with kept._lock:  # held by another thread at the fork
-        recent._forked()
-        assert kept.of(["a"], Maker()) == [1]
+    kept._lock.__enter__()  # held by another thread at the fork
+    threads._renew_locks()
+    assert kept.of(["a"], Maker()) == [1]
     del kept
     gc.collect()
-    recent._forked()  # what is gone is not looked for
+    threads._renew_locks()  # what is gone is not looked for

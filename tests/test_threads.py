@@ -36,3 +36,31 @@ def test_threads_that_ask_first_at_the_same_time_share_one_loop_and_a_child_has_
     """Otherwise connections would belong to loops that nobody runs a request on again, and stay open."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["8", "1", "True"], done.stderr
+
+
+LOCKED = """
+import os, threading
+from crosscut.threads import ForkLock
+
+lock, held, ended = ForkLock(), threading.Event(), threading.Event()
+
+def hold():
+    with lock:
+        held.set()
+        ended.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if not child:
+    with lock:
+        print("free", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+ended.set()
+"""
+
+
+def test_a_lock_that_another_thread_holds_is_free_in_a_child() -> None:
+    done = subprocess.run([sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["free"], done.stderr

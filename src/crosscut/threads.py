@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from crosscut.errors import InputError
 
@@ -36,6 +37,34 @@ def after_fork(forget: Callable[[], object]) -> None:
     """Call `forget` in a child process: threads do not survive a fork. Where there is no fork, nothing happens."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
+
+
+class ForkLock:
+    """A lock that a child process has anew: there nobody would let go of what another thread held at the fork."""
+
+    def __init__(self) -> None:
+        self.renew()
+        _locks.add(self)
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_locks: WeakSet[ForkLock] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for lock in _locks:
+        lock.renew()
+
+
+after_fork(_renew_locks)
 
 
 def in_thread(work: Callable[[], T], seconds: float) -> T:

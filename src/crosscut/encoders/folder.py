@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from crosscut.encoders.session import OnnxSession
 from crosscut.encoders.states import States, encode_alone
 from crosscut.encoders.tokens import Tokenizer, Tokens
 from crosscut.errors import InputError
-from crosscut.threads import after_fork, cores
+from crosscut.threads import ForkLock, cores
 
 if TYPE_CHECKING:
     from crosscut.encoders.dual import ReadText
@@ -80,7 +79,7 @@ class ModelFolder:
         self._queries: Recent[tuple[States, Tokens]] = Recent(REMEMBERED_QUERIES)
         self.read: Recent[ReadText] = Recent(REMEMBERED_QUERIES)  # by the dual encoder
         self._sessions: dict[str, OnnxSession] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def session(self, name: str) -> OnnxSession:
         """One file of the folder, ready to run; loaded once."""
@@ -151,12 +150,3 @@ def open_folder(path: str | Path = DEFAULT, *, threads: int | None = None) -> Mo
     files = sorted(folder.path.iterdir())
     state = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return _open.setdefault((str(folder.path.resolve()), folder.threads, *state), folder)
-
-
-def _forked() -> None:
-    """A lock that another thread held at the fork would stay locked in the child."""
-    for folder in _open.values():
-        folder._lock = threading.Lock()
-
-
-after_fork(_forked)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
-from weakref import WeakSet
+from typing import Generic, TypeVar
 
-from crosscut.threads import after_fork
+from crosscut.threads import ForkLock
 
 Made = TypeVar("Made")
-
-_all: WeakSet[Recent[Any]] = WeakSet()
 
 
 class Recent(Generic[Made]):
@@ -21,8 +17,7 @@ class Recent(Generic[Made]):
     def __init__(self, most: int) -> None:
         self.most = most
         self._kept: OrderedDict[str, Made] = OrderedDict()
-        self._lock = threading.Lock()
-        _all.add(self)
+        self._lock = ForkLock()
 
     def of(self, texts: Sequence[str], make: Callable[[list[str]], Iterable[Made]]) -> list[Made]:
         """One for every text; `make` is given those of which nothing is kept, each once."""
@@ -46,12 +41,3 @@ class Recent(Generic[Made]):
         """Forget everything."""
         with self._lock:
             self._kept.clear()
-
-
-def _forked() -> None:
-    """A lock that another thread held at the fork would stay locked in the child."""
-    for recent in _all:
-        recent._lock = threading.Lock()
-
-
-after_fork(_forked)

@@ -8,7 +8,6 @@ item through the same layers: the first `AHEAD_BYTES` of that pass are kept, too
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from crosscut.datasets.records import Items
 from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
 from crosscut.encoders.tokens import Tokenizer, Tokens
+from crosscut.threads import ForkLock
 
 States = npt.NDArray[np.floating]
 TOKEN_BYTES = 256 << 20
@@ -90,7 +90,7 @@ class ItemStates:
         self.dtype = lower.dtype
         self.tokens, self.states = BoundedCache(TOKEN_BYTES), BoundedCache(cache_bytes)
         self._ahead = min(AHEAD_BYTES, cache_bytes)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def read(self, handles: npt.NDArray[np.int64]) -> dict[int, ReadItem]:
         """The items of these handles, each once, by handle."""

@@ -12,7 +12,6 @@ checkpoints of ANNCUR and ADACUR. What makes it faster than running the model as
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ from crosscut.encoders.whole import Head, Step, classifier, packed, whole_graph
 from crosscut.errors import InputError
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
 from crosscut.scorers.onnx import as_pairs
-from crosscut.threads import cores
+from crosscut.threads import ForkLock, cores
 from crosscut.types import Floats, Positions
 
 Precision = Literal["float32", "int8"]
@@ -151,7 +150,7 @@ class BoundPairs(BoundScorer):
         self.n_items = count_of(items)
         self._texts = BoundedCache(TOKEN_BYTES)
         self._queries: Recent[Text] = Recent(KEPT_QUERIES)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def score_many(self, requests: Sequence[Request]) -> list[Answer]:
         def read(owners: Positions, handles: Positions) -> Callable[[], Floats]:

@@ -12,7 +12,6 @@ scaled, together, and padding is masked out of the attention.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -35,6 +34,7 @@ from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import ScorerError
 from crosscut.linalg.blas import one_thread
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
+from crosscut.threads import ForkLock
 from crosscut.types import Floats, Handles, Positions
 
 CACHE_BYTES = 2 << 30
@@ -124,7 +124,7 @@ class BoundOnnxCrossEncoder(BoundScorer):
         self._source = items
         self.knows = model.corrects and self._count() is not None
         self._known: Known | None = None  # of the items, as far as they have been read
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self.items = ItemStates(model._lower, model.folder.tokenizer, items, cache_bytes)
 
     def preload(self, handles: Handles) -> None:
