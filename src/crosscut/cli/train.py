@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from crosscut.cli.common import progress_bar
-from crosscut.cli.options import EngineName, with_groups
+from crosscut.cli.options import EngineName, Json, with_groups
 from crosscut.cli.train_paper import app as papers
 from crosscut.cli.training import (
     TORCH,
-    Json,
     Loss,
     Output,
     SplitOptions,

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from crosscut.cli.common import progress_bar
-from crosscut.cli.options import EngineName, World, with_groups
+from crosscut.cli.options import EngineName, Json, World, with_groups
 from crosscut.cli.training import (
     TORCH,
-    Json,
     Loss,
     Output,
     PaperOptions,

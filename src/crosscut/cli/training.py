@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path, typer.Option(help="Folder for checkpoints and the finished model; a killed run resumes here")]
 Loss = Annotated[str, typer.Option(help="match (the scorer's distribution) or pair (top items, negatives)")]
-Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else")]
 TORCH = "training needs torch", "torch"
 
 

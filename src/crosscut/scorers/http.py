@@ -13,7 +13,6 @@ numbers that crowd at 0 and 1: `transform="logit"` undoes a sigmoid, ln p/(1 −
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
@@ -159,9 +158,9 @@ class RerankEndpoint(RemoteScorer):
         scores = np.full(count, np.nan)
         seen = np.zeros(count, bool)
         for result in results:
-            index = _whole(result.get("index")) if isinstance(result, dict) else None
-            score = result.get(self.form.score) if isinstance(result, dict) else None
-            if index is None or not 0 <= index < count or seen[index] or not _is_number(score):
+            told = result if isinstance(result, dict) else {}
+            index, score = told.get("index"), _number(told.get(self.form.score))
+            if type(index) is not int or not 0 <= index < count or seen[index] or score is None:
                 raise ScorerAnswerError(
                     f"{self.url} returned a result that is not {{'index': 0 … {count - 1}, each once, "
                     f"'{self.form.score}': a number}}: {str(result)[:120]}"
@@ -254,21 +253,12 @@ def _settings(fragment: str) -> dict[str, Any]:
     return settings
 
 
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_number(value: Any) -> bool:
-    """Real numbers, and the NaN and infinities that Python's JSON reads: those are named as such later."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and not _too_large(value)
-
-
-def _too_large(value: int | float) -> bool:
+def _number(value: Any) -> float | None:
+    """A number of JSON, unless it is too large; NaN and infinities, which Python reads too, are named as such later."""
     try:
-        math.isfinite(value)
+        return float(value) if type(value) in (int, float) else None
     except OverflowError:
-        return True
-    return False
+        return None
 
 
 def _kind(answer: Any) -> str:
