@@ -163,7 +163,7 @@ class Index(Searching, Growing):
         }
         cut = Passages.of(passages, source)
         if path is not None:
-            made = StreamedBuild(path, source, columns, cut, dual, vectors, dtype, bm25, seed, progress)
+            made = StreamedBuild(Path(path), source, columns, cut, dual, vectors, dtype, bm25, seed, progress)
             index = cls._streamed(made, named, asked, {"cache": cache, "store": store})
             index.price = price
             index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress, device))

@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,28 +62,24 @@ BUILDING = ".building"
 BLOCK = 1 << 20  # bytes of a file that share a checksum
 
 
+@dataclass
 class StreamedBuild:
     """One build. `run` does what is left of it."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        source: Source,
-        columns: ColumnNames,
-        passages: Passages | None,
-        encoder: DualEncoder | None,
-        vectors: Brought | None,
-        dtype: npt.DTypeLike,
-        words: bool,
-        seed: int,
-        progress: Progress | None,
-    ) -> None:
-        self.path = Path(path)
+    path: Path
+    source: Source
+    columns: ColumnNames
+    passages: Passages | None
+    encoder: DualEncoder | None
+    vectors: Brought | None
+    dtype: npt.DTypeLike
+    words: bool
+    seed: int
+    progress: Progress | None
+
+    def __post_init__(self) -> None:
         self.work = self.path.with_name(self.path.name + BUILDING)
-        self.source, self.columns, self.passages = source, columns, passages
-        self.encoder, self.vectors, self.kind = encoder, vectors, kept_as(dtype)
-        self.words, self.seed = words, seed
-        self._progress = progress
+        self.kind = kept_as(self.dtype)
         self._done: dict[str, Any] = {"items": 0, "all": False, "vectors": 0, "files": {}}
 
     def run(self, facts: Mapping[str, Any]) -> None:
@@ -105,8 +101,8 @@ class StreamedBuild:
         clear(self.path)
 
     def _tell(self, what: str, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(what, done, total)
+        if self.progress is not None:
+            self.progress(what, done, total)
 
     # what is done
 
@@ -166,7 +162,7 @@ class StreamedBuild:
         count = int(self._done["items"])
         filing = Filing(self.work)
         counting = Counting(self.work, items=count) if self.words else None
-        items: Iterable[Item] = stream(self.source, progress=self._progress, **self.columns)
+        items: Iterable[Item] = stream(self.source, progress=self.progress, **self.columns)
         if self.passages is not None:
             items = self.passages.cut(items)
         rest = itertools.islice(items, count, None)

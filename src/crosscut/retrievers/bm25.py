@@ -42,25 +42,25 @@ class BM25(Retriever):
 
     def extended(self, items: Sequence[Item | str]) -> BM25:
         """A retriever of these items and more, at the end; this one stays as it is."""
-        made = BM25(k1=self.k1, b=self.b)
-        made._terms, made._counts, made._alive = dict(self._terms), self._counts, self._alive
+        made = self._of(dict(self._terms), self._counts, self._alive)
         made._add(items)
         return made
 
     def among(self, alive: Mask, items: object = None) -> BM25:
         """The same items, of which only those alive count: the others have no words, and make no word frequent."""
-        made = BM25(k1=self.k1, b=self.b)
-        made._terms, made._counts, made._alive = self._terms, self._counts, alive
-        return made
+        return self._of(self._terms, self._counts, alive)
 
     def taken(self, positions: Positions) -> BM25:
         """A retriever of some of the items; words that only others have are forgotten."""
-        made = BM25(k1=self.k1, b=self.b)
         counts = self._counts[positions]
         used = np.flatnonzero(counts.getnnz(axis=0))
         terms = list(self._terms)
-        made._terms = {terms[old]: new for new, old in enumerate(used.tolist())}
-        made._counts, made._alive = counts[:, used].tocsr(), self._alive[positions]
+        numbers = {terms[old]: new for new, old in enumerate(used.tolist())}
+        return self._of(numbers, counts[:, used].tocsr(), self._alive[positions])
+
+    def _of(self, terms: dict[str, int], counts: sparse.csr_matrix, alive: Mask) -> BM25:
+        made = BM25(k1=self.k1, b=self.b)
+        made._terms, made._counts, made._alive = terms, counts, alive
         return made
 
     def _add(self, items: Sequence[Item | str]) -> None:
