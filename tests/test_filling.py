@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from crosscut.ann.stores.base import Store
+from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.index import Index, filling
 from crosscut.index.over import StoreIndex
 from crosscut.scores.engines import LocalEngine, RayEngine
 from tests import real_stores
 from tests.coding import Coding
+from tests.fake_store import MemoryStore
 from tests.test_ray_engine import cluster, ray  # noqa: F401  (a fixture)
 from tests.test_stores import dsn  # noqa: F401  (a fixture)
 
@@ -104,6 +106,18 @@ def test_without_ray_items_go_in_block_by_block_and_go_on(tmp_path: Path, monkey
     assert index.add(path, resume=True) == 150
     check(store, 100, 400)
     store.close()
+
+
+def test_an_id_that_stands_twice_is_refused_while_its_first_block_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filling, "BLOCK", 2)
+    items = [Item(str(j % 3), "", f"item {j}") for j in range(4)]
+    store = MemoryStore([], np.zeros((0, 8)))
+    blocks = filling.Filling(store, iter(items), resume=False, progress=None).blocks()
+    assert [item.id for item in next(blocks)] == ["0", "1"]
+    with pytest.raises(InputError, match="the id '0' stands twice"):
+        next(blocks)
 
 
 def test_what_cannot_be_said_so(tmp_path: Path) -> None:

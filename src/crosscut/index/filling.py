@@ -56,6 +56,7 @@ class Filling:
     def __init__(self, store: Store, items: Iterator[Item], *, resume: bool, progress: Progress | None) -> None:
         self.store, self.resume = store, resume
         self._items, self._progress = items, progress
+        self._going: set[Any] = set()  # names of what was handed out and is not written yet
         self.written = self.seen = 0
 
     def blocks(self) -> Iterator[list[Item]]:
@@ -63,7 +64,11 @@ class Filling:
         while block := list(itertools.islice(self._items, BLOCK)):
             distinct(block)
             self.seen += len(block)
+            twice = next((item for item in block if self.store.named(item.id) in self._going), None)
+            if twice is not None:
+                raise InputError(f"the id {twice.id!r} stands twice among the items; ids must be unique")
             if fresh := self.missing(block, again=self.resume):
+                self._going.update(self.store.named(item.id) for item in fresh)
                 yield fresh
 
     def missing(self, items: list[Item], again: bool = True) -> list[Item]:
@@ -83,6 +88,7 @@ class Filling:
         """A block came back: written, or to be written here."""
         if rows is not None:
             write(self.store, items, rows)
+        self._going.difference_update(self.store.named(item.id) for item in items)
         self.written += len(items)
         if self._progress is not None:
             self._progress("adding items", self.written, 0)
