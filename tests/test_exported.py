@@ -46,7 +46,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_sentence_transformers(models: dict[str, Path], kind: str) -> None:
-    ours, theirs = ExportedCrossEncoder.load(models[kind]), TorchCrossEncoder.load(models[kind], device="cpu")
+    ours, theirs = ExportedCrossEncoder.load(models[kind]), TorchCrossEncoder.load(models[kind])
     for query in ("river bank", LONG, ""):  # short, cut, empty
         expected = theirs.score(query, ITEMS)
         assert expected.std() > 0.01
@@ -376,7 +376,7 @@ def test_emb_cross_encoder_as_published(tmp_path: Path, lightning: bool) -> None
         query = (states[at["[unused0]"]] + states[at["[unused1]"]]) / 2
         expected.append(float(query @ states[at["[unused2]"]]))
     np.testing.assert_allclose(scorer.score(CONTEXT, ENTITIES), expected, atol=1e-4)
-    on_torch = TorchPairs.load(tmp_path / "ce", device="cpu", batch_size=2)
+    on_torch = TorchPairs.load(tmp_path / "ce", Running(batch_size=2))
     np.testing.assert_allclose(on_torch.score(CONTEXT, ENTITIES), expected, atol=1e-4)
     assert np.isfinite(scorer.score("no mention at all", ENTITIES)).all()
 
@@ -398,7 +398,7 @@ def test_cls_cross_encoder_as_published(tmp_path: Path) -> None:
         pooled = towers["encoder"](tensor, (tensor != 0).long(), torch.tensor([types])).pooler_output[0]
         expected = pooled @ saved["encoder.additional_linear.weight"][0] + saved["encoder.additional_linear.bias"]
     assert scorer.score(CONTEXT, ENTITIES[:1])[0] == pytest.approx(float(expected), abs=1e-4)
-    on_torch = TorchPairs.load(tmp_path / "ce", device="cpu")
+    on_torch = TorchPairs.load(tmp_path / "ce")
     np.testing.assert_allclose(on_torch.score(CONTEXT, ENTITIES), scorer.score(CONTEXT, ENTITIES), atol=1e-4)
 
 

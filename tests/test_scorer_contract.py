@@ -175,7 +175,7 @@ def _onnx(folder: Path, patch: pytest.MonkeyPatch) -> Case:
 def _torch(folder: Path) -> Case:
     from crosscut.scorers.torch import TorchCrossEncoder
 
-    scorer = TorchCrossEncoder.load(folder, device="cpu")
+    scorer = TorchCrossEncoder.load(folder)
     seen: list[str] = []
     fault = [""]
     predict = scorer.model.predict

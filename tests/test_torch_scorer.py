@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crosscut.encoders.running import Running
 from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Scorer
 from tests.tiny_models import sentences, write_tokenizer
@@ -57,7 +58,7 @@ def test_raw_logits_in_order(folder: Path) -> None:
 
     from crosscut.scorers.torch import TorchCrossEncoder
 
-    scorer = TorchCrossEncoder.load(folder, device="cpu", batch_size=3)
+    scorer = TorchCrossEncoder.load(folder, Running(batch_size=3))
     assert isinstance(scorer, Scorer)
     scores = scorer.score("river bank", ITEMS)
     single = np.concatenate([scorer.score("river bank", [item]) for item in ITEMS])
@@ -73,7 +74,7 @@ def test_raw_logits_in_order(folder: Path) -> None:
 def test_bound_form(folder: Path) -> None:
     from crosscut.scorers.torch import TorchCrossEncoder
 
-    scorer = TorchCrossEncoder.load(folder, device="cpu")
+    scorer = TorchCrossEncoder.load(folder)
     bound = scorer.bind(ITEMS)
     assert isinstance(bound, BoundScorer)
     requests = [("river", np.asarray([2, 0])), ("dog", np.asarray([], np.int64)), ("cat", np.asarray([5]))]
@@ -83,11 +84,11 @@ def test_bound_form(folder: Path) -> None:
     np.testing.assert_allclose(last, bound.score("cat", np.asarray([5])), atol=1e-5)
     with pytest.raises(ScorerError, match="do not fit a corpus of 12 items"):
         bound.score("cat", np.asarray([12]))
-    assert TorchCrossEncoder.load(folder, device="cpu").fingerprint == scorer.fingerprint
+    assert TorchCrossEncoder.load(folder).fingerprint == scorer.fingerprint
 
 
 def test_an_unknown_path_is_a_sentence(tmp_path: Path) -> None:
     from crosscut.scorers.torch import TorchCrossEncoder
 
     with pytest.raises(InputError, match="no cross-encoder can be loaded"):
-        TorchCrossEncoder.load(tmp_path / "nothing", device="cpu", options={"local_files_only": True})
+        TorchCrossEncoder.load(tmp_path / "nothing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crosscut.encoders.running import Running, check_device, split_name
+from crosscut.encoders.running import Running, split_name
 from crosscut.errors import InputError, MissingDependency
 from crosscut.scorers.base import Scorer
 
@@ -29,8 +29,7 @@ def hub_scorer(name: str) -> Scorer:
     from crosscut.scorers.torch import TorchCrossEncoder, TorchPairs, is_published
 
     kind = TorchPairs if is_published(model) else TorchCrossEncoder
-    device = check_device(how.here())
-    return kind.load(model, device=device, dtype=how.dtype, max_length=how.max_length, batch_size=how.batch_size)
+    return kind.load(model, how)
 
 
 def _exported(model: str, how: Running) -> Scorer | None:

@@ -6,7 +6,7 @@ otherwise, so the Identity is asked for. Pairs are sorted by length before they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from crosscut.encoders.bodies import filled_body, read_rows, torch_dtype
 from crosscut.encoders.modules import check_modules
 from crosscut.encoders.named import torch_fingerprint
 from crosscut.encoders.pairs import Form, Row
+from crosscut.encoders.running import Running, check_device
 from crosscut.errors import InputError, ScorerError, needing
 from crosscut.scorers.base import Answer, BoundScorer, Scorer
 from crosscut.scorers.texts import BoundTexts, TextRequest
@@ -41,34 +42,25 @@ class TorchCrossEncoder(Scorer):
         self._fingerprint = torch_fingerprint(model)
 
     @classmethod
-    def load(
-        cls,
-        model: str | Path,
-        *,
-        device: str | None = None,
-        dtype: str = "fp32",
-        max_length: int | None = None,
-        batch_size: int = 32,
-        options: Mapping[str, Any] | None = None,
-    ) -> TorchCrossEncoder:
-        """A hub id or a folder; `dtype` is fp32, fp16 or bf16; `options` go to `sentence_transformers.CrossEncoder`."""
+    def load(cls, model: str | Path, running: Running | None = None) -> TorchCrossEncoder:
+        """A hub id or a folder."""
         with needing("hub cross-encoders run on sentence-transformers", "torch"):
             from sentence_transformers import CrossEncoder
         from torch.nn import Identity
 
         check_modules(model)
+        how = running or Running()
+        device = check_device(how.here())
         try:
-            loaded = CrossEncoder(
-                str(model), device=device, max_length=max_length, activation_fn=Identity(), **(options or {})
-            )
+            loaded = CrossEncoder(str(model), device=device, max_length=how.max_length, activation_fn=Identity())
         except (OSError, ValueError) as error:
             raise InputError(
                 f"no cross-encoder can be loaded from {str(model)!r} ({error}); pass a hub id or a folder "
                 "written by CrossEncoder.save_pretrained"
             ) from error
-        if dtype != "fp32":
-            loaded.to(torch_dtype(dtype))
-        return cls(loaded, batch_size=batch_size, name=str(model))
+        if how.dtype != "fp32":
+            loaded.to(torch_dtype(how.dtype))
+        return cls(loaded, batch_size=how.batch_size, name=str(model))
 
     @property
     def fingerprint(self) -> str:
@@ -130,26 +122,19 @@ class TorchPairs(Scorer):
         self._fingerprint = f"{torch_fingerprint(body)}-{type(form).__name__}-{dtype}"
 
     @classmethod
-    def load(
-        cls,
-        model: str | Path,
-        *,
-        device: str | None = None,
-        dtype: str = "fp32",
-        max_length: int | None = None,
-        batch_size: int = 32,
-    ) -> TorchPairs:
+    def load(cls, model: str | Path, running: Running | None = None) -> TorchPairs:
         """A hub id or a folder; `emb+…` for ADACUR's."""
         from crosscut.encoders.exported import local_folder
         from crosscut.encoders.pairs import open_tokenizer
         from crosscut.scorers.exported import SavedModel, form_of
 
-        name = str(model)
-        source = SavedModel(local_folder(name.removeprefix("emb+")), emb="emb" in name, max_length=max_length)
+        name, how = str(model), running or Running()
+        source = SavedModel(local_folder(name.removeprefix("emb+")), emb="emb" in name, max_length=how.max_length)
         _, head, form = source.read()
-        body = filled_body(source.config, source.body_arrays(), name).to(device or "cpu", torch_dtype(dtype)).eval()
+        body = filled_body(source.config, source.body_arrays(), name)
+        body = body.to(check_device(how.here()), torch_dtype(how.dtype)).eval()
         made = form_of(open_tokenizer(source.folder), form)
-        return cls(body, head, made, batch_size=batch_size, name=name, dtype=dtype)
+        return cls(body, head, made, batch_size=how.batch_size, name=name, dtype=how.dtype)
 
     @property
     def fingerprint(self) -> str:
