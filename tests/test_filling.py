@@ -129,6 +129,12 @@ def test_what_cannot_be_said_so(tmp_path: Path) -> None:
     store.close()
 
 
+def test_vectors_of_other_dimensions_are_no_failure_of_the_store() -> None:
+    index = over(MemoryStore([], np.zeros((0, 8))), Coding())
+    with pytest.raises(InputError, match=r"vectors of shape \(1, 3\), those of the store in memory have 8 dimensions"):
+        index.add([{"id": "1", "text": "item 1"}], vectors=np.ones((1, 3)))
+
+
 def test_workers_with_gpus_encode_on_them() -> None:
     """A hub encoder that names no device would run on the CPU beside its GPU."""
     from types import SimpleNamespace

@@ -26,7 +26,7 @@ from crosscut.index.building import distinct
 from crosscut.linalg.arrays import finite
 from crosscut.scores.engines import Engine, LocalEngine, RayEngine
 from crosscut.scores.engines.ray import Crew, connected
-from crosscut.types import Progress
+from crosscut.types import Array, Progress
 
 BLOCK = 512  # items that are encoded and written together
 
@@ -138,7 +138,7 @@ class _FillCrew(Crew[list[Item]]):
         return f"{self.filling.written} items are written: add the same again with resume=True and fewer workers"
 
 
-def write(store: Store, items: list[Item], rows: Vectors) -> None:
+def write(store: Store, items: list[Item], rows: Array) -> None:
     """One block, with its vectors."""
     if rows.shape != (len(items), store.d):
         raise InputError(

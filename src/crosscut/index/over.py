@@ -27,7 +27,7 @@ from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import InputError
 from crosscut.index.building import Brought, brought, distinct
 from crosscut.index.core import name_of
-from crosscut.index.filling import Filling
+from crosscut.index.filling import Filling, write
 from crosscut.index.index import Index
 from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.learning import fading, past_of
@@ -299,7 +299,7 @@ class StoreIndex(Index):
                 )
             made = self.encoder.encode_items(items) if vectors is None and self.encoder is not None else None
             rows_of = brought(vectors, items, np.float32, progress) if made is None and vectors is not None else made
-            self.store.write(items, np.asarray(rows_of, np.float64))
+            write(self.store, items, np.asarray(rows_of))
         if progress is not None:
             progress("adding items", len(items), len(items))
         return len(items)
