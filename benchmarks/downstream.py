@@ -128,7 +128,7 @@ def main() -> None:
         if path is not None:
             records += records_of(name, path, arguments.data)
             print(name, flush=True)
-    told = {"records": records}
+    told = {"command": "python benchmarks/downstream.py --data DATA", "records": records}
     arguments.json.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     print(doc_table(told))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results"
-RECALL = RESULTS / "reproduction-wordnet-cognition.json"
+RECALL = RESULTS / "reproduction-squad-sentences.json"
 LOOP = RESULTS / "loop.json"
 HUB = RESULTS / "hub_scorer.json"
 OPERATIONS = RESULTS / "operations.json"

@@ -105,7 +105,7 @@ def page(paper: str) -> str:
         "",
         f"{PAPERS[paper].partition(', ')[0]}. Every table and figure, the command that makes it, what came out here, on "
         f"{report['data']}: {report['items']:,} items, {report['train']} train and {report['queries']} test queries, one "
-        "seed, the cross-encoder in the box before its fourth training stage. It is not the paper's data: orderings are "
+        "seed, the cross-encoder in the box alone. It is not the paper's data: orderings are "
         "compared.",
         "",
         *texts["needs"][paper].strip().splitlines(),

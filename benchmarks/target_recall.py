@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut import Index
+from crosscut.datasets.records import Item
 from crosscut.measures import interval
 from crosscut.scorers.callable import TextScorer
+from crosscut.types import Progress
 
 TARGETS = (0.8, 0.9, 0.95, 0.98)
 
@@ -38,10 +40,8 @@ class Replayed:
     def encode_queries(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         return np.array([self.arrays[kind][int(row)] for kind, row in map(str.split, texts)], np.float32)
 
-    def encode_items(
-        self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
-    ) -> npt.NDArray[np.float32]:
-        return self.encode_queries(texts)
+    def encode_items(self, items: Sequence[Item | str], *, progress: Progress | None = None) -> npt.NDArray[np.float32]:
+        return self.encode_queries([item if isinstance(item, str) else item.text for item in items])
 
 
 def replayed_index(data: dict[str, npt.NDArray[Any]], seed: int) -> Index:

@@ -203,11 +203,11 @@ def test_approximate_scores_are_exact_on_a_matrix_of_low_rank() -> None:
 def test_near_equal_anchors_overestimate_and_random_ones_cure_it() -> None:
     """ADACUR C.2: TopK^O finds more of the top k with some random anchors, and a little less again with many."""
     with np.load(ROOT / "benchmarks/matrices/squad-sentences.npz") as archive:
-        world = make_world(archive["test"][:30].astype(np.float32), archive["train"].astype(np.float32))
-    rows = oracle_study(world, [100], [10], epsilons=(0.0, 0.25, 0.75), rules=("top",), splits=(0.5, 0.7))
+        world = make_world(archive["test"][:60].astype(np.float32), archive["train"].astype(np.float32))
+    rows = oracle_study(world, [100], [10], epsilons=(0.0, 0.25, 0.9), rules=("top",), splits=(0.5, 0.7))
     found = {row["epsilon"]: row["recall"] for row in rows if row["masked"] == 0}
     assert found[0.25] > found[0.0] + 0.05
-    assert found[0.25] > found[0.75]
+    assert found[0.25] > found[0.9]
 
 
 def test_errors_by_sampling_strategy(world: Planted) -> None:
