@@ -244,15 +244,16 @@ def test_round_one_of_a_search_takes_what_is_known(folder: Path) -> None:
             np.testing.assert_allclose(hits.scores, bound.score(query, np.asarray(hits.ids)), atol=1e-5)
 
 
-def test_over_a_store_it_is_a_black_box(folder: Path) -> None:
+def test_over_a_store_it_knows_candidates(folder: Path) -> None:
     class Store:
         def get(self, handles: Handles) -> list[Item]:
             return ItemList(ITEMS).get(handles)
 
     scorer = OnnxCrossEncoder.load(folder)
     bound = scorer.bind(Store())
-    assert not bound.knows
+    assert bound.knows
     some = np.asarray([41, 3])
+    np.testing.assert_allclose(bound.known(QUERIES[0], some), scorer.bind(ITEMS).known(QUERIES[0])[some], atol=1e-5)
     np.testing.assert_allclose(bound.score(QUERIES[0], some), scorer.bind(ITEMS).score(QUERIES[0], some), atol=1e-5)
 
 

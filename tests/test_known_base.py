@@ -12,12 +12,13 @@ import pytest
 import crosscut
 from crosscut.ann import clustered
 from crosscut.ann.ivf import IVF
+from crosscut.ann.known import KnownOfCandidates
 from crosscut.datasets import Item, Items
 from crosscut.evaluation.judged import unscored
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
 from crosscut.search.stopping import Confident
 from crosscut.types import Floats, Handles
-from tests.fake_store import MemoryStore
+from tests.fake_store import FakeStore, MemoryStore
 from tests.worlds import Planted, planted
 
 
@@ -191,11 +192,86 @@ def test_what_is_known_is_looked_at_before_a_call(
     assert caught.value.calls == 0
 
 
-def test_over_a_store_the_known_part_is_not_asked_for() -> None:
+def test_over_a_store_what_is_known_is_read_of_candidates() -> None:
     scorer = Shared()
     index = crosscut.Index.over(
-        MemoryStore(shelf(50), np.random.default_rng(0).normal(size=(50, 8))), scorer=scorer, encoder=None
+        MemoryStore(shelf(500), np.random.default_rng(0).normal(size=(500, 8))), scorer=scorer, encoder=None
     )
-    hits = index.search("river music", k=3, budget=10, query_vector=np.ones(8))
-    assert (hits.calls, hits.stop_reason) == (10, "budget")
-    assert max(scorer.asked) <= 10
+    hits = index.search("river music", k=3, budget=30, query_vector=np.ones(8))
+    assert hits.stop_reason == "confident"
+    assert hits.calls < 30
+    assert sum(scorer.asked) < 300  # of 500 items
+    first = hits.trace[0]
+    assert np.isfinite(first.estimates).all()  # what is known of them
+    assert (np.diff(first.estimates) <= 0).all()
+
+
+class ThroughStore(BoundScorer):
+    """A scorer of rows, over a store that gives them handles."""
+
+    knows = True
+
+    def __init__(self, scorer: Corrected, store: FakeStore) -> None:
+        self.scorer, self.store, self.read = scorer, store, 0
+
+    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+        assert handles is not None
+        self.read += len(handles)
+        return self.scorer.known(query, np.array([self.store.seen[handle] for handle in handles], np.int64))
+
+    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+        rows = [(query, np.array([self.store.seen[h] for h in handles], np.int64)) for query, handles in requests]
+        return self.scorer.score_many(rows)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_over_a_store_candidates_are_corrected(linear: bool) -> None:
+    """Of what is known, the part that is linear in the vectors goes into the question, the rest orders its answer."""
+    world = planted(n=1500, queries=30, rank=8)
+    close = np.einsum("qd,nd->qn", world.query_vectors, world.vectors)
+    rough = 0.0 if linear else np.random.default_rng(5).normal(size=close.shape)
+    scorer = Corrected(3 * close + rough, 0.3 * world.test)
+    black_box = crosscut.MatrixScorer(scorer.base + scorer.costly)
+    truth = np.argsort(-(scorer.base + scorer.costly), axis=1, kind="stable")[:, :10]
+    found, read, plain = [], [], []
+    for query, vector in enumerate(world.query_vectors):
+        store = FakeStore([str(j) for j in range(1500)], world.vectors)
+        bound = ThroughStore(scorer, store)
+        hits = crosscut.Searcher(bound, vectors=store).search(query, 10, 30, query_vector=vector)
+        found.append(len({store.seen[h] for h in hits.scored} & {*truth[query].tolist()}) / 10)
+        read.append(bound.read)
+        told = crosscut.Searcher(black_box, vectors=world.vectors).search(query, 10, 30, query_vector=vector)
+        plain.append(len({*told.scored.tolist()} & {*truth[query].tolist()}) / 10)
+    assert np.mean(read) < 300
+    assert np.mean(found) > (0.99 if linear else 0.9)
+    assert linear or np.mean(found) > np.mean(plain)
+
+
+def test_what_is_known_of_candidates_is_checked() -> None:
+    class Wrong(Shared):
+        def bind(self, items: Items) -> Any:
+            bound = super().bind(items)
+            bound.known = lambda query, handles: np.full(len(handles), np.nan)
+            return bound
+
+    store = MemoryStore(shelf(50), np.random.default_rng(0).normal(size=(50, 8)))
+    index = crosscut.Index.over(store, scorer=Wrong(), encoder=None)
+    with pytest.raises(crosscut.ScorerError, match="no real number for query 'river music'") as caught:
+        index.search("river music", k=3, budget=30, query_vector=np.ones(8))
+    assert caught.value.calls == 0
+
+
+def test_what_is_known_of_candidates_is_read_once() -> None:
+    asked: list[int] = []
+
+    def read(handles: Handles) -> Floats:
+        asked.extend(handles.tolist())
+        return handles * 2.0 + 1.0
+
+    rows = np.arange(20.0)[:, None] * [1.0, 0.0]
+    known = KnownOfCandidates(read, lambda handles: rows[handles], np.array([1.0, 1.0]))
+    assert known.direction == 0.0  # too little to go by
+    assert known[np.array([3, 7, 3])].tolist() == [7.0, 15.0, 7.0]
+    assert known[np.array([7, 0, 19])].tolist() == [15.0, 1.0, 39.0]
+    assert sorted(asked) == [0, 3, 7, 19]
+    np.testing.assert_allclose(known.direction, [2.0, 2.0])  # g = 1 + 2 (q · v)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from crosscut.ann.base import TopK, Within, as_vectors
 from crosscut.ann.ivf.rules import Rule
+from crosscut.ann.known import Known, KnownOfCandidates
 from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.ann.results import each
 from crosscut.errors import InputError, ScorerError, StoreUnavailable
@@ -180,7 +182,7 @@ class Searcher:
         """
         within = within if allow is None else self._allowed(allow)
         budget = self._budget(budget, k, self.parts.pool.count(within))
-        vectors = each("query vectors", query_vectors, len(queries))
+        vectors = [self._vector(one) for one in each("query vectors", query_vectors, len(queries))]
         given = each("lists of first ids", first_ids, len(queries))
         halting = each("halts", halts, len(queries))
         checked_deadline(deadline)
@@ -189,7 +191,7 @@ class Searcher:
             QueryState(
                 Account(query, budget, halt=halt),
                 self.parts.seed,
-                vector=self._vector(vector),
+                vector=vector,
                 given=self._given(first, within),
                 known=known,
                 within=within,
@@ -197,7 +199,7 @@ class Searcher:
                 reason="" if rule is None else rule.reason,
             )
             for query, vector, first, halt, known in zip(
-                queries, vectors, given, halting, self._known(queries), strict=True
+                queries, vectors, given, halting, self._known(queries, vectors), strict=True
             )
         ]
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
@@ -212,11 +214,21 @@ class Searcher:
             raise
         return [state.hits(k, self.ids, self.texts) for state in states]
 
-    def _known(self, queries: Sequence[Any]) -> Sequence[Floats | None]:
+    def _known(self, queries: Sequence[Any], vectors: Sequence[Floats | None]) -> Sequence[Known | None]:
         """What the scorer knows of these items without a call, if it does and the method asks for it."""
-        if not (self.plan.corrects and self.scorer.knows) or self.parts.n is None:  # a store's items are not all read
+        if not (self.plan.corrects and self.scorer.knows):
             return [None] * len(queries)
-        return checked_known(self.scorer, queries, self.parts.n)
+        if self.parts.n is not None:
+            return checked_known(self.scorer, queries, self.parts.n)
+        encoder = self.parts.encoder
+        assert encoder is not None  # what does not tell how many items it has are vectors
+        return [
+            KnownOfCandidates(partial(self._known_of, query), encoder.rows, vector)
+            for query, vector in zip(queries, vectors, strict=True)
+        ]
+
+    def _known_of(self, query: Any, handles: Handles) -> Floats:
+        return checked_known(self.scorer, [query], len(handles), handles)[0]
 
     def _budget(self, budget: int | None, k: int, size: int | None) -> int:
         whole("k", k, 1)

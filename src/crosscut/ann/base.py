@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_check
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.known import Known
 from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
 from crosscut.spaces.base import Slot, Space, as_space, known_count
@@ -39,7 +40,7 @@ class Ask:
     exclude: Handles = field(default_factory=lambda: NO_HANDLES)
     within: Within = None
     trail: Trail = field(default_factory=Trail)  # where earlier rounds of this query have been
-    known: Floats | None = None  # (n) what is known of every item for this query alone, added to V u
+    known: Known | None = None  # what is known of items for this query alone, added to V u
 
 
 class Found(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.base import Ask, Found, OfRows, Residuals, Within
+from crosscut.ann.known import Known
 from crosscut.linalg.products import LARGE, share
 from crosscut.linalg.top import best, slack_for
 from crosscut.spaces.base import Space, as_space
@@ -53,7 +54,7 @@ class Flat(OfRows):
             ask, row = pair
             if isinstance(self._rough, np.ndarray) or self._rough:
                 row += self._rough  # in place
-            if ask.known is not None:
+            if isinstance(ask.known, np.ndarray):
                 row += ask.known
             return look(ask, row)
 
@@ -93,7 +94,7 @@ def masked(values: Array, exclude: Handles, within: Within = None) -> Array:
     return values
 
 
-def rerank(space: Space, u: Floats, places: Handles, base: Base, count: int, known: Floats | None = None) -> Found:
+def rerank(space: Space, u: Floats, places: Handles, base: Base, count: int, known: Known | None = None) -> Found:
     """The best `count` of `places` by base + Vu in float64, best first, ties to the lower position.
 
     `known` (n) is what is known of items for this query alone."""

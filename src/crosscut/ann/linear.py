@@ -21,6 +21,7 @@ from crosscut.ann.clustered import Clustered
 from crosscut.ann.flat import Base, Flat, masked, rerank
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import Rule
+from crosscut.ann.known import WIDER, KnownOfCandidates
 from crosscut.ann.lists import Lists
 from crosscut.linalg.arrays import looked_up, without
 from crosscut.linalg.top import ranked, slack_for
@@ -28,7 +29,7 @@ from crosscut.spaces.base import Space
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 
 JOIN = 256  # items of which most is known that join what an index finds
-WIDER = 4  # times as many are asked for where residuals order them
+RESIDUALS = 4  # times as many are asked for where residuals order them
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,7 @@ class Projected:
         return self.space.rows(handles)
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        times = 1 if isinstance(self.base, np.ndarray | int | float) else WIDER
-        more = [0 if self.inner.precise else slack_for(ask.count) for ask in asks]
-        wider = [self._wider(ask, times * ask.count + n) for ask, n in zip(asks, more, strict=True)]
+        wider = [self._wider(ask, self._times(ask) * ask.count + self._more(ask)) for ask in asks]
         answers = []
         for ask, found in zip(asks, self.inner.top(wider), strict=True):
             answer = self._again(ask, found.handles)
@@ -79,15 +78,25 @@ class Projected:
             answers.append(answer)
         return answers
 
+    def _times(self, ask: Ask) -> int:
+        if isinstance(ask.known, KnownOfCandidates):
+            return WIDER
+        return 1 if isinstance(self.base, np.ndarray | int | float) else RESIDUALS
+
+    def _more(self, ask: Ask) -> int:
+        return 0 if self.inner.precise else slack_for(ask.count)
+
     def _wider(self, ask: Ask, count: int) -> Ask:
         held = ask.vector[self.columns] * self.weights
+        if isinstance(ask.known, KnownOfCandidates):
+            held += ask.known.direction
         asked = held if len(held) == self.inner.d else np.append(held, self.level)
         return Ask(asked, count, ask.exclude, ask.within, ask.trail)
 
     def _again(self, ask: Ask, pool: Handles) -> Found:
         """The best of a pool in float64. What is known of single items, or for one query alone, is not linear in the
         vectors: it orders the pool, and the items of which most is known join it."""
-        if ask.known is not None:
+        if isinstance(ask.known, np.ndarray):
             most = ranked(masked(ask.known.copy(), ask.exclude, ask.within), max(JOIN, len(pool)))
             pool = np.union1d(pool, most)
         if not isinstance(self.base, np.ndarray | int | float):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from crosscut.errors import CrosscutError, InputError
 from crosscut.index.core import Core
 from crosscut.index.log import LIMIT, Logged, SearchLog, query_hash
-from crosscut.index.spending import told
+from crosscut.index.spending import scored_by
 from crosscut.index.state import State
 from crosscut.methods.learning import FEWEST, Learned, learn
 from crosscut.search.hits import Hits
@@ -166,7 +166,7 @@ class Learning(Core):
 
 def scored_of(state: State, query: str, hits: Hits) -> tuple[list[str], Floats, Floats]:
     """What a search has scored: ids, scores without what the scorer knew unasked, and the chance that each had."""
-    handles, scores, chances = told(state, query, hits)
+    handles, scores, chances = scored_by(state.scorer, query, hits)
     return [state.items[position].id for position in handles.tolist()], scores, chances
 
 

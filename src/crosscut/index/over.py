@@ -34,20 +34,21 @@ from crosscut.index.learning import fading, past_of
 from crosscut.index.options import checked_queries
 from crosscut.index.over_learning import NEWEST, StoreLearned, StoreResiduals, rows_of
 from crosscut.index.searching import SearchView
+from crosscut.index.spending import scored_by
 from crosscut.index.tune import MOST, Fold, Tuning, to_try
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
 from crosscut.methods import RNR, Crosscut, Method
-from crosscut.methods.base import Parts
+from crosscut.methods.base import Parts, parse
 from crosscut.methods.learning import Learned, learn
-from crosscut.scorers.base import Scorer
+from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.callable import as_bound
 from crosscut.scorers.named import load_scorer
 from crosscut.scorers.remembering import Remembering
 from crosscut.scores.engines import EngineChoice, make_engine
-from crosscut.search.hits import Bought, Hits, chances_of
+from crosscut.search.hits import Bought, Hits
 from crosscut.search.ranking import Evidence
-from crosscut.search.stopping import Stop
+from crosscut.search.stopping import Confident, Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.types import Floats, Progress, whole
@@ -125,12 +126,13 @@ class StoreIndex(Index):
         conditions(filter)  # a wrong one is an error before anything is paid for
         session, scorer = self.store.session(), self.scorer
         assert scorer is not None
+        searcher = Searcher(scorer.bind(session), method=method, parts=self._parts(session))
         return SearchView(
-            Searcher(scorer.bind(session), method=method, parts=self._parts(session)),
+            searcher,
             filter,
             None,
             lambda ids: None if ids is None else session.handles([ids] if isinstance(ids, str) else ids, filter),
-            partial(_scored_in, session),
+            partial(_scored_in, session, searcher.scorer),
             partial(_evidence, session),
             partial(self._priced, session),
         )
@@ -140,8 +142,12 @@ class StoreIndex(Index):
         return answer if self.price is None else self.price.on(answer, session.get(answer.scored))
 
     def default_stop(self, method: str | Method | None = None) -> Stop | None:
-        """None: over a store no scorer knows a part of every score."""
-        return None
+        """As of any index: a scorer that knows a part of scores knows it of candidates here."""
+        assert self.scorer is not None
+        if not as_bound(self.scorer.bind(self.store.session())).knows:
+            return None
+        searcher = self._opened(self.method if method is None else parse(method), None).searcher
+        return Confident() if searcher.plan.corrects else None
 
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         return None if self.encoder is None or not queries else self.encoder.encode_queries(queries)
@@ -383,9 +389,7 @@ def _told(session: Session, hits: Hits, k: int) -> Hits:
     return replace(hits, items=tuple(replace(hit, id=names[j], text=item.text, item=item) for j, hit, item in found))
 
 
-def _scored_in(session: Session, query: str, hits: Hits) -> tuple[list[str], Floats, Floats]:
-    """What a search has scored: ids, scores, and the chance that each had."""
-    scored = Bought.of(hits.trace)
-    finite = np.isfinite(scored.scores)
-    ids = [str(session.name(handle)) for handle in scored.positions[finite].tolist()]
-    return ids, scored.scores[finite], chances_of(hits.trace)[finite]
+def _scored_in(session: Session, scorer: BoundScorer, query: str, hits: Hits) -> tuple[list[str], Floats, Floats]:
+    """What a search has scored: ids, scores without what was known unasked, and the chance that each had."""
+    positions, scores, chances = scored_by(scorer, query, hits)
+    return [str(session.name(handle)) for handle in positions.tolist()], scores, chances

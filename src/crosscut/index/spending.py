@@ -24,6 +24,7 @@ from crosscut.index.building import Seller
 from crosscut.index.state import State
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
+from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.remembering import Remembering
 from crosscut.search.hits import Bought, Hits, chances_of
 from crosscut.search.prior import Past
@@ -171,17 +172,17 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
             searcher.search_many(queries[some], 1, each, query_vectors=vectors[some]),
             strict=True,
         ):
-            past.append(Past(np.asarray(vector, np.float64), *told(state, query, hits)[:2]))
+            past.append(Past(np.asarray(vector, np.float64), *scored_by(state.scorer, query, hits)[:2]))
         if seller.progress is not None:
             seller.progress("searching train queries", len(past), len(queries))
     return past, scorer.calls
 
 
-def told(state: State, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
+def scored_by(scorer: BoundScorer | None, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
     """What a search has scored, and with which chance; of a scorer that knows a part of it unasked, the rest."""
     scored = Bought.of(hits.trace)
     scores = scored.scores
-    if state.scorer is not None and state.scorer.knows:
-        scores = scores - state.scorer.known(query, scored.positions)
+    if scorer is not None and scorer.knows:
+        scores = scores - scorer.known(query, scored.positions)
     finite = np.isfinite(scores)
     return scored.positions[finite], scores[finite], chances_of(hits.trace)[finite]

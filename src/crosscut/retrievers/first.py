@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from crosscut.ann.base import Ask, Pool, TopK, Within
 from crosscut.ann.flat import masked
+from crosscut.ann.known import WIDER, Known, KnownOfCandidates
 from crosscut.errors import InputError
 from crosscut.linalg.top import ranked
 from crosscut.types import NO_HANDLES, Floats, Handles
@@ -28,7 +29,7 @@ class FirstRequest:
     exclude: Handles = field(default_factory=lambda: NO_HANDLES)
     within: Within = None
     given: bool = False  # whether the caller named items for round one
-    known: Floats | None = None  # (n) what is known of every item without a call
+    known: Known | None = None  # what is known of items without a call
 
     @property
     def rng(self) -> np.random.Generator:
@@ -165,9 +166,16 @@ class MostKnown(FirstStage):
             return self.otherwise.pick(requests)
         return [
             ranked(masked(request.known.copy(), request.exclude, request.within), request.count)
+            if isinstance(request.known, np.ndarray)
+            else self._among_candidates(request, request.known)
             for request in requests
             if request.known is not None
         ]
+
+    def _among_candidates(self, request: FirstRequest, known: KnownOfCandidates) -> Handles:
+        """Of a store: of some more that `otherwise` finds."""
+        (pool,) = self.otherwise.pick([replace(request, count=WIDER * request.count)])
+        return pool[np.lexsort((pool, -known[pool]))[: request.count]]
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,11 @@ def all_finite(scores: Floats) -> bool:
     return math.isfinite(scores.dot(scores)) or bool(np.isfinite(scores).all())
 
 
-def checked_known(scorer: BoundScorer, queries: Sequence[Any], n: int) -> list[Floats]:
-    """What a scorer knows of n items without a call, for every query: n numbers, or an error that says why not."""
+def checked_known(scorer: BoundScorer, queries: Sequence[Any], n: int, handles: Handles | None = None) -> list[Floats]:
+    """What a scorer knows of n items (these, or all) without a call, for every query; or an error that says why not."""
     try:
-        given = [_real(known) for known in scorer.known_of_all(queries, n)]
+        told_of = scorer.known_of_all(queries, n) if handles is None else [scorer.known(q, handles) for q in queries]
+        given = [_real(known) for known in told_of]
     except CrosscutError:
         raise
     except Exception as error:

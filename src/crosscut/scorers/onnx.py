@@ -122,7 +122,8 @@ class BoundOnnxCrossEncoder(BoundScorer):
         self.model = model
         self.n_items = count_of(items)
         self._source = items
-        self.knows = model.corrects and self._count() is not None
+        filed = isinstance(items, SharedItems) and items.filed  # nobody reads all of those, nor keeps what was read
+        self.knows = model.corrects and not filed
         self._known: Known | None = None  # of the items, as far as they have been read
         self._lock = ForkLock()
         self.items = ItemStates(model._lower, model.folder.tokenizer, items, cache_bytes)

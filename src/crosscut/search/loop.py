@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from crosscut.ann.base import Ask, Found, Pool, TopK
 from crosscut.ann.flat import Base, Flat, base_of, masked, rerank
+from crosscut.ann.known import Known
 from crosscut.ann.linear import topk_of
 from crosscut.errors import InputError, ScorerError
 from crosscut.linalg.blas import one_thread
@@ -57,7 +58,7 @@ class Offset:
     base: Base = 0.0
     scale: float = 1.0
 
-    def targets(self, positions: Positions, scores: Floats, known: Floats | None = None) -> Floats:
+    def targets(self, positions: Positions, scores: Floats, known: Known | None = None) -> Floats:
         left = scores - base_of(self.base, positions)
         if known is not None:
             left -= known[positions]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.ann.base import Ask, Within
+from crosscut.ann.known import Known
 from crosscut.ann.trail import Trail
 from crosscut.retrievers.first import FirstRequest
 from crosscut.scorers.meter import Account
@@ -27,7 +28,7 @@ class QueryState:
     seed: int = 0
     vector: Floats | None = None  # the encoder's query vector
     given: Handles = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one
-    known: Floats | None = None  # (n) the part of every score that takes no call
+    known: Known | None = None  # the part of scores that takes no call
     words: Floats | None = None  # (n) φ: how far the words of every item are those of the query
     told: Floats | None = None  # (n) what they tell of the scores, by now
     within: Within = None  # None: all items
