@@ -266,7 +266,7 @@ def test_what_is_known_of_candidates_is_read_once() -> None:
 
     def read(handles: Handles) -> Floats:
         asked.extend(handles.tolist())
-        return handles * 2.0 + 1.0
+        return np.asarray(handles * 2.0 + 1.0, np.float64)
 
     rows = np.arange(20.0)[:, None] * [1.0, 0.0]
     known = KnownOfCandidates(read, lambda handles: rows[handles], np.array([1.0, 1.0]))
