@@ -315,6 +315,19 @@ def flights_table() -> str:
     return table(header, rows)
 
 
+def candidates_table() -> str:
+    """Searches over a store with what the scorer knows of candidates, and of the same scorer as a black box."""
+    rows = []
+    for one in json.loads((RESULTS / "candidates.json").read_text())["collections"]:
+        known, few, many = (one["runs"][run] for run in ("known, 100", "black box, 30", "black box, 100"))
+        cells = [one["collection"], f"{one['items']:,}", f"{known['calls'][0]:.1f}"]
+        cells += [f"{value[0]:.3f}" for value in (known["recall"], few["recall"], many["recall"])]
+        cells += [f"{run['ndcg'][0]:.3f}" for run in (known, many)]
+        rows.append([*cells, *(f"{run['seconds'][0]:.2f} s" for run in (known, many))])
+    header = ["", "items", "calls", "recall", "black box, 30 calls", "black box, 100 calls", "nDCG@10"]
+    return table([*header, "black box, 100 calls", "CPU a search", "black box, 100 calls"], rows)
+
+
 def accuracy(model: str) -> str:
     """Accuracy@1 over the queries of all held-out worlds."""
     worlds = _models("wordnet")
@@ -425,6 +438,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "stores": stores_table,
     "rounds": rounds_table,
     "flights": flights_table,
+    "candidates": candidates_table,
     "exits": exits_table,
     "readme": readme_table,
     "unseen": unseen_table,

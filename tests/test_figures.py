@@ -51,7 +51,7 @@ SOURCES: dict[str, list[str]] = {
     "docs/lab/ivf.md": ["ivf.json", "exits.json", "rounds.json"],
     "docs/lab/timing.md": ["loop.json", "hub_scorer.json", "encoding.json"],
     "docs/lab/rounds.md": ["flights.json"],
-    "docs/lab/stores.md": ["stores.json"],
+    "docs/lab/stores.md": ["stores.json", "candidates.json"],
     "docs/lab/scale.md": ["scale.json"],
     "docs/lab/serving.md": ["server.json", "fuzz_server.json", "operations.json"],
     "docs/lab/target_recall.md": ["target_recall.json"],
