@@ -113,7 +113,7 @@ def measured(name: str, folder: Path, count: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("names", nargs="*", default=["wikiqa", "doid"])
+    parser.add_argument("names", nargs="*", default=["wikiqa", "doid", "reuters"])
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=RESULTS)
