@@ -11,8 +11,10 @@ import pytest
 
 import crosscut
 from crosscut.ann import clustered
+from crosscut.ann.base import Ask, Found, Indexed
 from crosscut.ann.ivf import IVF
 from crosscut.ann.known import KnownOfCandidates
+from crosscut.ann.linear import topk_of
 from crosscut.datasets import Item, Items
 from crosscut.evaluation.judged import unscored
 from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
@@ -275,3 +277,23 @@ def test_what_is_known_of_candidates_is_read_once() -> None:
     assert known[np.array([7, 0, 19])].tolist() == [15.0, 1.0, 39.0]
     assert sorted(asked) == [0, 3, 7, 19]
     np.testing.assert_allclose(known.direction, [2.0, 2.0])  # g = 1 + 2 (q · v)
+
+
+def test_a_store_is_asked_for_what_follows_from_the_vectors_and_for_more_than_is_wanted() -> None:
+    rng = np.random.default_rng(0)
+    vectors, query = rng.normal(size=(400, 6)), rng.normal(size=6)
+    known_of = 2.0 * vectors @ query + 1.0
+    noted: list[Ask] = []
+
+    class Noting(FakeStore):
+        def top(self, asks: Sequence[Ask]) -> list[Found]:
+            noted.extend(asks)
+            return super().top(asks)
+
+    store = Noting([str(j) for j in range(400)], vectors)
+    known = KnownOfCandidates(lambda handles: known_of[[store.seen[h] for h in handles]], store.rows, query)
+    known[store.sample(20, rng)]
+    (found,) = topk_of(Indexed(store)).top([Ask(np.zeros(6), 5, known=known)])
+    np.testing.assert_allclose(noted[-1].vector, 2.0 * query)
+    assert noted[-1].count >= 8 * 5
+    assert [store.seen[handle] for handle in found.handles] == np.argsort(-known_of)[:5].tolist()
