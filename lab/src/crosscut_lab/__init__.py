@@ -1,0 +1,1 @@
+"""Research on crosscut: the papers' experiments, rival methods, studies and load tests."""

@@ -1,0 +1,41 @@
+"""The command line of the lab."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from crosscut.errors import CrosscutError
+
+app = typer.Typer(
+    name="crosscut-lab",
+    help="Research on crosscut: the papers' experiments, rival methods, studies and load tests.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root() -> None:
+    """Research on crosscut."""
+
+
+@app.command("list")
+def list_all() -> None:
+    """List the methods, those of plug-ins included, and where each is defined."""
+    from crosscut.methods import methods
+
+    for name, made in methods().items():
+        typer.echo(f"{name:<20} {made.__module__}")
+
+
+def main() -> None:
+    """Run the command line; an error is one sentence and exit code 2."""
+    try:
+        app()
+    except CrosscutError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(2)
