@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.knowing import knowing, shared, under
 from crosscut.index.options import SpaceName
+from crosscut.index.passages import OF
 from crosscut.index.state import WAYS, State
 from crosscut.linalg.arrays import checked_vectors
 from crosscut.methods.base import Method, Parts
@@ -237,6 +238,16 @@ def distinct(items: Sequence[Item]) -> None:
         if item.id in seen:
             raise InputError(f"the id {item.id!r} stands twice among {len(items)} items; ids must be unique")
         seen.add(item.id)
+
+
+def separate(documents: Sequence[Item], passages: Iterable[Item]) -> None:
+    """Refuse a document whose id is that of another's passage: an id must name one thing."""
+    ids = {document.id for document in documents}
+    for passage in passages:
+        if passage.id in ids:
+            raise InputError(
+                f"document {passage.id!r} has the id that a passage of {passage.metadata[OF]!r} gets: rename one"
+            )
 
 
 def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int | None) -> tuple[SpaceName, list[str]]:

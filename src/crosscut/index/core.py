@@ -58,7 +58,6 @@ class Core:
         self.rank: Rank = ByScorer()  # the order of hits
         self.budget: int | None = None  # calls of a search that names none; None: 100
         self.calibration: Calibration | None = None  # of the scorer: what its scores mean
-        self.passages: Passages | None = None  # how documents were cut into the items, if they were
         self.price: Price | None = None  # of a call, for `hits.cost`
         self.build_calls = 0
         self.taught: Learned | None = None  # by searches of train queries while it was built (`build(calls=…)`)
@@ -69,6 +68,11 @@ class Core:
         self._folder: Folder | None = None  # where it was loaded from, or saved to
         self._lock: Lock | None = None  # of that folder
         self._writing = threading.RLock()
+
+    @property
+    def passages(self) -> Passages | None:
+        """How documents were cut into the items, if they were."""
+        return self._state.passages if self.store is None else None
 
     def _seller(self, engine: EngineChoice, progress: Progress | None, device: str | None = None) -> Seller:
         return Seller(self.scorer, self._names["scorer"], engine, progress, device)

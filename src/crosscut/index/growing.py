@@ -11,7 +11,7 @@ import numpy as np
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, Reading, distinct, read
+from crosscut.index.building import Brought, Reading, distinct, read, separate
 from crosscut.index.items import Source, as_items
 from crosscut.index.keeping import Keeping
 from crosscut.index.knowing import reader
@@ -35,7 +35,7 @@ class Growing(Learning, Keeping):
 
     def __getitem__(self, id: str) -> Item:
         state = self._state
-        if id in state.documents:
+        if id not in state.places and id in state.documents:
             return document_of([state.items[place] for place in state.documents[id]])
         return state.items[state.place(id)]
 
@@ -69,6 +69,11 @@ class Growing(Learning, Keeping):
                     "remove them first, or give new ids"
                 )
             made = items if self.passages is None else list(self.passages.cut(items))
+            if self.passages is not None:
+                separate(items, made)
+                known = [passage.id for passage in made if passage.id in self]
+                if known:
+                    raise InputError(f"a passage would have the id {known[0]!r}, which is in the index: rename one")
             if made:
                 state = state.extended(made, *self._reading(state, made, vectors, progress))
                 self._state = state.clustered(self.scorer)
@@ -125,19 +130,27 @@ class Growing(Learning, Keeping):
         saved (with all that was changed), not in its score store, and not in its log of searches; what was learned is
         learned again without them. Returns how many.
 
-        The files are written anew, whatever their size: forget many items in one call.
+        The files are written anew, whatever their size: forget many items in one call. If it fails, on a full disk say,
+        the items are still in the index: call it again.
         """
         with self._writing:
             self._movable()
             chosen = list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
             items = [self._state.items[place] for id in chosen for place in self._state.all_of(id)]
-            count = self.remove(chosen)
-            self.compact()
-            if self._state.score_store is not None:
-                self._state.score_store.forget(items)
-            self._unlearn(ids=[item.id for item in items])
-            if self._folder is not None:
-                self.save()
+            before, claimed = self._state, self._lock is not None
+            try:
+                count = self.remove(chosen)
+                self.compact()
+                if self._state.score_store is not None:
+                    self._state.score_store.forget(items)
+                self._unlearn(ids=[item.id for item in items])
+                if self._folder is not None:
+                    self.save()
+            except BaseException:  # as if it had not begun, so that it can be repeated
+                self._state = before
+                if not claimed:
+                    self._release()
+                raise
             self._state = self._state.fresh()
             return count
 

@@ -15,7 +15,17 @@ from crosscut.datasets.records import ItemList
 from crosscut.encoders.named import load_encoder
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.building import Brought, Seller, distinct, factorized, promised, read, train_queries, training
+from crosscut.index.building import (
+    Brought,
+    Seller,
+    distinct,
+    factorized,
+    promised,
+    read,
+    separate,
+    train_queries,
+    training,
+)
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
@@ -176,6 +186,8 @@ class Index(Searching, Growing):
             raise InputError("there is no item to build an index of: the source is empty")
         distinct(given)
         items = ItemList(given if cut is None else cut.cut(given))
+        if cut is not None:
+            separate(given, items)
         words = BM25(items) if counted else None
         model = named["scorer"] = model if words is None else under(model, Lexicon.counted(*words.words))
         scoring = bound(model, items)
@@ -194,9 +206,10 @@ class Index(Searching, Growing):
             known=known,
             cache=cache,
             seed=seed,
+            passages=cut,
         )
         index = cls(state, queries=asked, **named)
-        index.passages, index.price = cut, price
+        index.price = price
         index._buy(asked, space, per_query, calls, anchors, index._seller(engine, progress, device))
         index._state.searcher(index.method)  # a method that cannot work here says so now
         return index
@@ -234,8 +247,8 @@ class Index(Searching, Growing):
     @classmethod
     def _streamed(cls, build: StreamedBuild, named: dict[str, Any], asked: list[str], known: Loading) -> Index:
         """Built in its folder, and loaded from there; `known` scores are those of `load`."""
-        empty = cls(State(ItemList(), np.ones(0, np.bool_), None, seed=build.seed), **named)
-        empty.passages = build.passages
+        nothing = State(ItemList(), np.ones(0, np.bool_), None, seed=build.seed, passages=build.passages)
+        empty = cls(nothing, **named)
         build.run(empty._facts())
         made = cls.load(build.path, **(known | Loading(scorer=named["scorer"], encoder=named["encoder"])))
         made._names = {"scorer": named["scorer_name"], "encoder": named["encoder_name"]}

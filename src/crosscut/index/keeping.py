@@ -64,7 +64,7 @@ class Keeping(Core):
             return replace(state, saved=None)  # its maps stay; the files that they are of are gone
         if state.purge:
             filed = folder.load(lambda saved: read_state(saved, self.scorer, state.cache))[0]
-            return replace(filed, cache=filed.cache_over(filed.items))
+            return replace(filed, cache=filed.cache_over(filed.items), passages=state.passages)
         return replace(state, saved=folder.load(lambda saved: saved))
 
     def _facts(self) -> dict[str, Any]:
@@ -141,6 +141,8 @@ class Keeping(Core):
         )
         dual = same_model("encoder", encoder, manifest["encoder"], load_encoder, target)
         state, queries = read_state(saved, model, told["cache"])
+        cut = manifest.get("passages")
+        state = replace(state, passages=None if cut is None else Passages(**cut))
         if store is not None and model is not None:
             state = replace(state, cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(state.items))
         index = cls(
@@ -157,8 +159,6 @@ class Keeping(Core):
         if manifest.get("stop") is not None:
             index.stop = parse_stop(manifest["stop"])
         index.tuned = manifest["tuned"]
-        cut = manifest.get("passages")
-        index.passages = None if cut is None else Passages(**cut)
         if index.tuned is not None and index.tuned.get("model") is not None:
             index.recall_model = RecallModel.from_json(index.tuned["model"])
         index.rank = parse_rank(manifest.get("rank", "scorer"))
@@ -172,6 +172,11 @@ class Keeping(Core):
     def verify(path: str | Path) -> list[str]:
         """Read all of a saved index and compare every checksum: a sentence for every file that is damaged."""
         return verify(path)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether this index has changed since its folder was saved or loaded."""
+        return self._lock is not None
 
     @property
     def path(self) -> Path | None:

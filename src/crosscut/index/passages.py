@@ -66,8 +66,12 @@ class Passages:
     def cut(self, items: Iterable[Item]) -> Iterator[Item]:
         """The passages of documents, one after another."""
         for item in items:
-            if OF in item.metadata:
-                raise InputError(f"item {item.id!r} has {OF!r} in its metadata, which names the document of a passage")
+            for key in (OF, AT):
+                if key in item.metadata:
+                    raise InputError(
+                        f"item {item.id!r} has {key!r} in its metadata, which an index of passages keeps for itself: "
+                        "rename it, or build with passages=False"
+                    )
             for number, (start, end) in enumerate(self.windows(item.text), 1):
                 place = {OF: item.id, AT: start}
                 yield Item(f"{item.id}#{number}", item.title, item.text[start:end], {**item.metadata, **place})

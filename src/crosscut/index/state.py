@@ -28,7 +28,7 @@ from crosscut.index.items import Filter
 from crosscut.index.knowing import bound, late_of, tell
 from crosscut.index.later import LaterLists, joined
 from crosscut.index.metadata import Metadata
-from crosscut.index.passages import OF
+from crosscut.index.passages import OF, Passages
 from crosscut.index.places import Places
 from crosscut.latest import Latest
 from crosscut.linalg.arrays import finite
@@ -85,6 +85,7 @@ class State:
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
     factors: Factors | None = None  # (n × d) of a sparse score matrix
     prior: Prior | None = None  # of query vectors, learned from past searches
+    passages: Passages | None = None  # how documents were cut into the items, if they were
     cache: ScoreCache | None = None
     seed: int = 0
     saved: Saved | None = field(default=None, repr=False)  # the files that its first items lie in
@@ -124,9 +125,9 @@ class State:
 
     @cached_property
     def documents(self) -> dict[str, list[int]]:
-        """Document → positions of its passages, of those that are there."""
+        """Document → positions of its passages, of those that are there; none in an index without passages."""
         made: dict[str, list[int]] = {}
-        start = 0 if self.columns.has(OF) else len(self.items)
+        start = 0 if self.passages is not None and self.columns.has(OF) else len(self.items)
         for position in range(start, len(self.items)):
             metadata = self.items[position].metadata if self.alive[position] else {}
             if OF in metadata:
@@ -134,8 +135,8 @@ class State:
         return made
 
     def all_of(self, id: str) -> list[int]:
-        """The position of an item; of a document, those of its passages."""
-        return self.documents[id] if id in self.documents else [self.place(id)]
+        """The position of an item; of a document, those of its passages. An exact id goes before a document's name."""
+        return [self.place(id)] if id in self.places or id not in self.documents else self.documents[id]
 
     def given(self, ids: Sequence[str] | None) -> list[int] | None:
         """Positions of items that a caller names for round one."""
@@ -257,7 +258,7 @@ class State:
             self,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
             bm25=None if self.bm25 is None else self.bm25.extended(items),
-            cache=self.cache_over([*self.items, *items]),
+            cache=self._cache_of_more(items),
             **parts,
             items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
@@ -299,6 +300,10 @@ class State:
     def cache_over(self, items: Contents) -> ScoreCache | None:
         """The cache for other items; one of the caller's stays as it is."""
         return self.cache.over(items) if isinstance(self.cache, StoreCache) else self.cache
+
+    def _cache_of_more(self, items: list[Item]) -> ScoreCache | None:
+        """The cache with more items at the end; only that of a score store reads those that are there."""
+        return self.cache.over([*self.items, *items]) if isinstance(self.cache, StoreCache) else self.cache
 
     def flush(self) -> None:
         """Write scores that wait for their store."""

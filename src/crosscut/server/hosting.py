@@ -91,8 +91,11 @@ class Hosting:
                     await self._load(name)
             except InputError as error:  # no fault of the one who asks
                 raise StoreError("the folder of this index cannot be read") from error
-            count = await asyncio.to_thread(work, self._indexes[name])
-            self._unsaved.add(name)
+            try:
+                count = await asyncio.to_thread(work, self._indexes[name])
+            finally:
+                if self._indexes[name].unsaved:
+                    self._unsaved.add(name)
         await self.count()
         return count
 
