@@ -280,7 +280,7 @@ def test_only_who_may_write_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     read = {"authorization": "Bearer may-read"}
     with running(make_app(build({"c": "cat"}))) as url:
         assert httpx.post(f"{url}/items", json=new).status_code == 401
-        assert httpx.post(f"{url}/items", json=new, headers=read).status_code == 401
+        assert httpx.post(f"{url}/items", json=new, headers=read).status_code == 403
         assert httpx.delete(f"{url}/items/c", headers=read).status_code == 401
         assert httpx.get(f"{url}/items/c").status_code == 401
         assert httpx.get(f"{url}/items/c", headers=read).status_code == 200

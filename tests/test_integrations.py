@@ -386,6 +386,20 @@ def test_mcp_counts_what_a_failed_search_has_paid_and_does_not_quote_its_scorer(
     asyncio.run(talk())
 
 
+def test_mcp_default_number_of_hits_is_within_the_cap() -> None:
+    from mcp.client import Client
+
+    from crosscut.integrations.mcp import make_server
+
+    async def talk() -> None:
+        async with Client(make_server(small_index(), max_k=5)) as client:
+            answer = await client.call_tool("search", {"query": "cat"})
+            assert not answer.is_error
+            assert len((answer.structured_content or json.loads(answer.content[0].text))["hits"]) == 5
+
+    asyncio.run(talk())
+
+
 def test_mcp_bounds_what_an_agent_asks_for_and_counts_what_is_called_off(tmp_path: Path) -> None:
     from mcp.client import Client
 

@@ -107,6 +107,7 @@ def test_moving_the_budget_changes_the_calls(page: Any) -> None:
 
 
 def test_the_comparison_shows_what_reranking_missed(page: Any) -> None:
+    page.check("#compare")
     answer = ask(page)
     missed = answer["comparison"]["missed"]
     assert page.locator("#other").is_visible()
@@ -144,6 +145,7 @@ def test_methods_examples_and_shared_addresses(page: Any, address: str) -> None:
         page.press("#method", "Tab")
     assert caught.value.json()["method"] == "hybrid"
     page.wait_for_selector("#other", state="hidden")
+    page.check("#compare")
     with page.expect_response("**/search") as caught:
         page.fill("#method", "crosscut@rounds=4")
         page.press("#method", "Tab")

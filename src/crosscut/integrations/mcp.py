@@ -41,7 +41,7 @@ def make_server(
 
     @server.tool()
     async def search(
-        query: str, k: int = 10, budget: int = budget, filter: dict[str, Any] | None = None
+        query: str, k: int = min(10, max_k), budget: int = budget, filter: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Find the items that fit a query best. `filter` holds conditions on metadata: a value, a list of values, or
         bounds such as {"year": {"gte": 2000}}. `budget` is the most calls of the scorer that may be spent."""

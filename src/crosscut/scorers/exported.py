@@ -51,6 +51,8 @@ class ExportedCrossEncoder(Scorer):
     >>> scorer = ExportedCrossEncoder.load("emb+nishantyadav/emb_crossenc_msmarco_miniLM", precision="int8")
     """
 
+    local = True  # a call costs neither money nor a request: a server may warm it up
+
     def __init__(self, home: Path, record: dict[str, Any], *, threads: int | None = None, name: str = "") -> None:
         self.home, self.record, self.name = home, record, name
         self.threads = cores() if threads is None else threads

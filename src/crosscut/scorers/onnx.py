@@ -57,6 +57,8 @@ class OnnxCrossEncoder(Scorer):
     >>> scorer.score("he sat on the [START] bank [END] of the river", ["bank [ENT] sloping land", …])
     """
 
+    local = True  # a call costs neither money nor a request: a server may warm it up
+
     def __init__(self, folder: ModelFolder, *, lexicon: Lexicon | None = None, alone: bool = False) -> None:
         self.folder, self.lexicon = folder, lexicon
         self.corrects = folder.knows and not alone

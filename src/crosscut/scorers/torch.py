@@ -30,6 +30,8 @@ class TorchCrossEncoder(Scorer):
     >>> scorer = TorchCrossEncoder.load("cross-encoder/ms-marco-MiniLM-L6-v2")
     """
 
+    local = True  # a call costs neither money nor a request: a server may warm it up
+
     def __init__(self, model: Any, *, batch_size: int = 32, name: str | None = None) -> None:
         labels = getattr(getattr(model, "config", None), "num_labels", 1)
         if labels != 1:

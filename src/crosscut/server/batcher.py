@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from crosscut.errors import ClientLeft, Closing, InputError, QueueFull, ScorerError, StoreUnavailable, TooLate
+from crosscut.errors import ClientLeft, Closing, QueueFull, ScorerError, StoreUnavailable, TooLate
 from crosscut.server.problems import retold
 
 THREADS = 32
@@ -48,6 +48,7 @@ class QueuedRequest:
     lane: Lane
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.perf_counter)
+    paying: bool = False  # whether calls were made for it, or are about to be
 
     @property
     def left(self) -> float:
@@ -56,7 +57,9 @@ class QueuedRequest:
 
     def halt(self) -> str | None:
         """Why the search must stop now, if so; asked from the worker thread."""
-        return "cancelled" if self.gone.is_set() else "deadline" if self.left <= 0 else None
+        reason = "cancelled" if self.gone.is_set() else "deadline" if self.left <= 0 else None
+        self.paying = self.paying or reason is None
+        return reason
 
 
 Work = Callable[[Sequence[QueuedRequest], float], list[Any]]
@@ -182,15 +185,14 @@ class Batcher:
                 job.future.set_result(Answered(value, started - job.arrived, len(jobs)))
 
     async def _values(self, jobs: list[QueuedRequest]) -> list[Any]:
-        """What each job gets; an argument that one of them should not have given is no fault of the others."""
+        """What each job gets. A batch that failed before its first call is repeated, each request by itself."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, _guarded, jobs)
-        except InputError as error:  # raised before the first call
-            if len(jobs) == 1:
-                return [error]
-            return [value for job in jobs for value in await self._values([job])]
         except Exception as error:
-            return _shared(error, len(jobs))
+            paid = getattr(error, "calls", 0) > 0 or any(job.paying for job in jobs)
+            if len(jobs) == 1 or paid:
+                return _shared(error, len(jobs))
+            return [value for job in jobs for value in await self._values([job])]
 
 
 def _guarded(jobs: list[QueuedRequest]) -> list[Any]:

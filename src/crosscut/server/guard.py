@@ -110,6 +110,8 @@ class Guard:
             raise Refusal(403, "ReadOnly", "this server takes no changes: it was started without a token for them")
         allowed = [token for token in (self._write, None if changing else self._token) if token is not None]
         if (changing or self._token is not None) and path not in OPEN and not _has(headers, allowed):
+            if changing and self._token is not None and _has(headers, [self._token]):
+                raise Refusal(403, "ReadOnly", "this token may search, and may not change items")
             raise Refusal(401, "Unauthorized", "this server asks for a bearer token")
         if client is not None and self._busy[client] > (self.settings.per_client or 0):
             told = f"{self.settings.per_client} requests of one client may be under way; wait for the others"

@@ -188,8 +188,8 @@ def again(index: Index) -> Index:
 
 
 def warm_up(index: Index) -> None:
-    """Load what is loaded on first use; calls that cost money are not made, and nobody learns from this."""
-    if len(index) and index.scorer is not None and not isinstance(index.scorer, RemoteScorer):
+    """Load what a local model loads on first use. Any other scorer may cost money: it is not called."""
+    if getattr(index.scorer, "local", False) and len(index):
         log, index.log = index.log, None
         with contextlib.suppress(CrosscutError):
             index.search("warm up", k=1, budget=min(10, len(index)))

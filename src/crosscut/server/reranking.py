@@ -179,7 +179,7 @@ def limited(shape: type[AnyRequest], settings: Settings) -> type[AnyRequest]:
     kind = shape.model_fields[name].annotation
     fields: dict[str, Any] = {
         "query": (str, Field(min_length=1, max_length=settings.max_query)),
-        name: (kind, Field(min_length=1, max_length=settings.max_documents)),
+        name: (kind, Field(min_length=1, max_length=min(settings.max_documents, settings.max_budget))),
     }
     made: type[AnyRequest] = create_model(shape.__name__, __base__=shape, __doc__=shape.__doc__, **fields)
     return made

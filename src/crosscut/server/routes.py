@@ -76,6 +76,8 @@ def looking(service: Service) -> APIRouter:
             max_budget=settings.max_budget,
             default_budget=settings.budget(chosen),
             max_deadline=settings.max_deadline,
+            call_price=None if chosen.price is None else chosen.price.per_thousand_calls / 1000 or None,
+            currency=None if chosen.price is None else chosen.price.currency,
             examples=list(settings.examples),
             target_recall=None if chosen.recall_model is None else chosen.recall_model.k,
             evaluation=[schemas.Measured.model_validate(record) for record in settings.evaluation],

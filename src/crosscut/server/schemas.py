@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 
 from crosscut.ann.stores.filters import SIGNS
 from crosscut.index.conditions import MOST, conditions
@@ -198,13 +208,22 @@ class Measured(BaseModel):
     queries: int
 
 
+def _finite(metadata: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: an item that held one could not be sent back."""
+    try:
+        json.dumps(metadata, allow_nan=False)
+    except ValueError:
+        raise ValueError("metadata holds a number that is not finite: leave it out, or send null") from None
+    return metadata
+
+
 class NewItem(Strict):
     """An item to add."""
 
     id: str = Field(min_length=1)
     title: str = ""
     text: str
-    metadata: dict[str, Any] = {}
+    metadata: Annotated[dict[str, Any], AfterValidator(_finite)] = {}
 
 
 class AddRequest(Strict):
@@ -235,6 +254,8 @@ class Info(BaseModel):
     max_budget: int
     default_budget: int
     max_deadline: float
+    call_price: float | None = Field(description="Of one call of the scorer, where it has a price by calls.")
+    currency: str | None
     examples: list[str]
     target_recall: int | None = Field(description="The k that `target_recall` is calibrated for, if it is.")
     evaluation: list[Measured] = Field(description="What `crosscut evaluate` has measured of this index.")

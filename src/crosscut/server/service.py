@@ -177,7 +177,7 @@ class Service:
     async def rerank(self, route: str, request: reranking.AnyRequest, client: Caller) -> Any:
         """Documents of the request, ordered, in the shape that it came in."""
         index, texts = self.hosting[request.index], request.texts_of()
-        work = functools.partial(_rerank, index, self.settings.max_documents)
+        work = functools.partial(_rerank, index, self.settings.max_budget)
         outcome = await self.batcher.submit(
             ("rerank", uuid.uuid4()),
             (request.query, texts),

@@ -13,17 +13,17 @@ const REASONS = {
 
 const picture = new Picture(at("canvas"), at("tip"));
 let info = { max_budget: 1000, max_k: 100, method: "", methods: [], rival: "", examples: [], evaluation: [], target_recall: null };
-let answer = null, latest = 0, timer = 0, playing = 0;
+let answer = null, latest = 0, timer = 0, playing = 0, running = null;
 
 // -- speaking with the server
 
-async function call(path, body) {
+async function call(path, body, signal) {
   const token = sessionStorage.getItem("token");
   const headers = { ...(body && { "content-type": "application/json" }), ...(token && { authorization: `Bearer ${token}` }) };
-  const response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+  const response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal });
   if (response.status === 401) {
     await askForToken();
-    return call(path, body);
+    return call(path, body, signal);
   }
   const content = await response.json();
   if (!response.ok) throw Object.assign(new Error(content.message ?? `the server answered ${response.status}`), content);
@@ -43,10 +43,14 @@ function askForToken() {
   return asking;
 }
 
+// One search at a time: a newer one replaces what is waiting or running, and the server stops making calls for it.
 async function search() {
+  clearTimeout(timer);
+  running?.abort();
   const query = at("query").value.trim();
   if (!query) return;
   const number = ++latest;
+  running = new AbortController();
   document.body.classList.add("busy");
   say("Searching …");
   remember();
@@ -56,7 +60,7 @@ async function search() {
       query, index: at("index").value || null, k: Number(at("k").value), budget: budget(), method, trace: true,
       filter: parseFilter(at("filter").value), target_recall: Number(at("target").value) || null,
       compare: at("compare").checked && info.methods.includes(info.rival) && method !== info.rival,
-    });
+    }, running.signal);
     if (number !== latest) return;
     if (!found.hits.length) return nothing();
     answer = found;
@@ -114,6 +118,8 @@ function label() {
   at("k-value").textContent = at("k").value;
   at("budget-value").textContent = budget();
   at("budget").setAttribute("aria-valuetext", `${budget()} calls`);
+  const money = info.call_price ? `, about ${(info.call_price * budget()).toPrecision(2)} ${info.currency}` : "";
+  at("compare-price").textContent = `(up to ${budget()} more calls${money})`;
   markBudget(at("charts"), budget());
 }
 
@@ -195,8 +201,8 @@ function cost(rival) {
 function rounds() {
   stop();
   const { trace } = answer, slider = at("round");
-  at("picture").hidden = !trace.rounds.length;
-  if (!trace.rounds.length) return;
+  at("picture").hidden = !trace?.rounds.length;
+  if (!trace?.rounds.length) return;
   slider.max = trace.rounds.length;
   slider.value = trace.rounds.length;
   slider.disabled = at("play").disabled = trace.rounds.length < 2;
@@ -285,7 +291,7 @@ function begin() {
     if (at("target").value) at("k").value = info.target_recall;  // what it is calibrated for
     label();
   });
-  for (const id of ["method", "compare", "target", "filter"]) at(id).addEventListener("change", () => asked() && search());
+  for (const id of ["method", "compare", "target", "filter"]) at(id).addEventListener("change", () => asked() && soon());
   at("index").addEventListener("change", changeIndex);
   at("round").addEventListener("input", () => {
     stop();
@@ -297,7 +303,7 @@ function begin() {
     if (event.key === "/" && !event.target.closest?.("input:not([type=range])")) {
       event.preventDefault();
       at("query").select();
-    } else if (!typing && answer?.trace.rounds.length > 1 && ["ArrowLeft", "ArrowRight", " "].includes(event.key)) {
+    } else if (!typing && answer?.trace?.rounds.length > 1 && ["ArrowLeft", "ArrowRight", " "].includes(event.key)) {
       event.preventDefault();
       if (event.key === " ") return play();
       stop();
