@@ -21,7 +21,7 @@ from crosscut.datasets.beir import read_beir
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.evaluation.world import make_world
 from crosscut.measures import paired_interval, recall
-from crosscut.retrievers.bm25 import BM25
+from crosscut.retrieval.bm25 import BM25
 from crosscut.retrievers.late import DEPTH, Late
 from crosscut.spaces.base import Vectors
 from crosscut.storage import write_json

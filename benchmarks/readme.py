@@ -28,7 +28,7 @@ from crosscut.evaluation.world import World, make_world
 from crosscut.measures import paired_interval
 from crosscut.methods import Crosscut, Method, parse
 from crosscut.methods.learning import learn
-from crosscut.retrievers.bm25 import BM25
+from crosscut.retrieval.bm25 import BM25
 from crosscut.spaces.base import Space, Vectors
 from crosscut.storage import write_json
 from crosscut.types import Floats

@@ -29,7 +29,7 @@ from crosscut.evaluation.report import machine
 from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
-from crosscut.retrievers.bm25 import BM25
+from crosscut.retrieval.bm25 import BM25
 from crosscut.retrievers.first import Retriever
 from crosscut.scorers.matrix import MatrixScorer
 from crosscut.searcher import Searcher

@@ -144,7 +144,7 @@ def test_nothing_is_tokenised_but_queries_and_what_is_scored(
     tokenizer, read = loaded.scorer.folder.tokenizer, []
     inner = tokenizer.items
     monkeypatch.setattr(tokenizer, "items", lambda items: read.extend(items) or inner(items))
-    monkeypatch.setattr("crosscut.encoders.words.count_words", None)
+    monkeypatch.setattr("crosscut.retrieval.bm25.Postings.count", None)
     hits = loaded.search(QUERIES[0], k=3, budget=4, stop="patience@rounds=99")
     assert (hits.calls, len(read)) == (4, 4)
 

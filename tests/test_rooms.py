@@ -14,6 +14,7 @@ ROOMS = (
     ("storage", "threads", "measures"),
     ("linalg",),
     ("datasets",),
+    ("retrieval",),
     ("encoders",),
     ("scorers",),
     ("scores",),

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ from crosscut.ann import clustered
 from crosscut.datasets import Item
 from crosscut.errors import CrosscutError, InputError
 from crosscut.index import Index, streaming
-from crosscut.index.folder import KIND
-from crosscut.retrievers import BM25
-from crosscut.retrievers.filed import FiledBM25
-from crosscut.storage import Files, Folder, generations
+from crosscut.retrieval import BM25
+from crosscut.storage import generations
 
 WORDS = ["river", "bank", "money", "crane", "music", "reason", "idea", "virus", "vaccine", "stone"]
 N, D = 600, 16
@@ -168,12 +165,12 @@ def test_words_follow_what_comes_and_goes(tmp_path: Path, corpus: Path, large: N
     index.add([Item("new", "", "zebra crossing 3")], vectors=vectors()[:1])
     index.remove(["i3", "i5"])
     state = index._state
-    assert isinstance(state.bm25, FiledBM25)
+    assert state.bm25 is not None
     alive = np.flatnonzero(state.alive)
     stay = [state.items[place] for place in alive.tolist()]
-    fresh, plain = FiledBM25(stay), BM25(stay)
+    fresh = BM25(stay)
     for query in ("zebra river", "bank money crane", "title 7"):
-        np.testing.assert_allclose(state.bm25.scores(query)[alive], plain.scores(query), rtol=1e-5)
+        np.testing.assert_allclose(state.bm25.scores(query)[alive], fresh.scores(query), rtol=1e-5)
         np.testing.assert_array_equal(state.bm25.top(query, 20), alive[fresh.top(query, 20)])
 
 
@@ -261,7 +258,7 @@ def test_a_damaged_build_begins_anew(
     monkeypatch.setattr(streaming, "BLOCK", 1024)
     right = found(Index.build(corpus, scorer=scorer, vectors=embedded, path=tmp_path / "right"))
     work = stopped(corpus, tmp_path / "a", 14, monkeypatch)
-    assert len(list(work.glob("*.bin"))) == 9
+    assert len(list(work.glob("*.bin"))) == 4
     for file in sorted(work.glob("*.bin")):
         whole, done = file.read_bytes(), (work / "done.json").read_text()
         if damage == "flip":
@@ -325,32 +322,6 @@ def test_damage_is_told_where_it_is_read(tmp_path: Path, corpus: Path, large: No
         _ = Index.load(path, scorer=scorer).items
     file.write_bytes(whole)
     assert Index.verify(path) == []
-
-
-def test_an_index_of_the_version_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """items.jsonl, home.npy: read, and written anew."""
-    monkeypatch.setattr(clustered, "SMALL", 100)
-    made = Index.build(rows(200), scorer=scorer, vectors=vectors()[:200])
-    seen, state, facts = found(made), made._state, made._facts()
-    home = state._home()
-    assert home is not None
-    came = state.order
-
-    def fill(files: Files) -> None:
-        files.lines("items", (state.items[place]._asdict() for place in came.tolist()))
-        files.lines("queries", [])
-        files.array("vectors", np.asarray(state.vectors)[came])
-        files.array("centroids", np.asarray(state.centroids))
-        files.array("home", home[came])
-        BM25(state.items.get(came)).write(files)
-
-    Folder(tmp_path / "old", replace(KIND, version=2)).save({**facts, "scorer": facts["scorer"]}, fill)
-    old = Index.load(tmp_path / "old", scorer=scorer)
-    assert found(old) == seen
-    assert old.items == made.items
-    old.save()
-    assert json.loads((tmp_path / "old" / "index.json").read_text())["version"] == 3
-    assert found(Index.load(tmp_path / "old", scorer=scorer)) == seen
 
 
 def test_an_index_that_grew_is_clustered(monkeypatch: pytest.MonkeyPatch) -> None:

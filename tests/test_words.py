@@ -9,7 +9,7 @@ import pytest
 
 from crosscut.encoders.words import Lexicon, Words, query_stems, stems
 from crosscut.errors import InputError
-from crosscut.retrievers.bm25 import BM25
+from crosscut.retrieval.bm25 import BM25
 
 TEXTS = [
     "the bank of the river",

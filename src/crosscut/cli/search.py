@@ -166,8 +166,8 @@ def _indented(out: Console, before: str, text: str, style: str | None = None) ->
 
 def excerpt(text: str, query: str) -> str:
     """The sentences of a text that share most words with a query; its beginning, if none shares any."""
-    from crosscut.encoders.words import query_stems, stems
     from crosscut.index.passages import Passages
+    from crosscut.retrieval.bm25 import query_stems, stems
 
     wanted = set(query_stems(query))
 

@@ -154,7 +154,7 @@ def student(
     import numpy as np
 
     from crosscut.linalg.top import ranked
-    from crosscut.retrievers.bm25 import BM25
+    from crosscut.retrieval.bm25 import BM25
 
     with needing(*TORCH):
         from crosscut.training.published.recipes import teach

@@ -14,6 +14,8 @@ from crosscut.types import Handles
 
 MENTION_START = "[START]"
 MENTION_END = "[END]"
+TITLE_MARK = "[ENT]"
+"""Between the title and the text of an item."""
 
 
 class Item(NamedTuple):

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item
 from crosscut.encoders.tokens import split_title
-from crosscut.encoders.words import Keys, key_of
 from crosscut.linalg.arrays import spans, starts_of
+from crosscut.retrieval.bm25 import Terms, term_of
 from crosscut.storage import Files, Saved
 
 Floats = npt.NDArray[np.float64]
@@ -43,7 +43,7 @@ class Titles:
     names : (n,) names of every item.
     """
 
-    def __init__(self, words: Keys, sizes: Sizes, names: Sizes) -> None:
+    def __init__(self, words: Terms, sizes: Sizes, names: Sizes) -> None:
         self.words, self.sizes, self.names = words, sizes, names
 
     @classmethod
@@ -113,7 +113,7 @@ class _Words(dict[str, int]):
         self._stem = Stemmer("english").stemWord
 
     def __missing__(self, word: str) -> int:
-        self[word] = key = key_of(self._stem(word))
+        self[word] = key = term_of(self._stem(word))
         return key
 
     def __call__(self, name: str) -> tuple[int, ...]:

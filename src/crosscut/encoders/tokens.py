@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.records import MENTION_END, MENTION_START, Item
+from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK, Item
 from crosscut.encoders.stems import stem_keys
 from crosscut.errors import InputError
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 
-TITLE_MARK = "[ENT]"
 QUERY, MENTION, ITEM, TITLE, QUERY_HEAD, ITEM_HEAD = range(6)
 ROLES = 6
 MATCHED = 4

@@ -3,11 +3,9 @@
     bm25(q, i) = Σ_{t ∈ q}  idf(t) · tf / (tf + k₁ (1 − b + b · |i| / mean |i|))        (Robertson and Zaragoza 2009)
     idf(t)     = ln(1 + (1 − p + ½/n) / (p + ½/n)),   p = the share of documents that hold t     (Lucene's, by shares)
 
-The shares, n and the mean length are a `Lexicon`. It is made from a corpus once, when an index is built, or it is the
-box's own, made from many collections. Either way it does not change when items come or go, so that a pair's score
-depends on the pair alone. A query's marked mention, `… [START] bank [END] …`, counts twice.
-
-What a word is, is said here for `crosscut.retrievers.bm25` too, whose counts an index shares with `Words`.
+The shares, n and the mean length are a `Lexicon`: counted once, when an index is built, or that of the bundled model,
+the mean of many collections. Either way it does not change when items come or go, so that a pair's score depends on the
+pair alone. The counts are those of `crosscut.retrieval.bm25`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -24,53 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from crosscut.datasets.records import MENTION_END, MENTION_START
-from crosscut.encoders.tokens import TITLE_MARK
 from crosscut.errors import InputError
 from crosscut.linalg.arrays import looked_up
+from crosscut.retrieval.bm25 import BM25, K1, B, Postings, Terms, query_stems, stems, terms_of
 from crosscut.storage import Files, Saved, write_file
 
 Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
-
-K1, B = 1.2, 0.75
-WORD = re.compile(r"\w\w+")
-_STOP_WORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then there these
-they this to was will with"""
-STOP_WORDS = frozenset(_STOP_WORDS.split())  # Lucene's
-
-
-def stems(text: str) -> list[str]:
-    """The words of a text, stemmed, in order, without stop words and marks."""
-    from Stemmer import Stemmer
-
-    for mark in (MENTION_START, MENTION_END, TITLE_MARK):
-        text = text.replace(mark, " ")
-    words = [word for word in WORD.findall(text.lower()) if word not in STOP_WORDS]
-    return list(Stemmer("english").stemWords(words))  # cheap to make, and not to be shared between threads
-
-
-def query_stems(query: str) -> list[str]:
-    """The words of a query; those of a marked mention stand there twice."""
-    start, end = query.find(MENTION_START), query.find(MENTION_END)
-    mention = query[start + len(MENTION_START) : end] if 0 <= start < end else ""
-    return stems(f"{query} {mention}")
-
-
-def count_words(texts: Iterable[str], terms: dict[str, int]) -> sparse.csr_matrix:
-    """How often each text holds each stem, (texts × terms); new stems join `terms`, stem → column."""
-    columns: list[int] = []
-    starts = [0]
-    for text in texts:
-        columns += [terms.setdefault(stem, len(terms)) for stem in stems(text)]
-        starts.append(len(columns))
-    shape = (len(starts) - 1, len(terms))
-    counts = sparse.csr_matrix((np.ones(len(columns), np.float32), columns, starts), shape=shape)
-    counts.sum_duplicates()
-    return counts
 
 
 class Lexicon:
@@ -93,25 +51,35 @@ class Lexicon:
             )
         self.documents, self.mean_length = float(documents), float(mean_length)
         self.stems: dict[str, float] | None = dict(shares)  # None: only their hashes are known
-        keys = np.fromiter(map(key_of, self.stems), np.uint64, len(self.stems))
+        keys = terms_of(list(self.stems))
         order = np.argsort(keys)
-        self._keys: Keys = keys[order]
+        self._keys: Terms = keys[order]
         self._shares = np.fromiter(self.stems.values(), np.float64, len(self.stems))[order]
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Lexicon:
-        """Counted in a corpus."""
-        terms: dict[str, int] = {}
-        return cls.counted(terms, count_words(texts, terms))
+    def hashed(cls, keys: Terms, shares: npt.NDArray[np.float64], documents: float, mean_length: float) -> Lexicon:
+        """Return the lexicon of sorted hashes of stems, which are not spelled out."""
+        lexicon = cls({}, documents, mean_length)
+        lexicon.stems, lexicon._keys, lexicon._shares = None, keys, shares
+        return lexicon
 
     @classmethod
-    def counted(cls, terms: Mapping[str, int], counts: sparse.csr_matrix) -> Lexicon:
-        """Of stems (stem → column) that were counted in every text, (texts × terms)."""
-        n = int(counts.shape[0])
-        held = np.asarray(counts.getnnz(axis=0)).reshape(-1)
-        length = float(counts.sum()) / n if n else 0.0
-        shares = {stem: float(held[column]) / n for stem, column in terms.items() if held[column]}
-        return cls(shares, n or 1, length or 1.0)
+    def of(cls, texts: Iterable[str]) -> Lexicon:
+        """Return the lexicon of a corpus, stems spelled out."""
+        frequency: Counter[str] = Counter()
+        documents = words = 0
+        for text in texts:
+            found = stems(text)
+            documents, words = documents + 1, words + len(found)
+            frequency.update(set(found))
+        n = documents or 1
+        return cls({stem: count / n for stem, count in frequency.items()}, n, words / n or 1.0)
+
+    @classmethod
+    def counted(cls, postings: Postings) -> Lexicon:
+        """Return the lexicon of a corpus that was counted."""
+        n = postings.n or 1
+        return cls.hashed(postings.terms, np.diff(postings.starts) / n, n, float(postings.lengths.sum()) / n or 1.0)
 
     @classmethod
     def mean(cls, lexicons: Sequence[Lexicon], documents: float, *, least: float = 0.0) -> Lexicon:
@@ -135,7 +103,7 @@ class Lexicon:
     def idf(self, words: Sequence[str]) -> Floats:
         """The weight of each word, (len(words),)."""
         half = 0.5 / self.documents
-        share = looked_up(np.fromiter(map(key_of, words), np.uint64, len(words)), self._keys, self._shares)
+        share = looked_up(terms_of(words), self._keys, self._shares)
         return np.log1p((1 - share + half) / (share + half)).astype(np.float32)
 
     def save(self, path: Path) -> None:
@@ -166,24 +134,17 @@ class Lexicon:
         about = saved.json("lexicon")
         keys = saved.array("lexicon-stems", "<u8", (None,))
         shares = saved.array("lexicon-shares", "<f8", (len(keys),))
-        try:
-            made = cls({}, float(about["documents"]), float(about["mean_length"]))
-        except (KeyError, TypeError, ValueError, InputError) as error:
-            raise saved.damaged("lexicon.json", f"says nothing of its documents ({error!r})") from error
         if len(keys) and not ((keys[1:] > keys[:-1]).all() and shares.min() >= 0 and shares.max() <= 1):
             raise saved.damaged("lexicon-stems.npy", f"and its shares are no lexicon of {len(keys)} stems")
-        made.stems, made._keys, made._shares = None, keys, shares
-        return made
+        try:
+            return cls.hashed(keys, shares, float(about["documents"]), float(about["mean_length"]))
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            raise saved.damaged("lexicon.json", f"says nothing of its documents ({error!r})") from error
 
     def _spelled(self) -> dict[str, float]:
         if self.stems is None:
             raise InputError("the lexicon of a saved index holds hashes of its stems, and this needs them spelled out")
         return self.stems
-
-
-def key_of(stem: str) -> int:
-    """64 bits that stand for a stem."""
-    return int.from_bytes(hashlib.blake2b(stem.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
 class Match(NamedTuple):
@@ -194,78 +155,58 @@ class Match(NamedTuple):
 
 
 class QueryWords(NamedTuple):
-    """The words of a query, each once: its column among those of a corpus, and its idf times how often it is asked
-    for."""
+    """The terms of a query, each once, with its idf times how often it is asked for."""
 
-    columns: list[tuple[int, np.float32]]
-    limit: float  # what an item would reach that holds every word as often as could be
+    terms: list[tuple[np.uint64, np.float32]]
+    limit: float  # of an item that holds every word as often as could be
 
 
 class Words:
-    """The words of a corpus under a frozen lexicon; items are positions 0 … n − 1.
+    """The words of a corpus under a frozen lexicon; items are the positions 0 … n − 1 of `bm25`."""
 
-    `terms` and `counts` are what `count_words` gives; weights are computed when they are first asked for.
-    """
-
-    def __init__(self, terms: Mapping[str, int], counts: sparse.csr_matrix, lexicon: Lexicon) -> None:
-        self.terms, self.counts, self.lexicon = terms, counts, lexicon
+    def __init__(self, bm25: BM25, lexicon: Lexicon) -> None:
+        self.bm25, self.lexicon = bm25, lexicon
 
     @classmethod
     def of(cls, texts: Iterable[str], lexicon: Lexicon) -> Words:
-        """Of texts, counted now."""
-        terms: dict[str, int] = {}
-        return cls(terms, count_words(texts, terms), lexicon)
+        """Return the words of texts, counted now."""
+        return cls(BM25(texts), lexicon)
 
     def extended(self, texts: Iterable[str]) -> Words:
-        """Of these texts and more behind them; this one stays as it is."""
-        terms = dict(self.terms)
-        return Words(terms, stacked(self.counts, count_words(texts, terms)), self.lexicon)
-
-    @cached_property
-    def _weights(self) -> sparse.csc_matrix:
-        """tf / (tf + …) by columns, without the idf."""
-        counts = self.counts
-        lengths = np.asarray(counts.sum(axis=1), np.float64).reshape(-1)  # (n,)
-        norm = K1 * (1 - B + B * lengths / self.lexicon.mean_length)  # (n,)
-        weights = counts.tocsc(copy=True)
-        weights.data = (weights.data / (weights.data + norm[weights.indices])).astype(np.float32)
-        return weights
+        """Return the words of these texts and more at the end."""
+        return Words(self.bm25.extended(texts), self.lexicon)
 
     def __len__(self) -> int:
-        return int(self.counts.shape[0])
+        return self.bm25.n
 
     def ask(self, query: str) -> QueryWords:
-        """A query, ready to be matched with any item."""
+        """Return a query, ready to be matched with any item."""
         words = Counter(query_stems(query))
-        idf = self.lexicon.idf(list(words))  # (distinct words,)
-        weighed = [(word, times * weight) for (word, times), weight in zip(words.items(), idf, strict=True)]
-        columns = [(self.terms[word], weight) for word, weight in weighed if word in self.terms]
-        return QueryWords(columns, float(sum(weight for _, weight in weighed)) or 1.0)
+        weights = self.lexicon.idf(list(words)) * np.fromiter(words.values(), np.float32, len(words))
+        return QueryWords(list(zip(terms_of(list(words)), weights, strict=True)), float(weights.sum()) or 1.0)
 
     def match(self, query: str | QueryWords, positions: Positions | None = None) -> Match:
-        """Every item, or those at `positions`: a query's words are few, and only their columns are read."""
+        """Return the match of every item, or of those at `positions`."""
         asked = self.ask(query) if isinstance(query, str) else query
         bm25 = np.zeros(len(self) if positions is None else len(positions), np.float32)
-        weights = self._weights
-        for column, weight in asked.columns:
-            part = slice(weights.indptr[column], weights.indptr[column + 1])
-            held, values = weights.indices[part], weights.data[part]  # the items that hold the word, in order
-            if positions is None:
-                bm25[held] += weight * values
-            elif len(held):
-                places = np.minimum(np.searchsorted(held, positions), len(held) - 1)
-                bm25 += np.where(held[places] == positions, weight * values[places], np.float32(0))
-        return Match(bm25, bm25 / asked.limit)
+        for term, weight in asked.terms:
+            for segment, start, part in self.bm25.parts(term):
+                items, counts = segment.items[part], segment.counts[part]
+                if positions is None:
+                    bm25[items + start] += weight * self._shares(segment, items, counts)
+                else:
+                    places = np.minimum(np.searchsorted(items, positions - start), len(items) - 1)
+                    found = np.flatnonzero(items[places] == positions - start)
+                    places = places[found]
+                    bm25[found] += weight * self._shares(segment, items[places], counts[places])
+        return Match(bm25, bm25 / np.float32(asked.limit))
+
+    def _shares(self, segment: Postings, items: npt.NDArray[np.int32], counts: npt.NDArray[np.uint8]) -> Floats:
+        """tf / (tf + …), the score without the idf."""
+        norm = K1 * (1 - B + B * segment.lengths[items] / self.lexicon.mean_length)
+        return (counts / (counts + norm)).astype(np.float32)
 
     def limit(self, query: str) -> tuple[float, int]:
-        """The idf of all words of a query together, more than which no item can reach, and how many they are."""
+        """Return the idf of all words of a query together, which no item can exceed, and how many they are."""
         words = query_stems(query)
         return float(self.lexicon.idf(words).sum()), len(words)
-
-
-def stacked(counts: sparse.csr_matrix, more: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Counts of texts and of more behind them, which may hold more stems."""
-    shape = (counts.shape[0], more.shape[1])
-    widened = sparse.csr_matrix((counts.data, counts.indices, counts.indptr), shape=shape)
-    both: sparse.csr_matrix = sparse.vstack([widened, more], format="csr")
-    return both

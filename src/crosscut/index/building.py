@@ -28,7 +28,7 @@ from crosscut.index.passages import OF
 from crosscut.index.state import WAYS, State
 from crosscut.linalg.arrays import checked_vectors
 from crosscut.methods.base import Method, Parts
-from crosscut.retrievers.bm25 import BM25
+from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.base import Scorer
 from crosscut.scores.buy import Terms, buy_matrix
 from crosscut.scores.engines import EngineChoice

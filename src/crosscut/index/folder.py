@@ -8,7 +8,7 @@
     anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
     measured.npy        (n) bool: False where a column of anchors is an estimate
     queries.jsonl       the anchor queries, one JSON string a line
-    bm25.json, bm25-*.npy       counts of words: by item, or by word (`crosscut.retrievers.postings`)
+    bm25.json, bm25-*.npy       counts of words (`crosscut.retrieval.bm25`)
     lexicon.json, lexicon-*.npy     how common words were when the index was built: hashes of stems, and shares
     known.json          which encoder has read what the scorer knows of every item:
     tokens.npy, token-lengths.npy   (tokens × 128) int8 token vectors, memory-mapped; (n) how many each item has
@@ -43,15 +43,14 @@ from crosscut.index.knowing import bound, knowing
 from crosscut.index.later import LaterLists
 from crosscut.index.metadata import write_columns
 from crosscut.index.state import State, ranks
-from crosscut.retrievers.bm25 import BM25
-from crosscut.retrievers.filed import FiledBM25
+from crosscut.retrieval.bm25 import BM25, Postings
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import check_saved
 from crosscut.search.prior import Prior
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.rows import FiledVectors
-from crosscut.storage import Files, Folder, Kind, Saved, divides
+from crosscut.storage import WILD, Files, Folder, Kind, Saved, divides
 
 KIND = Kind("index", "index.json", 3, older=(2,), how_to_make=": make one with `crosscut index build` or Index.build")
 FLOATS = "<f2 <f4 <f8"
@@ -99,7 +98,7 @@ def _anew(state: State, files: Files) -> None:
     if state.arrival is not None:
         files.array("arrival", state.arrival.whole())
     if state.bm25 is not None:
-        state.bm25.write(files)
+        write_words(Postings.join(state.bm25.segments), state.bm25, files)
 
 
 def _stay(state: State, files: Files) -> None:
@@ -136,10 +135,8 @@ def _purged(state: State, files: Files) -> None:
     files.array("starts", np.searchsorted(there, state.starts).astype(np.int64))
     if state.arrival is not None:
         files.array("arrival", ranks(state.arrival.take(there)))
-    if isinstance(state.bm25, FiledBM25):
-        FiledBM25.holding(state.bm25.first.taken(there), k1=state.bm25.k1, b=state.bm25.b).write(files)
-    elif state.bm25 is not None:
-        state.bm25.taken(there).write(files)
+    if state.bm25 is not None:
+        write_words(Postings.join(state.bm25.segments[:1], there), state.bm25, files)
     behind = np.flatnonzero(state.alive[n:])
     if len(behind):
         files.lines("more", (state.items.more[place]._asdict() for place in behind.tolist()))
@@ -236,15 +233,31 @@ def _known(saved: Saved, items: ItemList | FiledItems) -> KnownItems | None:
     return known
 
 
-def _words(saved: Saved, items: ItemList | FiledItems, alive: Any) -> BM25 | FiledBM25 | None:
+def write_words(postings: Postings, words: BM25, files: Files) -> None:
+    for name in Postings.DTYPES:
+        files.array(f"bm25-{name}", getattr(postings, name))
+    files.json("bm25", {"k1": words.k1, "b": words.b})
+
+
+def _words(saved: Saved, items: ItemList | FiledItems, alive: Any) -> BM25 | None:
     if "bm25.json" not in saved:
         return None
-    filed = isinstance(items, FiledItems)
-    kind: type[BM25] | type[FiledBM25] = FiledBM25 if "bm25-terms.npy" in saved and filed else BM25
-    words = kind.read(saved, len(items.first) if isinstance(items, FiledItems) else len(items))
+    n = len(items.first) if isinstance(items, FiledItems) else len(items)
+    arrays = {name: saved.array(f"bm25-{name}", kind, (None,), mapped="c") for name, kind in Postings.DTYPES.items()}
+    try:
+        postings = Postings(**arrays)
+    except InputError as error:
+        raise saved.damaged("bm25-starts.npy", str(error)) from error
+    if postings.n != n:
+        raise saved.damaged("bm25-lengths.npy", f"tells of {postings.n} items, and there are {n}")
+    settings = saved.json("bm25")
+    k1, b = float(settings["k1"]), float(settings["b"])
+    if not (0 <= k1 <= WILD and 0 <= b <= 1):
+        raise saved.damaged("bm25.json", f"tells k1 = {k1} and b = {b}, and b is 0 … 1")
+    words = BM25.over([postings], k1=k1, b=b)
     if isinstance(items, FiledItems) and items.more:
         words = words.extended(items.more)
-    return words if alive.all() else words.among(alive, items.get(np.flatnonzero(~alive)))
+    return words.among(alive)
 
 
 def verify(path: str | Path) -> list[str]:

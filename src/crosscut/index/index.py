@@ -40,7 +40,7 @@ from crosscut.index.streaming import StreamedBuild
 from crosscut.index.tune import MOST, Fold, Tuning, folds_of, to_try
 from crosscut.index.tune import tune as choose
 from crosscut.methods import Method, parse
-from crosscut.retrievers.bm25 import BM25
+from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scorers.named import load_scorer
 from crosscut.scores.engines import EngineChoice
@@ -189,7 +189,7 @@ class Index(Searching, Growing):
         if cut is not None:
             separate(given, items)
         words = BM25(items) if counted else None
-        model = named["scorer"] = model if words is None else under(model, Lexicon.counted(*words.words))
+        model = named["scorer"] = model if words is None else under(model, Lexicon.counted(words.segments[0]))
         scoring = bound(model, items)
         reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors, keeper(scoring))
         known = reading.known_items(model)

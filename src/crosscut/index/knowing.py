@@ -19,8 +19,7 @@ from crosscut.encoders.known import Known, KnownItems
 from crosscut.encoders.named import DualEncoder
 from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import InputError
-from crosscut.retrievers.bm25 import BM25
-from crosscut.retrievers.filed import FiledBM25
+from crosscut.retrieval.bm25 import BM25
 from crosscut.retrievers.late import Late
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.callable import as_bound
@@ -84,7 +83,7 @@ def bound(
     items: ItemList | FiledItems,
     known: KnownItems | None = None,
     vectors: Array | FiledVectors | None = None,
-    bm25: BM25 | FiledBM25 | None = None,
+    bm25: BM25 | None = None,
 ) -> BoundScorer | None:
     """A scorer over the items of an index, with what is known of them."""
     if scorer is None:
@@ -103,16 +102,16 @@ def tell(
     scorer: BoundScorer | None,
     known: KnownItems | None,
     vectors: Array | FiledVectors | None,
-    bm25: BM25 | FiledBM25 | None,
+    bm25: BM25 | None,
 ) -> None:
     """Let a scorer know what an index keeps of its items; nothing: it knows of candidates only."""
     if not isinstance(scorer, BoundOnnxCrossEncoder) or not scorer.model.corrects:
         return
     rows = None if known is None else vectors if known.vectors is None else known.vectors
-    if known is None or rows is None or not isinstance(bm25, BM25) or known.encoder != scorer.model.encoder.fingerprint:
+    if known is None or rows is None or bm25 is None or known.encoder != scorer.model.encoder.fingerprint:
         scorer.keep(None)
     else:
-        words = Words(*bm25.words, scorer.model.weighing)
+        words = Words(bm25, scorer.model.weighing)
         scorer.keep(Known(scorer.model.encoder, words, np.asarray(rows), known.tokens, known.titles))
 
 

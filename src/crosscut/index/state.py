@@ -33,8 +33,7 @@ from crosscut.index.places import Places
 from crosscut.latest import Latest
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
-from crosscut.retrievers.bm25 import BM25
-from crosscut.retrievers.filed import FiledBM25
+from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.meter import ScoreCache
 from crosscut.scores.cache import StoreCache
@@ -78,7 +77,7 @@ class State:
     starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later
     arrival: Touched | None = None  # (m) the order in which they came, where that is another
     later: LaterLists | None = None  # lists of those that came later
-    bm25: BM25 | FiledBM25 | None = None
+    bm25: BM25 | None = None
     lexicon: Lexicon | None = None  # how common words were when the index was built, for a scorer that weighs them
     known: KnownItems | None = None  # what the scorer knows of every item without a call
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
@@ -284,8 +283,7 @@ class State:
         """Without some items, at once: positions stay as they are, so that searches and caches go on."""
         alive = self.alive.copy()
         alive[list(positions)] = False
-        gone = self.items.get(np.array(positions, np.int64))
-        return replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive, gone))
+        return replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
 
     @property
     def movable(self) -> bool:

@@ -5,7 +5,7 @@ A folder beside it, `<folder>.building`, holds what is done:
     .crosscut           says that this folder is ours to delete
     settings.json       what is being built, from what
     done.json           how many items and vectors there are, the length and the checksum of each file, and its own
-    items.bin, …        items in the order they came (`Filing`), their words (`Counting`), their vectors
+    items.bin, …        items in the order they came (`Filing`), their vectors
 
 What is written is synced before `done.json` says so. A build that was stopped, by `kill -9` too, goes on from there
 when the same is asked for again, and comes to the same index; if a file is damaged, it begins anew. When the index is
@@ -34,13 +34,12 @@ from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError, LockedError
 from crosscut.index.building import Brought, as_brought, brought, kept_as, same_space
-from crosscut.index.folder import KIND
+from crosscut.index.folder import KIND, write_words
 from crosscut.index.items import Source, stream
 from crosscut.index.metadata import write_columns
 from crosscut.index.passages import Passages
 from crosscut.linalg.arrays import finite, starts_of
-from crosscut.retrievers.filed import FiledBM25
-from crosscut.retrievers.postings import Counting, Postings
+from crosscut.retrieval.bm25 import BM25
 from crosscut.storage import (
     MARK,
     TEMPORARY,
@@ -156,27 +155,22 @@ class StreamedBuild:
     # the steps
 
     def _read(self) -> None:
-        """Items and their words, in one pass."""
+        """Items, in one pass."""
         if self._done["all"]:
             return
         count = int(self._done["items"])
         filing = Filing(self.work)
-        counting = Counting(self.work, items=count) if self.words else None
         items: Iterable[Item] = stream(self.source, progress=self.progress, **self.columns)
         if self.passages is not None:
             items = self.passages.cut(items)
         rest = itertools.islice(items, count, None)
         while portion := list(itertools.islice(rest, PORTION)):
             filing.add(portion)
-            if counting is not None:
-                counting.add(portion)
             count += len(portion)
-            self._commit({**filing.sizes(), **({} if counting is None else counting.sizes())}, items=count)
+            self._commit(filing.sizes(), items=count)
         if not count:
             filing.add([])
-            if counting is not None:
-                counting.add([])
-        self._commit({**filing.sizes(), **({} if counting is None else counting.sizes())}, all=True)
+        self._commit(filing.sizes(), all=True)
 
     def _vectors(self, packed: Packed) -> Array | None:
         """Vectors (n × d) in the order the items came: the user's own, or those of an encoder, in a file."""
@@ -232,7 +226,10 @@ class StreamedBuild:
                 files.array("starts", lists[1])
                 files.array("arrival", order)
             if self.words:
-                FiledBM25.holding(Postings.of(Counting(self.work).done(), order, self.work)).write(files)
+                places = np.arange(n) if order is None else order
+                blocks = (packed.items(places[start : start + PORTION]) for start in range(0, n, PORTION))
+                words = BM25(itertools.chain.from_iterable(blocks))
+                write_words(words.segments[0], words, files)
             files.lines("queries", [])
 
         self._tell("writing the index", 0, 1)

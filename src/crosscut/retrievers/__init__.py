@@ -1,6 +1,5 @@
 """First stages that read texts: which items to look at before the scorer has said anything."""
 
-from crosscut.retrievers.bm25 import BM25
 from crosscut.retrievers.tfidf import TfIdf
 
-__all__ = ["BM25", "TfIdf"]
+__all__ = ["TfIdf"]

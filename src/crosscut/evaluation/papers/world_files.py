@@ -312,7 +312,7 @@ def views_of(arrays: dict[str, Array]) -> dict[str, Any]:
 
 
 def _words(texts: WorldTexts) -> Array:
-    from crosscut.retrievers.bm25 import BM25
+    from crosscut.retrieval.bm25 import BM25
     from crosscut.retrievers.tfidf import TfIdf
 
     retriever = TfIdf(texts.items) if texts.words == "tfidf" else BM25(texts.items)
