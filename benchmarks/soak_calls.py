@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 from tests.fake_store import FakeStore
-from tests.test_meter_properties import ACTS, OWN_ACTS, Adversary, OwnClass, as_async_function, as_function, truth
+from tests.unit.test_meter_properties import ACTS, OWN_ACTS, Adversary, OwnClass, as_async_function, as_function, truth
 
 import crosscut
 from crosscut.errors import BudgetError, InputError, ScorerError

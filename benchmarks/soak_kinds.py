@@ -163,7 +163,7 @@ LEARNING: dict[str, Any] = {"scorer": TextScorer(learning.score, fingerprint="pl
 
 def model(path: Path) -> str:
     """A model whose scorer knows part of every score."""
-    from tests.test_known import make
+    from tests.services.test_known import make
 
     folder = path.parent / "tiny"
     if not folder.exists():
@@ -173,7 +173,7 @@ def model(path: Path) -> str:
 
 
 def knowing(path: Path) -> None:
-    from tests.test_known_index import ITEMS as SENTENCES
+    from tests.services.test_known_index import ITEMS as SENTENCES
 
     grand()
     folder = model(path)
@@ -182,8 +182,8 @@ def knowing(path: Path) -> None:
 
 def with_model(path: Path) -> None:
     """An index, and beside it the model that it was built with."""
-    from tests.test_known import make
-    from tests.test_known_index import ITEMS as SENTENCES
+    from tests.services.test_known import make
+    from tests.services.test_known_index import ITEMS as SENTENCES
 
     (path / "tiny").mkdir(parents=True)
     make(path / "tiny")

@@ -47,6 +47,17 @@ def unsynced() -> Iterator[None]:
         yield
 
 
+TIERS = ("services", "browser", "slow", "docs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the folders `services`, `browser`, `slow` and `docs` by the name of their folder."""
+    for item in items:
+        folder = item.path.parent.name
+        if folder in TIERS:
+            item.add_marker(folder)
+
+
 skipped: list[str] = []
 
 

@@ -1,8 +1,7 @@
 """What docs/relevance.md takes for granted: an index, judgements of some queries, texts, and a judge of them."""
 
-from tests.test_docs import TOPICS
-
 import crosscut
+from tests.docs.test_docs import TOPICS
 
 index = crosscut.Index.load("my.index")
 judged = {

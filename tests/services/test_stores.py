@@ -1,0 +1,670 @@
+"""The contract of vector stores, on real ones: qdrant-edge, qdrant-client (local), PostgreSQL, LanceDB."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import traceback
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import crosscut
+import crosscut.server
+from crosscut.ann.base import Ask, TopK
+from crosscut.ann.stores import qdrant_words
+from crosscut.ann.stores.base import Session, Store
+from crosscut.ann.stores.filters import conditions
+from crosscut.datasets.records import Item, Items
+from crosscut.errors import InputError, MissingDependency, StoreUnavailable
+from crosscut.index.log import SearchLog
+from crosscut.index.metadata import Metadata
+from tests import real_stores
+from tests.real_stores import Corpus, corpus
+from tests.unit.test_prior import N, planted
+from tests.worlds import Planted
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
+Make = Callable[..., Store]
+
+
+@pytest.fixture(scope="module")
+def dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server of our own, stopped at the end."""
+    pgserver = pytest.importorskip("pgserver")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(params=["edge", "client", "postgres", "json", "lance"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """`make(corpus, …)` opens a store that holds it."""
+    kind = request.param
+    pytest.importorskip({"edge": "qdrant_edge", "client": "qdrant_client", "lance": "lancedb"}.get(kind, "pgvector"))
+    opened: list[Store] = []
+
+    def made(contents: Corpus, **options: Any) -> Store:
+        if kind in ("postgres", "json"):
+            options |= {"json": True} if kind == "json" else {}
+            store = real_stores.postgres(contents, request.getfixturevalue("dsn"), **options)
+        else:
+            store = getattr(real_stores, kind)(contents, tmp_path / f"store {uuid.uuid4().hex}", **options)
+        opened.append(store)
+        return store
+
+    made.kind = kind  # type: ignore[attr-defined]
+    yield made
+    for store in opened:
+        store.close()
+
+
+def named(session: Session, handles: np.ndarray) -> list[Any]:
+    return [session.name(handle) for handle in handles.tolist()]
+
+
+def best(contents: Corpus, store: Store, u: np.ndarray, count: int, without: int = 0) -> list[Any]:
+    order = np.argsort(-(contents.vectors.astype(np.float64) @ u), kind="stable")
+    return [store.named(contents.ids[j]) for j in order[without : without + count]]
+
+
+def direction(seed: int = 0, d: int = 12) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=d)
+
+
+@pytest.mark.parametrize("ids", ["int", "str", "uuid"])
+def test_top_without_what_was_scored_and_ids_round_trip(make: Make, ids: str) -> None:
+    contents = corpus(ids=ids)
+    store = make(contents)
+    session = store.session()
+    assert isinstance(session, TopK)
+    assert isinstance(session, Items)
+    assert (session.d, store.count(), session.count()) == (12, 300, None)
+    for seed in range(3):
+        u = direction(seed)
+        gone = np.empty(0, np.int64)
+        for turn in range(3):
+            (found,) = session.top([Ask(1e-3 * u, 9, gone)])
+            assert named(session, found.handles) == best(contents, store, u, 9, without=9 * turn)
+            rows = session.rows(found.handles)
+            assert np.allclose(found.scores, 1e-3 * rows @ u)
+            assert not np.isin(found.handles, gone).any()
+            gone = np.concatenate([gone, found.handles])
+        place = {store.named(id): j for j, id in enumerate(contents.ids)}
+        places = [place[name] for name in named(session, gone)]
+        assert np.array_equal(session.rows(gone), contents.vectors[places].astype(np.float64))
+        shown = session.get(gone)
+        assert [item.text for item in shown] == [f"text {j}" for j in places]
+        assert [item.metadata["year"] for item in shown] == [2000 + j % 10 for j in places]
+        assert [item.id for item in shown] == [str(store.named(contents.ids[j])) for j in places]
+    again = store.session()
+    wanted = [str(contents.ids[5]), contents.ids[2], contents.ids[9]]
+    assert named(again, again.handles(wanted)) == [store.named(name) for name in wanted]
+
+
+def test_one_trip_a_round_and_batches_equal_singles(make: Make) -> None:
+    contents = corpus()
+    store = make(contents)
+    together, singles = store.session(), []
+    asks = [Ask(direction(seed), 7 + seed) for seed in range(4)]
+    for ask, found in zip(asks, together.top(asks), strict=True):
+        alone = store.session()
+        (single,) = alone.top([ask])
+        singles.append(named(alone, single.handles))
+        assert named(together, found.handles) == singles[-1]
+        assert np.allclose(found.scores, single.scores)
+    assert together.trips == 1
+    assert together.top([]) == []
+    assert together.trips == 1
+
+
+FILTERS: list[dict[str, Any]] = [
+    {"lang": "it's"},
+    {"lang": ["it's", "fr"], "year": {"gte": 2003, "lt": 2007}},
+    {"year": [2001, 2002]},
+    {"tags": "c"},
+    {"tags": ["c", "x"], "draft": False},
+    {"weight": {"gt": 3.5, "lte": 20}},
+    {"year": {"gt": 2004.5}},
+    {"lang": {"ne": "en"}},
+    {"year": {"ne": 2001}},
+    {"draft": True},
+    {"lang": "nobody"},
+    {"lang": []},
+]
+
+
+@pytest.mark.parametrize("filter", FILTERS, ids=str)
+def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
+    contents = corpus()
+    store = make(contents)
+    if make.kind == "edge" and "draft" in filter:  # type: ignore[attr-defined]
+        with pytest.raises(InputError, match=r"reads (True|False) as the number"):
+            store.session().top([Ask(direction(), 3, within=filter)])
+        return
+    items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
+    allowed = np.flatnonzero(Metadata(items).passing(filter))
+    session = store.session()
+    u = direction()
+    order = allowed[np.argsort(-(contents.vectors[allowed].astype(np.float64) @ u))]
+    gone = np.empty(0, np.int64)
+    for _ in range(3):
+        (found,) = session.top([Ask(u, 20, gone, filter)])
+        gone = np.concatenate([gone, found.handles])
+    assert named(session, gone) == [contents.ids[j] for j in order[:60]]
+    drawn = session.sample(10, np.random.default_rng(0), gone, filter)
+    assert len(drawn) == min(10, max(0, len(allowed) - 60)) == len(set(drawn.tolist()))
+    assert {*named(session, drawn)} <= {contents.ids[j] for j in order[60:]}
+    assert store.count(conditions(filter)) == len(allowed)
+
+
+def test_filters_that_cannot_be(make: Make) -> None:
+    store = make(corpus(20))
+    wrong: Any
+    for wrong, told in (
+        (lambda item: True, "mapping"),
+        ({"year": {"above": 3}}, "known are"),
+        ({"year": {}}, "bounds"),
+        ({"lang": object()}, "object"),
+    ):
+        with pytest.raises(InputError, match=told):
+            store.session().top([Ask(direction(), 3, within=wrong)])
+    if make.kind in ("postgres", "lance"):  # type: ignore[attr-defined]
+        for wrong, told in (({"colour": "red"}, "no column 'colour'"), ({"year": {"gt": "x"}}, "compares it with 'x'")):
+            with pytest.raises(InputError, match=told):
+                store.session().top([Ask(direction(), 3, within=wrong)])
+    else:  # no schema: what is not there does not pass
+        (found,) = store.session().top([Ask(direction(), 3, within={"colour": "red"})])
+        assert not len(found.handles)
+    if make.kind in ("edge", "client"):  # type: ignore[attr-defined]
+        with pytest.raises(InputError, match="numbers and dates"):
+            store.session().top([Ask(direction(), 3, within={"lang": {"gt": "en"}})])
+    evil = "'; DROP TABLE papers; --"
+    (found,) = store.session().top([Ask(direction(), 3, within={"lang": [evil, "it's"]})])
+    assert len(found.handles) == 3
+
+
+WORDS: list[Any] = [None, [None, "en"], [], [[]], [["en"]], b"en", 7, {"gte": "en"}, {"ne": None}]
+HOSTILE: list[Any] = [
+    *(
+        {"lang": text}
+        for text in ("it''s", "\\'", "' OR 1=1 --", "%s", "%(a)s", "{}", "$1", "a\0b", "\ud800", "\n", "")
+    ),
+    *({"lang": value} for value in WORDS),
+    *({"year": value} for value in (10**20, -(10**400), [2001, 10**20], 2000.4, [2001, 2002.5], float("nan"), "2001")),
+    *({"year": {"gt": value}} for value in (10**30, -(10**400), float("inf"), float("-inf"), float("nan"), None, [1])),
+    *({"year": value} for value in (True, {"gte": {"gte": 1}}, {"gte": 2001, "$ne": 1}, {"lt": True}, {1: 2})),
+    *({"weight": value} for value in ({"gt": 0.1 + 0.2}, [0.25, 1], 10**400, {"lte": 0.1 + 0.2}, {"ne": 10**400})),
+    *({"draft": value} for value in ("true", {"gt": False})),
+    *({"tags": value} for value in ({"ne": "a"}, {"gt": "b"}, ["c'", "c"], [["c"]], {"gt": "a", "lt": "b"})),
+    *(
+        {"marks": value}
+        for value in (17, {"gte": 15, "lt": 18}, {"gt": 12, "lt": 15, "ne": 13}, {"gt": 12.5, "lt": 14})
+    ),
+    *(
+        {key: 2001}
+        for key in ("", "a.b", 'year" = 1 OR "year', "year`", "year'", "year%s", "year[]", "year\0", "\ud800")
+    ),
+    {"lang": ["en", *(f"x'{j}" for j in range(20_000))]},
+    {"year": [*range(20_000)]},
+    {7: 2001},
+    {"lang": "en", "year": {"gte": 2001}, "weight": {"lt": 10**400}},
+]
+
+
+def test_hostile_filters_mean_the_same_or_are_refused(make: Make) -> None:
+    """What an index in memory lets through, or a sentence; never an error of the store, which would be tried again."""
+    contents = corpus(60)
+    contents.vectors[:, 0] += 1
+    store = make(contents)
+    items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
+    for filter in HOSTILE:
+        try:
+            (found,) = store.session().top([Ask(direction(), 60, within=filter)])
+            count = store.count(conditions(filter))
+        except InputError:
+            continue
+        try:
+            allowed = int(np.count_nonzero(Metadata(items).passing(filter)))
+        except (
+            InputError
+        ):  # in memory, of a key or a kind that no item has; a store without a schema lets nothing through
+            allowed = 0
+        assert len(found.handles) == count == allowed, filter
+
+
+@pytest.mark.parametrize("ids", ["int", "str", "uuid"])
+def test_hostile_names_are_not_there_or_refused(make: Make, ids: str) -> None:
+    store = make(corpus(20, ids=ids))
+    index = crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=None)
+    evil = (
+        "' OR 1=1 --",
+        '"',
+        "\\",
+        "%s",
+        "a\0b",
+        "\ud800",
+        "",
+        "\u00b2",
+        "1e3",
+        "9" * 40,
+        "-1",
+        "{}",
+        "`",
+        "x" * 100_000,
+    )
+    names: tuple[Any, ...] = (*evil, None, 3.5, True, 10**40, -1, b"a", ("a",))
+    for name in names:
+        with pytest.raises(InputError):
+            index.search("q", 1, 5, query_vector=direction(), first_ids=[name])
+        with pytest.raises(InputError):
+            index.remove([name])
+    assert store.count() == 20
+
+
+def test_draws_are_distinct_and_not_excluded(make: Make) -> None:
+    contents = corpus(40)
+    session = make(contents).session()
+    (found,) = session.top([Ask(direction(), 15)])
+    drawn = session.sample(100, np.random.default_rng(0), found.handles)
+    assert len(drawn) == 25 == len(set(drawn.tolist()))
+    assert not np.isin(drawn, found.handles).any()
+    assert not len(session.sample(0, np.random.default_rng(0)))
+    few = [frozenset(named(session, session.sample(5, np.random.default_rng(seed)))) for seed in range(8)]
+    assert len(set(few)) > 1
+    within = np.sort(drawn[:9])
+    assert np.isin(session.sample(5, np.random.default_rng(0), drawn[:2], within), drawn[2:9]).all()
+    assert np.isin(session.top([Ask(direction(), 20, drawn[:2], within)])[0].handles, drawn[2:9]).all()
+
+
+def test_an_empty_question_and_more_than_there_is(make: Make) -> None:
+    session = make(corpus(10)).session()
+    assert len(session.top([Ask(np.zeros(12), 3)])[0].handles) == 3  # no direction: any will do
+    (found,) = session.top([Ask(direction(), 50)])
+    assert len(found.handles) == 10
+    assert not len(session.top([Ask(direction(), 5, found.handles)])[0].handles)
+    assert not len(session.top([Ask(direction(), 0)])[0].handles)
+
+
+@pytest.mark.parametrize("kind", ["edge", "postgres", "lance"])
+def test_a_round_of_an_approximate_index_with_500_excluded(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """HNSW and IVF look at exclusions after their candidates; the round is full and nearly exact all the same."""
+    pytest.importorskip({"edge": "qdrant_edge", "lance": "lancedb"}.get(kind, "pgvector"))
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(40, 16))
+    contents = corpus(vectors=centres[rng.integers(40, size=4000)] + 0.7 * rng.normal(size=(4000, 16)))
+    where = request.getfixturevalue("dsn") if kind == "postgres" else tmp_path / "store"
+    store = getattr(real_stores, kind)(contents, where, hnsw=True)
+    assert not store.exact
+    shares = []
+    for seed in range(8):
+        u = contents.vectors[seed].astype(np.float64)
+        session = store.session()
+        gone = session.handles(best(contents, store, u, 500))
+        (found,) = session.top([Ask(u, 30, gone)])
+        assert len(found.handles) == 30
+        assert not np.isin(found.handles, gone).any()
+        shares.append(len({*named(session, found.handles)} & {*best(contents, store, u, 30, without=500)}) / 30)
+    assert np.mean(shares) >= 0.97, shares
+    store.close()
+
+
+@pytest.mark.parametrize("method", ["crosscut", "axn", "rnr", "axn@select=softmax"])
+def test_methods_over_a_store_equal_the_flat_array(make: Make, world: Planted, method: str) -> None:
+    contents = corpus(vectors=world.vectors)
+    rows = contents.vectors.astype(np.float64)
+    flat = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=rows, method=method)
+    store = make(contents)
+    place = {id: j for j, id in enumerate(contents.ids)}
+    for query in range(3):
+        session = store.session()
+
+        def score(number: int, handles: np.ndarray, session: Session = session) -> np.ndarray:
+            return world.test[number, [place[name] for name in named(session, handles)]]
+
+        vector = world.query_vectors[query]
+        mine = crosscut.Searcher(score, vectors=session, method=method).search(query, 10, 60, query_vector=vector)
+        if "softmax" in method:  # drawn: only the cost is the same
+            assert mine.calls == 60 == len(set(mine.scored.tolist()))
+            continue
+        theirs = flat.search(query, 10, 60, query_vector=vector)
+        assert [place[name] for name in named(session, mine.scored)] == theirs.scored.tolist()
+        assert mine.scores.tolist() == theirs.scores.tolist()
+        assert session.trips == mine.rounds
+
+
+def last(text: str) -> int:
+    """The number at the end of a text; the server warms up with a query that has none."""
+    word = text.split()[-1]
+    return int(word) if word.isdigit() else 0
+
+
+class Encoder:
+    """Queries and items by the numbers in their texts."""
+
+    fingerprint = "test"
+
+    def __init__(self, queries: np.ndarray, items: np.ndarray) -> None:
+        self.queries, self.items, self.dimension = queries, items, items.shape[1]
+
+    def encode_queries(self, texts: Any) -> np.ndarray:
+        return np.array([self.queries[last(text)] for text in texts], np.float32)
+
+    def encode_items(self, items: Any, *, progress: Any = None) -> np.ndarray:
+        return np.array([self.items[last(item.text)] for item in items], np.float32)
+
+
+def over(
+    make: Make, world: Planted, *, method: str = "crosscut", fail: Any = None, size: int | None = None, **where: Any
+) -> Any:
+    def score(query: str, texts: list[str]) -> Any:
+        if fail is not None:
+            fail()
+        return world.test[last(query), [last(text) for text in texts]]
+
+    store = make(corpus(vectors=world.vectors[:size]), **where)
+    return crosscut.Index.over(store, scorer=score, encoder=Encoder(world.query_vectors, world.vectors), method=method)
+
+
+def test_an_index_over_a_store(make: Make, world: Planted) -> None:
+    index = over(make, world)
+    contents = corpus(vectors=world.vectors)
+    hits = index.search("query 0", k=5, budget=60)
+    assert (len(index), hits.calls, len(hits)) == (world.n, 60, 5)
+    truth = {contents.ids[j]: score for j, score in enumerate(world.test[0])}
+    assert [truth[hit.id] for hit in hits] == hits.scores.tolist() == sorted(hits.scores.tolist(), reverse=True)
+    assert hits.scores[0] == world.test[0].max()
+    for hit in hits:
+        assert hit.item.text == hit.text == f"text {contents.ids.index(hit.id)}"
+        assert hit.item.metadata["lang"] in ("en", "it's")
+        assert index[hit.id] == hit.item
+    many = index.search_many(["query 0", "query 1"], 5, 60)
+    assert many[0].ids == hits.ids
+    assert many[1].ids == index.search("query 1", 5, 60).ids
+    assert asyncio.run(index.search_async("query 0", 5, 60)).ids == hits.ids
+    only = index.search("query 0", 50, 60, filter={"year": [2003, 2004]}, first_ids=contents.ids[:6])
+    assert {hit.item.metadata["year"] for hit in only} == {2003, 2004}
+    assert [hit.id for hit in only if hit.round == 1 and hit.id in contents.ids[:6]]
+    given = index.search("query 0", 3, 3, first_ids=contents.ids[:3], method="rnr")
+    assert {*given.ids} == {*contents.ids[:3]}
+    with pytest.raises(InputError, match="are not in"):
+        index.search("query 0", first_ids=[99999999])
+    for name, told in (("exact", "does not count"), ("adacur", "anchor"), ("crosscut@first=lexical", "full-text")):
+        with pytest.raises(InputError, match=told):
+            index.search("query 0", method=name)
+    for wrong in (lambda: index.search("q 0", trace=True), index.save, lambda: index.items, index.complete):
+        with pytest.raises(InputError, match="stay in"):
+            wrong()
+    assert "crosscut" in index.methods
+    assert "exact" not in index.methods
+
+
+def test_adding_and_removing_are_seen_at_once(make: Make, world: Planted) -> None:
+    index = over(make, world, size=150)
+    new = [{"id": str(100_000 + j), "text": f"text {j}"} for j in range(150, world.n)]
+    assert index.add(new) == len(new)
+    assert len(index) == world.n
+    with pytest.raises(InputError, match="already"):
+        index.add(new[:1])
+    hits = index.search("query 2", 5, 80)
+    assert hits.scores[0] == world.test[2].max()
+    gone = [hits[0].id, str(hits[1].id)]
+    assert index.remove(gone) == 2
+    with pytest.raises(InputError, match="not in"):
+        index.remove([hits[2].id, gone[0]])
+    assert gone[0] not in index
+    assert hits[2].id in index
+    assert len(index) == world.n - 2
+    left = index.search("query 2", 5, 80)
+    assert not {*left.ids} & {hits[0].id, hits[1].id}
+    assert left.scores[0] == hits.scores[2]
+
+
+def test_an_index_over_a_store_learns_from_its_searches(make: Make, tmp_path: Path) -> None:
+    past = planted(queries=90)  # 400 items; a fifth has a level of its own
+    own = np.where(np.arange(N) % 5 == 0, np.random.default_rng(2).normal(size=N), 0.0)
+    scores = past.scores + own * past.scores.std()
+    items = corpus(vectors=past.vectors.astype(np.float32))
+
+    def score(query: str, texts: Sequence[str]) -> Any:
+        return scores[last(query), [last(text) for text in texts]]
+
+    encoder = Encoder(past.queries, past.vectors)
+    scorer = crosscut.TextScorer(score, fingerprint="planted")
+    index = crosscut.Index.over(make(items), scorer=scorer, encoder=encoder)
+    with pytest.raises(InputError, match="keep_log"):
+        index.learn()
+    log = tmp_path / "searches.log"
+    index.keep_log(log)
+    index.search_many([f"query {j}" for j in range(60)], 10, 60)
+    index.keep_log(None)
+    later = [f"query {j}" for j in range(60, 90)]
+
+    def quality() -> float:
+        best = [{items.ids[j] for j in np.argsort(-scores[last(query)])[:10]} for query in later]
+        found = index.search_many(later, 10, 30)
+        assert {hits.calls for hits in found} == {30}
+        return float(np.mean([len(top & {*hits.ids}) / 10 for top, hits in zip(best, found, strict=True)]))
+
+    before = quality()
+    index.keep_log(log)
+    got = index.learn()
+    index.keep_log(None)
+    assert (got.searches, got.prior is None) == (60, False)
+    assert 1 - quality() < 0.8 * (1 - before)
+    only = index.search(later[0], 30, 40, filter={"year": [2003, 2004]})
+    assert {hit.item.metadata["year"] for hit in only if hit.item is not None} == {2003, 2004}
+    gone = [index.search(later[0], 1, 30)[0].id]
+    index.keep_log(log)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(index.store), "erase", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            index.forget(gone)  # and then once more: what was begun can be finished
+    assert index.forget(gone) == 1
+    assert not any(str(gone[0]) in search.ids for search in SearchLog(log).read())
+    assert gone[0] not in index.search(later[0], 10, 60).ids
+    assert index.forget_queries([f"query {j}" for j in range(60)]) == 60  # the one of just now is left: too few
+    index.keep_log(None)
+    assert quality() == pytest.approx(before, abs=0.02)  # but for the item that is gone
+
+
+def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> None:
+    calls: list[int] = []
+
+    def fail() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            index.store.close()
+            broken(index.store)
+
+    index = over(make, world, fail=fail)
+    with pytest.raises(StoreUnavailable, match="failed") as caught:
+        index.search("query 0", 5, 60)
+    assert isinstance(caught.value, crosscut.StoreError)
+    assert caught.value.calls == 18
+    (hits,) = caught.value.hits
+    assert len(hits) == 5
+    assert hits.stop_reason == "store failed"
+    assert all(hit.item is not None and hit.item.text.startswith("text") for hit in hits)
+
+
+def test_evaluating_takes_deep_searches_for_the_truth(world: Planted, tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    from crosscut.evaluation.advice import records_of
+    from crosscut.evaluation.judged import points, truth_of
+
+    index = over(real_stores.client, world, folder=tmp_path)
+    queries = {str(j): f"query {j}" for j in range(4)}
+    truth, calls = truth_of(index, list(queries.values()))
+    assert calls == 4 * world.n  # 500 calls reach every item of a world this small
+    ids = corpus(vectors=world.vectors).ids
+    assert isinstance(truth, list)
+    assert truth[2] == dict(zip(ids, world.test[2], strict=True))
+    measured = points(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
+    small, large = records_of(measured)
+    expected = [
+        len({*index.search(query, 5, 20).ids} & {ids[j] for j in np.argsort(-world.test[row])[:5]}) / 5
+        for row, query in enumerate(queries.values())
+    ]
+    assert small.value == pytest.approx(np.mean(expected))
+    assert small.value <= large.value == 1.0
+
+
+def test_served(world: Planted, tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    testing = pytest.importorskip("fastapi.testclient")
+    index = over(real_stores.client, world, folder=tmp_path)
+    asked = {"query": "query 0", "k": 5, "budget": 60, "filter": {"year": {"gte": 2005}}}
+    with testing.TestClient(crosscut.server.make_app(index), base_url="http://127.0.0.1") as client:
+        answer = client.post("/search", json=asked).json()
+        own = index.search("query 0", 5, 60, filter={"year": {"gte": 2005}})
+        assert [hit["id"] for hit in answer["hits"]] == [str(hit.id) for hit in own]
+        assert all(hit["metadata"]["year"] >= 2005 for hit in answer["hits"])
+        index.store.close()
+        gone = client.post("/search", json=asked)
+        assert (gone.status_code, gone.json()["error"]) == (503, "StoreUnavailable")
+
+
+def broken(store: Any) -> None:
+    """What is left of a store whose server is gone, or whose files are."""
+    if hasattr(store, "_dsn"):
+        store._dsn = "postgresql://nobody@127.0.0.1:1/none"
+        store._timeout = 2
+    if hasattr(store, "_table"):
+        shutil.rmtree(store._table.uri)
+
+
+def test_a_server_that_is_not_there() -> None:
+    pytest.importorskip("qdrant_client")
+    pytest.importorskip("pgvector")
+    with pytest.raises(StoreUnavailable, match=r"at http://127\.0\.0\.1:9 failed"):
+        crosscut.stores.Qdrant("papers", url="http://127.0.0.1:9")
+    with pytest.raises(StoreUnavailable, match="'papers' failed"):
+        crosscut.stores.PgVector("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", "papers")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql//me:canary-5150@127.0.0.1:1/none",
+        "postgresql://me:canary%2D5150@127.0.0.1:1/none?connect_timeout=2&nonsense=1",
+        "host=127.0.0.1 port=1 connect_timeout=2 password=canary-5150 nonsense=1",
+        "host=127.0.0.1 port=1 password='canary-5150' user",
+        "postgresql://me:canary-5150@127.0.0.1:x/none",
+        "postgresql://me:canary-5150@127.0.0.1:1/none?connect_timeout=2",
+    ],
+)
+def test_a_store_that_fails_tells_no_password(dsn: str) -> None:
+    """A client quotes a connection string that it cannot read."""
+    pytest.importorskip("pgvector")
+    with pytest.raises(StoreUnavailable, match="'papers' failed") as raised:
+        crosscut.stores.PgVector(dsn, "papers")
+    told = "".join(traceback.format_exception(raised.value))
+    assert "canary" not in told.replace(repr(dsn), "").replace(dsn, "") + str(raised.value)
+
+
+def test_messages_that_clients_see_tell_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`place` stands in sentences that a server passes on; who opened the store is told its address."""
+    pytest.importorskip("qdrant_client")
+    with pytest.raises(StoreUnavailable, match=r"'papers' at http://127\.0\.0\.1:9 failed") as raised:
+        crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
+    assert "canary" not in str(raised.value)
+    monkeypatch.setattr(qdrant_words.QdrantClientWords, "vectors", lambda self: {"": (4, "Dot")})
+    monkeypatch.setattr(qdrant_words.QdrantClientWords, "scroll", lambda self, filter, limit: [])
+    store = crosscut.stores.Qdrant("papers", url="http://me:canary-5150@127.0.0.1:9", api_key="canary-key")
+    assert store.place == "the Qdrant collection 'papers'"
+    assert not any(word in repr(store) for word in ("canary", "127.0.0.1"))
+    with pytest.raises(InputError) as refused:
+        store.named("no number")
+    assert "127.0.0.1" not in str(refused.value)
+
+
+def test_tuning_takes_deep_searches_for_the_truth(make: Make, world: Planted) -> None:
+    paid: list[tuple[str, str]] = []
+    index = over(make, world)
+    inner = index.scorer.fn
+    index.scorer.fn = lambda query, texts: (paid.extend((query, text) for text in texts), inner(query, texts))[1]
+    queries = [f"query {j}" for j in range(4)]
+    report = index.tune(queries, k=3, budget=15, methods=["crosscut", "rnr"])
+    assert report.calls == len(paid) == len(set(paid)) <= index.tuning_calls(queries, 15)
+    assert any("two searches of 75 calls" in note and "not of all its items" in note for note in report.notes)
+    assert {str(trial.method).partition("@")[0] for trial in report.trials} == {"crosscut", "rnr"}
+    assert index.method == report.chosen.method
+    assert report.chosen.recall >= 0.5
+    with pytest.raises(InputError, match="may make 10"):
+        index.tune(queries, max_calls=10)
+    with pytest.raises(InputError, match="train queries"):
+        index.tune()
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, open_it, extra in (
+        ("qdrant_client", lambda: crosscut.stores.Qdrant("p", url="http://localhost:1"), "qdrant"),
+        ("psycopg", lambda: crosscut.stores.PgVector("postgresql://", "p"), "pgvector"),
+        ("lancedb", lambda: crosscut.stores.LanceDB("folder", "p"), "lancedb"),
+    ):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(MissingDependency, match=f"pip install '.*{extra}"):
+            open_it()
+
+
+def test_columns_vectors_and_ids_that_do_not_fit(make: Make) -> None:
+    contents = corpus(5)
+    if make.kind in ("postgres", "lance"):  # type: ignore[attr-defined]
+        with pytest.raises(InputError, match="no column 'headline' for title="):
+            make(contents, title="headline")
+    store = make(contents)
+    if make.kind in ("edge", "client"):  # type: ignore[attr-defined]
+        with pytest.raises(InputError, match="neither: keep such names in the payload"):
+            store.named("doc 5")
+        assert store.named(str(uuid.UUID(int=5))) == str(uuid.UUID(int=5))
+    else:
+        with pytest.raises(InputError, match="and 'doc 5' is not"):
+            store.named("doc 5")
+    wrong = Encoder(np.ones((1, 3)), np.ones((1, 3)))
+    with pytest.raises(InputError, match=r"3 dimensions, and those of .* have 12"):
+        crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=wrong)
+    with pytest.raises(InputError, match="is no store"):
+        crosscut.Index.over(contents, scorer=lambda query, texts: [0.0] * len(texts))  # type: ignore[arg-type]
+
+
+def test_what_postgresql_does_not_take_is_no_failure_of_it(dsn: str) -> None:
+    pytest.importorskip("pgvector")
+    store = real_stores.postgres(real_stores.corpus(20), dsn)
+    index = crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=None)
+    vectors = np.ones((1, 12), np.float32)
+    with pytest.raises(InputError, match=r'does not take this: .*"abc"; give what its columns hold'):
+        index.add([{"id": "900", "text": "new", "year": "abc"}], vectors=vectors)
+    with pytest.raises(InputError, match=r"does not take this: .*NUL"):
+        index.add([{"id": "900", "text": "new", "lang": "a\0b"}], vectors=vectors)
+    assert 900 not in index
+    inside = real_stores.postgres(real_stores.corpus(20), dsn, json=True)
+    by_column = crosscut.stores.PgVector(dsn, inside.table, id="the id", vector="e", text="body")  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="does not take this: operator does not exist: jsonb >="):
+        crosscut.Index.over(by_column, scorer=lambda query, texts: [0.0] * len(texts), encoder=None).search(
+            "a", filter={"meta": {"gte": 3}}
+        )
+    for opened in (store, inside, by_column):
+        opened.close()
+
+
+@pytest.mark.parametrize("kind", ["edge", "client"])
+def test_texts_under_another_name_are_told_when_a_collection_is_opened(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip(f"qdrant_{kind}")
+    made = getattr(real_stores, kind)
+    with pytest.raises(
+        InputError, match="no field 'text' for text= in the payloads of its first 20 points; they have body, lang, "
+    ):
+        made(real_stores.corpus(30), tmp_path / "a", text="text")
+    made(real_stores.corpus(30), tmp_path / "b", text="text", title="body").close()  # a title is a text
+    made(real_stores.corpus(0), tmp_path / "c", text="text").close()  # nothing is there yet

@@ -1,0 +1,338 @@
+"""Rounds by lists over anchor scores, factors and learned priors, and over items that came later."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import crosscut
+from crosscut.ann import clustered
+from crosscut.ann.base import Ask
+from crosscut.ann.flat import Flat
+from crosscut.ann.ivf import IVF
+from crosscut.ann.lists import Lists
+from crosscut.ann.segments import Segments
+from crosscut.ann.trail import Trail
+from crosscut.errors import InputError
+from crosscut.index import Index, later
+from crosscut.methods import parse
+from crosscut.scorers.callable import TextScorer
+from crosscut.search.prior import Prior
+from crosscut.spaces.base import Constant, Stacked, Vectors
+from crosscut.spaces.cur import CUR
+from tests.unit.test_index import Planted, best, build, planted_items
+from tests.unit.test_ivf import clumps
+
+N, D = 600, 12
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustered, "SMALL", 100)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later, "LATEST", 20)
+
+
+def stacked(encoder: Any, seed: int = 0) -> tuple[Stacked, Any]:
+    """A space of several blocks, and a base."""
+    rng = np.random.default_rng(seed)
+    other = rng.normal(size=(N, 5)).astype(np.float32)
+    half = rng.normal(size=(N, 3)).astype(np.float16)
+    blocks = [Vectors(other), encoder, Vectors(half), Constant(N)]
+    return Stacked(blocks, [1.0, 0.5, 2.0, 3.0]), rng.normal(size=N)
+
+
+def in_parts(vectors: Any, lists: int = 30) -> Segments:
+    """450 items in lists, 100 in lists of their own behind them, 50 in none."""
+    first = IVF.build(vectors[:450], lists=lists)
+    return Segments(first, vectors[450:], IVF.build(vectors[450:550], lists=7))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["lists", "parts"]), st.booleans(), st.booleans(), st.booleans())
+def test_all_lists_are_the_flat_answer(seed: int, how: str, filtered: bool, based: bool, known: bool) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = clumps(N, D, seed % 7)
+    encoder: Any = IVF.build(vectors, lists=30) if how == "lists" else in_parts(vectors)
+    space, base = stacked(encoder, seed)
+    base = base if based else 0.25
+    asks = [
+        Ask(
+            rng.normal(size=space.d),
+            int(rng.integers(1, 40)),
+            exclude=rng.choice(N, rng.integers(0, 80), replace=False),
+            within=np.sort(rng.choice(N, 150, replace=False)) if filtered else None,
+            known=rng.normal(size=N) if known else None,
+        )
+        for _ in range(3)
+    ]
+    assert space.home is not None
+    found = Lists(space, base, space.home, all_lists=True).top(asks)
+    wanted = Flat(space, base).top(asks)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.handles.tolist() == other.handles.tolist()
+        assert np.allclose(one.scores, other.scores)
+
+
+def test_some_lists_find_most_of_it_and_nothing_that_is_excluded_or_filtered_out() -> None:
+    vectors = clumps(N, D)
+    space, base = stacked(in_parts(vectors))
+    assert space.home is not None
+    lists = Lists(space, 0.1 * base, space.home, together=4)
+    rng = np.random.default_rng(0)
+    shares = []
+    for turn in range(30):
+        within = None if turn % 2 else np.sort(rng.choice(N, 300, replace=False))
+        gone = rng.choice(N, 60, replace=False)
+        ask = Ask(rng.normal(size=space.d), 10, gone, within)
+        one, other = lists.top([ask])[0], Flat(space, 0.1 * base).top([ask])[0]
+        assert not {*one.handles.tolist()} & {*gone.tolist()}
+        assert within is None or {*one.handles.tolist()} <= {*within.tolist()}
+        assert len(one.handles) == 10 == len({*one.handles.tolist()})
+        assert 0 < ask.trail.probed < 37  # of the 37 lists
+        shares.append(len({*one.handles.tolist()} & {*other.handles.tolist()}) / 10)
+    assert np.mean(shares) > 0.85
+
+
+def test_a_round_begins_with_what_the_one_before_found() -> None:
+    space, base = stacked(IVF.build(clumps(N, D), lists=30))
+    assert space.home is not None
+    lists, u = Lists(space, base, space.home, together=3), np.random.default_rng(1).normal(size=space.d)
+    ask = Ask(u, 25)
+    first = lists.top([ask])[0].handles
+    assert len(ask.trail.ids)
+    assert not {*ask.trail.ids.tolist()} & {*first.tolist()}
+    far = np.argsort(Flat(space, base).scan([Ask(u, 1)], lambda _, row: row.copy())[0])[:3]  # in no list that is near
+    later = Ask(u, N, exclude=first, trail=Trail(ids=far))
+    assert {*far.tolist()} <= {*lists.top([later])[0].handles.tolist()}
+    gone = Ask(u, 25, exclude=first, trail=Trail(ids=first[:5]))
+    assert not {*first.tolist()} & {*lists.top([gone])[0].handles.tolist()}
+
+
+def test_a_short_answer_means_that_there_is_no_more() -> None:
+    space, base = stacked(in_parts(clumps(N, D)))
+    assert space.home is not None
+    lists, rng = Lists(space, base, space.home, together=2), np.random.default_rng(2)
+    ask = Ask(rng.normal(size=space.d), 400, within=np.arange(0, N, 2))
+    assert sorted(lists.top([ask])[0].handles.tolist()) == list(range(0, N, 2))
+    ask.exclude = np.arange(0, 100)
+    assert sorted(lists.top([ask])[0].handles.tolist()) == list(range(100, N, 2))
+
+
+def test_wild_vectors_do_not_overflow() -> None:
+    space, _ = stacked(IVF.build(clumps(N, D), lists=30))
+    assert space.home is not None
+    u = np.random.default_rng(3).normal(size=space.d)
+    lists = Lists(space, 0.0, space.home, all_lists=True)
+    assert lists.top([Ask(1e60 * u, 9)])[0].handles.tolist() == lists.top([Ask(u, 9)])[0].handles.tolist()
+
+
+# an index
+
+
+def plan_of(index: Index, method: str = "crosscut") -> Any:
+    return index._state.searcher(parse(method)).plan
+
+
+def shares(index: Index, world: Planted, items: range, **how: Any) -> float:
+    found = index.search_many([f"query {j}" for j in range(40, 70)], 10, 60, **how)
+    wanted = [best(world, j, [*items], 10) for j in range(40, 70)]
+    return float(np.mean([len({*hits.ids} & {*ids}) / 10 for hits, ids in zip(found, wanted, strict=True)]))
+
+
+@pytest.mark.parametrize("method", ["crosscut", "adacur", "axn"])
+def test_an_index_with_anchor_scores_searches_by_lists(
+    method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = Planted()
+    flat = shares(build(world, queries=30), world, range(200), method=method)
+    monkeypatch.setattr(clustered, "SMALL", 100)
+    index = build(world, queries=30)
+    assert index.build_calls == 30 * 200
+    assert isinstance(plan_of(index, "crosscut").topk, Lists)
+    assert isinstance(plan_of(index, "adacur").topk, Lists)
+    assert shares(index, world, range(200), method=method) >= flat - 0.05
+    asked = [f"query {j}" for j in range(40, 50)]
+    before = [hits.ids for hits in index.search_many(asked, 10, 60, method=method)]
+    assert [index.search(query, 10, 60, method=method).ids for query in asked] == before
+    index.save(tmp_path / "a.index")
+    again = Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
+    assert isinstance(plan_of(again).topk, Lists)
+    assert [hits.ids for hits in again.search_many(asked, 10, 60, method=method)] == before
+    hits = asyncio.run(again.search_async("query 45", 10, 60, filter={"colour": "red"}, method=method))
+    assert all(int(id[1:]) % 2 for id in hits.ids)
+    again.remove([hits.ids[0]])
+    assert hits.ids[0] not in again.search("query 45", 10, 60, method=method).ids
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("space", ["als", "transductive"])
+def test_an_index_with_factors_searches_by_lists(space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if space == "transductive":
+        pytest.importorskip("torch")
+    world = Planted()
+    flat = shares(build(world, queries=30, space=space, per_query=60), world, range(200))
+    monkeypatch.setattr(clustered, "SMALL", 100)
+    index = build(world, queries=30, space=space, per_query=60)
+    for method in ("crosscut", "axn"):
+        assert isinstance(plan_of(index, method).topk, Lists)
+    assert shares(index, world, range(200)) >= flat - 0.05
+    index.add(planted_items(200, 260))
+    assert isinstance(plan_of(index).topk, Lists)
+    assert shares(index, world, range(260)) >= flat - 0.1
+
+
+def test_a_learned_prior_is_searched_by_lists(large: None) -> None:
+    """Beside anchor scores by `Lists`, alone by the index of the encoder's vectors."""
+    world = Planted()
+    for queries, kind in ((20, Lists), (0, crosscut.ann.linear.Projected)):
+        index = build(world, queries=queries)
+        d = 8 + queries
+        prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.array([3]), np.array([0.5]))
+        index._state = replace(index._state, prior=prior)
+        plan = plan_of(index)
+        assert type(plan.estimator).__name__ == "Expecting"
+        assert isinstance(plan.topk, kind)
+        assert shares(index, world, range(200)) > 0.8
+
+
+def test_lists_come_when_an_index_with_anchor_scores_and_a_prior_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustered, "SMALL", 250)
+    world = Planted()
+    index = build(world, queries=20)
+    d = 8 + 20
+    state = index._state
+    residuals = np.arange(200) / 100
+    prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.arange(200), residuals)
+    index._state = replace(state, prior=prior)
+    assert isinstance(plan_of(index).topk, Flat)
+    scores = {item.id: state.anchors[:, j] for j, item in enumerate(state.items)}  # type: ignore[index]
+    index.add(planted_items(200, 300))
+    assert isinstance(plan_of(index).topk, Lists)
+    grown = index._state
+    assert grown.prior is not None
+    assert grown.anchors is not None
+    kept = dict(zip(grown.prior.seen.tolist(), grown.prior.residuals.tolist(), strict=True))
+    assert len(kept) == 200
+    for place, item in enumerate(grown.items):  # everything moved with its item
+        j = int(item.id[1:])
+        if j < 200:
+            assert kept[place] == residuals[j]
+            assert (grown.anchors[:, place] == scores[item.id]).all()
+    assert shares(index, world, range(300)) > 0.7
+
+
+# items that came later
+
+
+@pytest.mark.parametrize("queries", [0, 20])
+def test_items_that_come_later_stand_in_lists_of_their_own(
+    queries: int, large: None, soon: None, tmp_path: Path
+) -> None:
+    world = Planted()
+    index = build(world, queries=queries)
+    index.add(planted_items(200, 215))
+    assert index._state.later is None  # few: read whole
+    index.add(planted_items(215, 240))
+    first = index._state.later
+    assert first is not None
+    assert len(first.lists) == 40
+    index.add(planted_items(240, 250))
+    assert index._state.later is first  # a quarter is needed to make them anew
+    index.add(planted_items(250, 265))
+    made = index._state.later
+    assert made is not None
+    assert len(made.lists) == 65
+    index.add(planted_items(265, 270))
+    assert (made.index.rows(np.arange(65)) == np.asarray(index._state.vectors)[200:265]).all()
+    space = index._state.encoder_space
+    assert isinstance(space, Segments)
+    assert [part.n for part in space.parts] == [200, 65, 5]
+    assert (space.rows(np.arange(270)) == np.asarray(index._state.vectors)).all()
+    assert np.allclose(space.at(np.arange(270), np.ones(8)), np.asarray(index._state.vectors).sum(axis=1), atol=1e-5)
+    assert shares(index, world, range(270)) > (0.85 if not queries else 0.7)
+    hits = index.search("query 45", 10, 60, filter={"year": {"gte": 2100}})  # only those
+    assert len(hits) == 10
+    assert all(int(id[1:]) >= 200 for id in hits.ids)
+    index.save(tmp_path / "a.index")
+    scorer = TextScorer(world.score, fingerprint="planted")
+    again = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
+    assert [item.id for item in again.items] == [f"i{j}" for j in range(270)]
+    assert shares(again, world, range(270)) > (0.85 if not queries else 0.7)
+
+
+def test_a_folder_keeps_the_lists_of_what_came_later(large: None, soon: None, tmp_path: Path) -> None:
+    world = Planted()
+    build(world).save(tmp_path / "a.index")
+    scorer = TextScorer(world.score, fingerprint="planted")
+    index = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
+    index.add(planted_items(200, 300))
+    index.add(planted_items(300, 310))
+    before = [hits.ids for hits in index.search_many([f"query {j}" for j in range(10)], 10, 60)]
+    index.save()
+    again = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
+    assert again._state.later is not None
+    assert index._state.later is not None
+    assert (again._state.later.lists == index._state.later.lists).all()
+    assert [hits.ids for hits in again.search_many([f"query {j}" for j in range(10)], 10, 60)] == before
+    again.remove([f"i{j}" for j in range(0, 310, 3)])  # over an eighth: the files are written anew
+    again.save()
+    third = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
+    kept = [j for j in range(310) if j % 3]
+    assert [item.id for item in third.items] == [f"i{j}" for j in kept]
+    assert third._state.later is not None
+    assert len(third._state.later.lists) == len([j for j in kept if 200 <= j < 300])
+    hits = third.search("query 45", 10, 60)
+    assert not any(int(id[1:]) % 3 == 0 for id in hits.ids)
+    assert not Index.verify(tmp_path / "a.index")
+
+
+def test_lists_that_do_not_fit_are_damage(large: None, soon: None, tmp_path: Path) -> None:
+    world = Planted()
+    build(world).save(tmp_path / "a.index")
+    index = Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
+    index.add(planted_items(200, 300))
+    made = index._state.later
+    assert made is not None
+    wrong = made.lists.copy()
+    wrong[5] = 10**6
+    index._state = replace(index._state, later=later.LaterLists(wrong, made.index))
+    index.save()
+    with pytest.raises(InputError, match=r"more-lists\.npy.*does not share 100 items among"):
+        Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
+
+
+def test_a_caller_s_cache_keeps_items_where_they_are(large: None) -> None:
+    """Scores in it are known by position."""
+
+    class Cache:
+        def get(self, query: Any, handles: Any) -> Any:
+            return np.full(len(handles), np.nan)
+
+        def put(self, query: Any, handles: Any, scores: Any) -> None: ...
+
+    index = build(Planted(), cache=Cache())
+    assert index._state.starts is None
+
+
+def test_a_searcher_of_an_ivf_and_anchor_scores_uses_its_lists(large: None) -> None:
+    world = Planted()
+    truth = np.array([world.score(f"query {q}", [f"item {j}" for j in range(400)]) for q in range(100)])
+    ivf = IVF.build(world.items.astype(np.float32), lists=20)
+    how: dict[str, Any] = {"space": CUR(truth[:30]), "method": "crosscut"}
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(truth), vectors=ivf, **how)
+    plain = crosscut.Searcher(crosscut.MatrixScorer(truth), vectors=world.items, **how)
+    assert isinstance(searcher.plan.topk, Lists)
+    found, wanted = ([*one.search_many([*range(50, 70)], 10, 80)] for one in (searcher, plain))
+    same = [len({*a.ids} & {*b.ids}) / 10 for a, b in zip(found, wanted, strict=True)]
+    assert np.mean(same) > 0.9

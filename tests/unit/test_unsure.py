@@ -1,0 +1,108 @@
+"""Anchor scores that are estimates: how far they are off, and what a search makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crosscut.ann.flat import Flat, base_of
+from crosscut.errors import InputError
+from crosscut.methods import Parts
+from crosscut.methods.crosscut import Crosscut
+from crosscut.scorers.matrix import MatrixScorer
+from crosscut.search.estimators import Stretched
+from crosscut.search.loop import Plan
+from crosscut.searcher import Searcher
+from crosscut.spaces.base import Vectors
+from crosscut.spaces.cur import CUR
+from crosscut.spaces.extension import extended_scores, extension_error
+
+WORLD = Path(__file__).parents[2] / "benchmarks" / "matrices" / "wordnet-feeling.npz"
+
+
+def test_the_error_of_estimates_is_told_from_measured_items() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(600, 8))
+    scores = rng.normal(size=(12, 8)) @ vectors.T + 0.7 * rng.normal(size=(12, 600))
+    measured = np.arange(600) < 500
+    told = extension_error(scores, vectors, measured)
+    estimates = extended_scores(scores, vectors, vectors[500:], measured, 100)
+    assert told == pytest.approx(np.sqrt(np.mean((estimates - scores[:, 500:]) ** 2)), rel=0.1)
+    assert told == pytest.approx(0.7, rel=0.1)
+    without = extension_error(scores, None, measured)
+    assert without == pytest.approx(scores.std(axis=1).mean(), rel=0.05)
+    assert extension_error(scores, vectors, np.zeros(600, bool)) == 0.0
+
+
+def test_what_is_trusted_less_has_more_noise() -> None:
+    rng = np.random.default_rng(0)
+    vectors, scores = rng.normal(size=(30, 5)), rng.normal(size=30)
+    noises = np.where(np.arange(30) % 3, 0.4, 2.5)
+    fit = Stretched(0.4, 1.0, 0, np.sqrt(0.4 / noises)).start(Vectors(vectors), None)
+    for items in (np.arange(12), np.arange(12, 30)):
+        fit.add(items, scores[items])
+    expected = vectors.T @ np.linalg.solve(vectors @ vectors.T + np.diag(noises), scores)
+    assert np.allclose(fit.solve(), expected)
+
+
+def test_items_without_anchor_scores_are_not_crowded_out() -> None:
+    with np.load(WORLD, allow_pickle=False) as archive:
+        data = {name: archive[name] for name in ("test", "train", "vectors", "query_vectors")}
+    vectors, test = data["vectors"].astype(np.float32), data["test"].astype(np.float64)
+    hidden = np.random.default_rng(0).random(len(vectors)) < 0.3
+    scores = data["train"][:40].astype(np.float64)
+    scores[:, hidden] = 0.0
+    scores[:, hidden] = extended_scores(scores, vectors, vectors[hidden], ~hidden, int(hidden.sum()))
+    errors = np.where(hidden, extension_error(scores, vectors, ~hidden), 0.0)
+    parts = Parts(encoder=Vectors(vectors), n=len(vectors))
+
+    def share(made: Parts) -> float:
+        searcher = Searcher(MatrixScorer(test), parts=made)
+        hits = searcher.search_many(range(len(test)), 10, 50, query_vectors=data["query_vectors"])
+        tops = [np.argsort(-row, kind="stable")[:10] for row in test]
+        return float(
+            np.mean(np.concatenate([np.isin(t[hidden[t]], h.scored) for t, h in zip(tops, hits, strict=True)]))
+        )
+
+    told = share(replace(parts, anchors=CUR(scores, errors=errors)))
+    assert told > share(replace(parts, anchors=CUR(scores))) + 0.03  # estimates taken for measurements
+    assert told > share(parts) - 0.01  # no anchors at all
+
+
+def test_an_error_of_zero_everywhere_changes_nothing_and_errors_are_one_an_item() -> None:
+    rng = np.random.default_rng(0)
+    scores, vectors = rng.normal(size=(10, 40)), rng.normal(size=(40, 4))
+    parts = Parts(encoder=Vectors(vectors), anchors=CUR(scores, errors=np.zeros(40)), n=40)
+    plain = Crosscut().plan(replace(parts, anchors=CUR(scores)))
+    same = Crosscut().plan(parts)
+    assert same.estimator == plain.estimator
+    assert same.topk is not None
+    with pytest.raises(InputError, match="3 errors for 40 items"):
+        CUR(scores, errors=np.zeros(3))
+
+
+def test_with_hardly_a_call_to_spare_hopes_count_half() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(80, 4))
+    scores = rng.normal(size=(10, 4)) @ vectors.T + 0.3 * rng.normal(size=(10, 80))
+    errors = np.where(np.arange(80) % 2, 0.6, 0.0)
+    parts = Parts(encoder=Vectors(vectors), anchors=CUR(scores, errors=errors), n=80)
+    plan = Crosscut().plan(parts)
+    every = np.arange(80)
+    for topk, hope in ((plan.topk, 0.5), (plan.scarce, 0.25)):
+        assert isinstance(topk, Flat)
+        assert np.allclose(base_of(topk.base, every) - base_of(plan.offset.base, every), hope * errors)
+    scorer, vector = MatrixScorer(rng.normal(size=(1, 4)) @ vectors.T), rng.normal(size=(1, 4))
+
+    def scored(k: int, plan: Plan) -> list[int]:
+        searcher = Searcher(scorer, parts=parts)
+        searcher.plan = plan
+        return list(searcher.search_many([0], k, 40, query_vectors=vector)[0].scored.tolist())
+
+    for k, same in ((20, replace(plan, scarce=None)), (21, replace(plan, topk=plan.scarce))):
+        assert scored(k, plan) == scored(k, same)
+    assert scored(20, plan) != scored(21, plan)
+    assert Crosscut().plan(replace(parts, anchors=CUR(scores))).scarce is None
