@@ -21,7 +21,7 @@ def judge(query: int, positions: np.ndarray) -> np.ndarray:
     return topics[positions] @ asked[query] + popularity[positions]
 
 
-for method in ("rnr", "axn", "crosscut"):
+for method in ("rerank", "axn", "crosscut"):
     searcher = crosscut.Searcher(judge, vectors=vectors, method=method)
     found = []
     for query in range(len(asked)):

@@ -112,7 +112,7 @@ def searchers() -> Iterator[tuple[str, Callable[[], list]]]:
     first = [list(map(int, np.argsort(-TEST[q] + 2 * np.sin(np.arange(N)))[:30])) for q in range(QUERIES)]
     yield (
         "searcher/candidates",
-        lambda: [said(s.search(q, 10, 60, query_vector=TEST_U[q], first_ids=first[q])) for q in range(QUERIES)],
+        lambda: [said(s.search(q, 10, 60, query_vector=TEST_U[q], candidates=first[q])) for q in range(QUERIES)],
     )
     yield (
         "searcher/allowed",
@@ -203,7 +203,7 @@ def indexes() -> Iterator[tuple[str, Callable[[], list]]]:
     yield "index/changed", changed
     yield "index/many", lambda: [said(h) for h in index().search_many(TEXT, k=10, budget=60)]
     yield "index/exact", lambda: ask(index(), budget=None, method="exact")
-    yield "index/candidates", lambda: ask(index(), first_ids=[f"d{j}" for j in range(0, 900, 11)][:40])
+    yield "index/candidates", lambda: ask(index(), candidates=[f"d{j}" for j in range(0, 900, 11)][:40])
 
     def hashed(texts):
         return np.stack([np.random.default_rng(zlib.crc32(t.encode())).standard_normal(D).astype("f4") for t in texts])

@@ -31,7 +31,7 @@ from crosscut.searcher import Searcher
 from crosscut.spaces.cur import CUR
 from crosscut.types import Floats, Handles, Progress
 
-METHODS = ("rnr", "anncur", "adacur", "axn", "crosscut")
+METHODS = ("rerank", "anncur", "adacur", "axn", "crosscut")
 BUDGETS = (50, 100, 200)
 
 
@@ -236,6 +236,6 @@ def _live(
 ) -> LiveSearch:
     hits = {
         method: stage.searcher(stage.scorer, method).search(text, k, budget, query_vector=vector)
-        for method in ("crosscut", "rnr")
+        for method in ("crosscut", "rerank")
     }
-    return LiveSearch(text, gold, hits["crosscut"], hits["rnr"], truth, k)
+    return LiveSearch(text, gold, hits["crosscut"], hits["rerank"], truth, k)

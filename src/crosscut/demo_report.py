@@ -13,7 +13,7 @@ from crosscut.storage import write_file
 if TYPE_CHECKING:
     from crosscut.demo import DemoResult, LiveSearch
 
-COLOURS = {"rnr": "#8a8f98", "anncur": "#c58b2a", "adacur": "#3f7fbf", "axn": "#8a5fb0", "crosscut": "#1f9d55"}
+COLOURS = {"rerank": "#8a8f98", "anncur": "#c58b2a", "adacur": "#3f7fbf", "axn": "#8a5fb0", "crosscut": "#1f9d55"}
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --good: #1f9d55; --bad: #c0392b }
@@ -88,7 +88,7 @@ def recall_table(result: DemoResult) -> str:
         + "</tr>"
         for method, by_budget in result.recalls.items()
     ]
-    count = len(next(iter(result.recalls["rnr"].values())))
+    count = len(next(iter(result.recalls["rerank"].values())))
     return (
         f"<table><tr><th>method</th>{head}</tr>{''.join(rows)}</table>"
         f"<p><small>Mean over {count} queries: enough to see, not to measure. ANNCUR leaves out singular values "

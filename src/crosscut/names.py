@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from math import isfinite
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from crosscut.errors import InputError
@@ -62,8 +63,8 @@ class Named:
 class Registry(Generic[N]):
     """The classes of one kind, by name."""
 
-    def __init__(self, kind: str, example: str) -> None:
-        self.kind, self.example = kind, example
+    def __init__(self, kind: str, example: str, synonyms: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.kind, self.example, self.synonyms = kind, example, synonyms
         self._known: dict[str, type[N]] = {}
         self._broken: dict[str, str] = {}  # plugins of other packages that cannot be used, and why
 
@@ -107,6 +108,7 @@ class Registry(Generic[N]):
         if not isinstance(text, str):
             raise InputError(f"a {self.kind} is a name such as {self.example!r}, or a value; got {text!r}")
         name, _, rest = text.partition("@")
+        name = self.synonyms.get(name, name)
         known = self.known()
         if name not in known:
             why = f" ({self._broken[name]})" if name in self._broken else ""

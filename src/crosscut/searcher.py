@@ -122,7 +122,7 @@ class Searcher:
         budget: int | None = None,
         *,
         query_vector: npt.ArrayLike | None = None,
-        first_ids: Sequence[Any] | None = None,
+        candidates: Sequence[Any] | None = None,
         allow: Allow | None = None,
         stop: str | Stop | None = None,
         deadline: float | None = None,
@@ -134,7 +134,7 @@ class Searcher:
         ----------
         query_vector
             (d) the encoder's vector of this query, in the space of `vectors`.
-        first_ids
+        candidates
             Items for round one, in order; what they leave of its share is filled by the method's first stage.
         allow
             The items that may be scored and returned; see `Allow`.
@@ -152,7 +152,7 @@ class Searcher:
             k,
             budget,
             query_vectors=None if query_vector is None else [query_vector],
-            first_ids=None if first_ids is None else [first_ids],
+            candidates=None if candidates is None else [candidates],
             allow=allow,
             stop=stop,
             deadline=deadline,
@@ -166,7 +166,7 @@ class Searcher:
         budget: int | None = None,
         *,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
-        first_ids: Sequence[Sequence[Any] | Positions | None] | None = None,
+        candidates: Sequence[Sequence[Any] | Positions | None] | None = None,
         allow: Allow | None = None,
         stop: str | Stop | None = None,
         deadline: float | None = None,
@@ -183,7 +183,7 @@ class Searcher:
         within = within if allow is None else self._allowed(allow)
         budget = self._budget(budget, k, self.parts.pool.count(within))
         vectors = [self._vector(one) for one in each("query vectors", query_vectors, len(queries))]
-        given = each("lists of first ids", first_ids, len(queries))
+        given = each("lists of candidates", candidates, len(queries))
         halting = each("halts", halts, len(queries))
         checked_deadline(deadline)
         rule = None if stop is None else parse_stop(stop)

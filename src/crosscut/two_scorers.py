@@ -119,7 +119,7 @@ class TwoScorers:
         budget: Mapping[str, int] | None = None,
         *,
         query_vector: npt.ArrayLike | None = None,
-        first_ids: Sequence[Any] | None = None,
+        candidates: Sequence[Any] | None = None,
         allow: Allow | None = None,
         stop: str | Stop | None = None,
         deadline: float | None = None,
@@ -127,7 +127,7 @@ class TwoScorers:
     ) -> TwoScorerHits:
         """The k best items by the dear scorer, with at most `budget["cheap"]` and `budget["dear"]` calls.
 
-        `first_ids` begin the cheap search, and the dear one beside the best of the cheap scorer; `stop` ends the dear
+        `candidates` begin the cheap search, and the dear one beside the best of the cheap scorer; `stop` ends the dear
         search; `deadline` is for both; all else is as in `Searcher.search`.
         """
         return self.search_many(
@@ -135,7 +135,7 @@ class TwoScorers:
             k,
             budget,
             query_vectors=None if query_vector is None else [query_vector],
-            first_ids=None if first_ids is None else [first_ids],
+            candidates=None if candidates is None else [candidates],
             allow=allow,
             stop=stop,
             deadline=deadline,
@@ -149,7 +149,7 @@ class TwoScorers:
         budget: Mapping[str, int] | None = None,
         *,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
-        first_ids: Sequence[Sequence[Any] | Positions | None] | None = None,
+        candidates: Sequence[Sequence[Any] | Positions | None] | None = None,
         allow: Allow | None = None,
         stop: str | Stop | None = None,
         deadline: float | None = None,
@@ -170,7 +170,7 @@ class TwoScorers:
                 k,
                 calls["cheap"],
                 query_vectors=query_vectors,
-                first_ids=first_ids,
+                candidates=candidates,
                 within=within,
                 deadline=deadline,
                 trace=True,
@@ -180,7 +180,7 @@ class TwoScorers:
             raise
         made: list[TwoScorerHits] = []
         vectors = [None] * len(found) if query_vectors is None else query_vectors
-        given = [None] * len(found) if first_ids is None else first_ids
+        given = [None] * len(found) if candidates is None else candidates
         for query, vector, own, first in zip(queries, vectors, given, found, strict=True):
             # what is left of the time; a search whose time is over still makes its first batch
             left = None if deadline is None else max(deadline - (time.monotonic() - started), 1e-6)
@@ -191,7 +191,7 @@ class TwoScorers:
                     k,
                     calls["dear"],
                     query_vectors=None if vector is None else [vector],
-                    first_ids=[best if own is None else [*best, *own]],
+                    candidates=[best if own is None else [*best, *own]],
                     within=within,
                     stop=stop,
                     deadline=left,

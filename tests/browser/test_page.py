@@ -30,7 +30,7 @@ EVALUATION = tuple(
     {"method": method, "budget": budget, "measure": measure, "value": value, "low": value - 0.05, "high": value + 0.02}
     | {"calls": float(budget), "queries": 40}
     for measure in ("recall of top 10", "nDCG@10")
-    for method, start in (("rnr", 0.5), ("crosscut", 0.7))
+    for method, start in (("rerank", 0.5), ("crosscut", 0.7))
     for budget, value in ((50, start), (200, start + 0.2))
 )
 

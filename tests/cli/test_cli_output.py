@@ -231,13 +231,13 @@ def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatc
 
 
 def test_a_search_begins_with_given_items_and_tells_its_rounds(tmp_path: Path) -> None:
-    """As `first_ids` and `trace` of Python and of a request do."""
+    """As `candidates` and `trace` of Python and of a request do."""
     index = crosscut.Index.build([f"ice {word}" for word in ("cream", "age", "berg", "skate", "cube", "floe")])
     index.save(tmp_path / "my.index")
     asked = ["search", str(tmp_path / "my.index"), "cold water", "--budget", "4", "--method", "axn@rounds=2"]
-    given = ["--first-ids", "4", "--first-ids", "1"]
+    given = ["--candidates", "4", "--candidates", "1"]
     told = json.loads(CliRunner().invoke(app, [*asked, *given, "--trace", "--json"]).stdout)
-    own = index.search("cold water", 10, 4, method="axn@rounds=2", first_ids=["4", "1"])
+    own = index.search("cold water", 10, 4, method="axn@rounds=2", candidates=["4", "1"])
     assert told["trace"][0]["ids"] == ["4", "1"]
     assert [one["scores"] for one in told["trace"]] == [one.scores.tolist() for one in own.trace]
     assert [hit["id"] for hit in told["hits"]] == own.ids
@@ -246,7 +246,7 @@ def test_a_search_begins_with_given_items_and_tells_its_rounds(tmp_path: Path) -
     assert "trace" not in json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     plain = CliRunner().invoke(app, [*asked, *given, "--trace"]).stdout
     assert "round 1: 2 calls, best" in plain
-    wrong = CliRunner().invoke(app, [*asked, "--first-ids", "nine"])
+    wrong = CliRunner().invoke(app, [*asked, "--candidates", "nine"])
     assert "item id 'nine' is not among the 6 items" in str(wrong.exception)
 
 

@@ -45,7 +45,7 @@ def test_never_over_budget_and_ids_are_right(
         k,
         budget,
         query_vectors=world.query_vectors,
-        first_ids=None if given_ids is None else [given_ids] * 3,
+        candidates=None if given_ids is None else [given_ids] * 3,
         allow=allow,
     )
     assert len(seen) == len(set(seen)) == sum(found.calls for found in hits)
@@ -91,7 +91,7 @@ def test_draws_depend_on_seed_and_query_alone(world: Planted, select: str) -> No
     assert world.searcher("adacur", seed=2).search(2, 5, 50).scored.tolist() != many[1].scored.tolist()
 
 
-@pytest.mark.parametrize("method", ["rnr", "axn", "tour", "crosscut"])
+@pytest.mark.parametrize("method", ["rerank", "axn", "tour", "crosscut"])
 def test_a_permuted_corpus_gives_the_permuted_answer(world: Planted, method: str) -> None:
     order = np.random.default_rng(0).permutation(world.n)
     label = "crosscut@rank=8" if method == "crosscut" else method
@@ -134,7 +134,7 @@ def test_a_budget_under_the_number_of_rounds(world: Planted, method: str, budget
     assert hits.rounds <= budget
 
 
-@pytest.mark.parametrize("method", ["rnr", "axn", "crosscut", "exact"])
+@pytest.mark.parametrize("method", ["rerank", "axn", "crosscut", "exact"])
 def test_one_item_and_none(method: str) -> None:
     one = crosscut.Searcher(crosscut.MatrixScorer(np.array([[3.0]])), vectors=np.ones((1, 2)), method=method)
     assert one.search(0, 5, 4, query_vector=[1.0, 0.0]).ids == [0]

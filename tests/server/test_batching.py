@@ -61,7 +61,7 @@ def test_a_query_that_cannot_be_encoded_fails_alone() -> None:
         ]
 
     items = [" ".join(WORDS[(j * m) % 20] for m in (1, 3, 7)) for j in range(60)]
-    index = crosscut.Index.build(items, scorer=score_words, encoder=encode, method="rnr")
+    index = crosscut.Index.build(items, scorer=score_words, encoder=encode, method="rerank")
     *others, poisoned = together(make_app(index, Settings(linger=0.2, hosts=())), [*QUERIES, "poison"])
     assert poisoned.status_code == 500
     assert [answer.status_code for answer in others] == [200] * len(QUERIES)

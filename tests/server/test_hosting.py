@@ -414,7 +414,7 @@ def test_a_vector_store_that_hangs_holds_nobody_else(writable: None, monkeypatch
     with running(make_app(index, Settings(reload_seconds=None))) as url, ThreadPoolExecutor(8) as pool:
         found = httpx.post(f"{url}/search", json={"query": "query 3", "k": 3, "budget": 20, "trace": True}, timeout=30)
         assert (found.status_code, found.json()["calls"], found.json()["trace"]) == (200, 20, None)
-        wrong = httpx.post(f"{url}/search", json={"query": "query 3", "first_ids": ["none"], "budget": 9}, timeout=30)
+        wrong = httpx.post(f"{url}/search", json={"query": "query 3", "candidates": ["none"], "budget": 9}, timeout=30)
         assert (wrong.status_code, "db.internal" in wrong.text) == (422, False)
         hangs.set()
         waiting = [

@@ -233,7 +233,7 @@ def _closed(one: socket.socket) -> bool:
         (b'{"query": "a", ' + b",".join(b'"f%d": 1' % j for j in range(900)) + b"}", {422}),
         (b'{"query": "a", "filter": {"number": [' + b"1," * 99_990 + b"7]}}", {200}),
         (b'{"query": "a", "filter": {"number": [' + b"0.5," * 90_000 + b"null]}}", {422}),
-        (b'{"query": "a", "first_ids": [' + b'"i1",' * 90_000 + b"7]}", {422}),
+        (b'{"query": "a", "candidates": [' + b'"i1",' * 90_000 + b"7]}", {422}),
         (b'{"query": "a", "documents": [' + b"7," * 90_000 + b"7]}", {422}),
         (b'{"query": "' + b'\\"' * 2_000_000, {400}),
         (b'{"query": "' + b"[,{" * 1_000_000 + b'"}', {422}),
@@ -540,7 +540,7 @@ def _megabytes() -> float:
 # -- settings of methods
 
 
-@pytest.mark.parametrize("name", ["crosscut", "adacur", "axn", "anncur", "hybrid", "rnr"])
+@pytest.mark.parametrize("name", ["crosscut", "adacur", "axn", "anncur", "hybrid", "rerank"])
 def test_no_setting_breaks_the_server(name: str, shared: httpx.Client) -> None:
     """Every setting of every method with values at the edge: found, or a sentence."""
     kind = crosscut.methods.methods()[name]
@@ -560,6 +560,6 @@ def test_no_setting_breaks_the_server(name: str, shared: httpx.Client) -> None:
             "softmax",
             "x",
         ):
-            asked = {"query": "red cat", "budget": 12, "first_ids": ["i1"], "method": f"{name}@{setting.name}={value}"}
+            asked = {"query": "red cat", "budget": 12, "candidates": ["i1"], "method": f"{name}@{setting.name}={value}"}
             answer = shared.post("/search", json=asked)
             assert answer.status_code in (200, 422), (asked, answer.text)

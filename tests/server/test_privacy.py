@@ -194,7 +194,7 @@ def test_one_wrong_argument_in_a_batch_is_told_to_its_sender_alone(ear: Ear) -> 
 
         def one(client: int) -> httpx.Response:
             ids = [f"canaryquery{client}x"] if client == 2 else ["i3"]
-            return httpx.post(f"{url}/search", json={"query": query(client), "first_ids": ids, "budget": 20})
+            return httpx.post(f"{url}/search", json={"query": query(client), "candidates": ids, "budget": 20})
 
         with ThreadPoolExecutor(CLIENTS) as pool:
             answers = list(pool.map(one, range(CLIENTS)))

@@ -68,7 +68,12 @@ def test_options_reach_the_search(client: httpx.Client) -> None:
     assert client.post("/search", json={**asked, "filter": {"number": [7, 9]}}).json()["calls"] == 2
     body = client.post("/search", json={"query": "red", "method": "hybrid", "budget": 20, "deadline": 5.0}).json()
     assert (body["method"], body["rounds"], body["calls"]) == ("hybrid", 1, 20)
-    asked = {"query": "red cat", "method": "crosscut@rounds=5,first=lexical", "budget": 20, "first_ids": ["i399", "i7"]}
+    asked = {
+        "query": "red cat",
+        "method": "crosscut@rounds=5,first=lexical",
+        "budget": 20,
+        "candidates": ["i399", "i7"],
+    }
     body = client.post("/search", json={**asked, "trace": True}).json()
     assert (body["method"], body["rounds"], body["calls"]) == ("crosscut@rounds=5,first=lexical", 5, 20)
     assert [body["trace"]["scored"][place]["id"] for place in body["trace"]["rounds"][0]["picks"]][:2] == ["i399", "i7"]
@@ -156,8 +161,8 @@ def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
         ("/search", {"query": "a", "method": "crosscut@ridge=nan"}, 422, "a number"),
         ("/search", {"query": "a", "method": "crosscut@first=nowhere"}, 422, "first"),
         ("/search", {"query": "a", "first": "dense"}, 422, "first"),
-        ("/search", {"query": "a", "first_ids": ["i1", "nobody"]}, 422, "nobody"),
-        ("/search", {"query": "a", "first_ids": ["i1"] * 301}, 422, "300"),
+        ("/search", {"query": "a", "candidates": ["i1", "nobody"]}, 422, "nobody"),
+        ("/search", {"query": "a", "candidates": ["i1"] * 301}, 422, "300"),
         ("/search", {"query": "a", "stop": "patience@rounds=2", "target_recall": 0.9}, 422, "two stopping rules"),
         ("/search", {"query": "a", "stop": "sometimes"}, 422, "patience"),
         ("/search", {"query": "a", "stop": "patience@rounds=0"}, 422, "at least 1 round"),
@@ -276,7 +281,7 @@ def test_metrics_and_the_page(client: httpx.Client) -> None:
     assert "default-src 'self'" in page.headers["content-security-policy"]
     assert "http" not in page.text.replace("http://www.w3.org/2000/svg", "")  # nothing from elsewhere
     told = client.get("/info").json()
-    assert set(told["methods"]) == {"crosscut", "rnr", "hybrid", "anncur", "adacur", "axn", "exact"}
+    assert set(told["methods"]) == {"crosscut", "rerank", "hybrid", "anncur", "adacur", "axn", "exact"}
     assert (told["method"], told["rival"]) == ("crosscut", "hybrid")
 
 
@@ -488,7 +493,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = (
-    *("query", "k", "budget", "method", "first_ids", "filter", "deadline", "stop", "target_recall", "trace"),
+    *("query", "k", "budget", "method", "candidates", "filter", "deadline", "stop", "target_recall", "trace"),
     *("compare", "documents", "texts", "rank_fields"),
 )
 

@@ -192,17 +192,17 @@ def test_the_network_in_numpy_is_that_of_torch() -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("method", ["rnr", "axn", "crosscut"])
+@pytest.mark.parametrize("method", ["rerank", "axn", "crosscut"])
 def test_factors_are_searched(
     world: dict[str, np.ndarray], fitted: dict[str, Factors], solver: str, method: str
 ) -> None:
     factors = fitted[solver]
     queries = world["test_vectors"]
-    if isinstance(factors, InductiveFactors) and method == "rnr":
+    if isinstance(factors, InductiveFactors) and method == "rerank":
         queries = factors.embed_queries(queries)
-    vectors = None if method == "rnr" else world["vectors"]
+    vectors = None if method == "rerank" else world["vectors"]
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world["test"]), vectors=vectors, space=factors, method=method)
-    plain = crosscut.Searcher(crosscut.MatrixScorer(world["test"]), vectors=world["vectors"], method="rnr")
+    plain = crosscut.Searcher(crosscut.MatrixScorer(world["test"]), vectors=world["vectors"], method="rerank")
 
     def found(which: crosscut.Searcher, vectors: np.ndarray) -> float:
         hits = which.search_many(range(20), 10, 40, query_vectors=vectors)
@@ -210,7 +210,7 @@ def test_factors_are_searched(
         exact = np.argsort(-world["test"], axis=1)[:, :10]
         return float(np.mean([len(set(hit.ids) & set(row)) / 10 for hit, row in zip(hits, exact, strict=True)]))
 
-    assert found(searcher, queries) > found(plain, world["test_vectors"]) + (0.05 if method != "rnr" else -0.05)
+    assert found(searcher, queries) > found(plain, world["test_vectors"]) + (0.05 if method != "rerank" else -0.05)
 
 
 def test_axn_takes_the_normalisation_of_its_factors(fitted: dict[str, Factors], world: dict[str, np.ndarray]) -> None:

@@ -212,7 +212,7 @@ def test_a_search_of_passages_answers_with_documents(tmp_path: Path) -> None:
     assert hits[0].score == best
     assert index["a"].text.split() == papers["a"].split()
     assert ("a" in index, "a#1" in index, "z" in index) == (True, True, False)
-    assert index.search("cats", k=1, budget=2, method="hybrid", first_ids=["c"]).ids == ["c"]
+    assert index.search("cats", k=1, budget=2, method="hybrid", candidates=["c"]).ids == ["c"]
     index.save(tmp_path / "my.index")
     again = crosscut.Index.load(tmp_path / "my.index", scorer=scorer)
     told = [[(hit.id, hit.score, hit.text) for hit in found] for found in (again.search("cats", 3), hits)]
@@ -258,7 +258,7 @@ def test_embeddings_of_ones_own() -> None:
         np.testing.assert_array_equal(index._state.vectors, letters(texts))
         assert index.encoder is not None
         np.testing.assert_array_equal(index.encoder.encode_queries(["tie"]), times * letters(["tie"]))
-        assert index.search("tie", 1, 2, method="rnr").calls == 2
+        assert index.search("tie", 1, 2, method="rerank").calls == 2
         index.add(["a tie"])
     with pytest.raises(InputError, match=r"\(1,\) numbers for 1 texts"):
         crosscut.Index.build(["a"], scorer=words, encoder=lambda texts: [0.5])

@@ -413,11 +413,11 @@ def test_a_search_stops_by_itself_unless_it_is_told_not_to(folder: str) -> None:
     items = [Item(str(j), "", text) for j, text in enumerate(sentences(150, seed=8))]
     index = Index.build(items, scorer=folder, encoder=folder)
     assert isinstance(index.default_stop(), Confident)
-    assert index.default_stop("rnr") is None
+    assert index.default_stop("rerank") is None
     found = index.search_many(QUERIES, k=3, budget=100)
     assert {hits.stop_reason for hits in found} <= {"confident", "budget"}
     assert any(hits.stop_reason == "confident" and hits.calls < 100 for hits in found)
     assert all(hits.calls == 100 for hits in index.search_many(QUERIES, k=3, budget=100, stop="never"))
-    assert all(hits.calls == 100 for hits in index.search_many(QUERIES, k=3, budget=100, method="rnr"))
+    assert all(hits.calls == 100 for hits in index.search_many(QUERIES, k=3, budget=100, method="rerank"))
     alone = Index.build(items, scorer=OnnxCrossEncoder.load(folder, alone=True), encoder=folder)
     assert alone.default_stop() is None

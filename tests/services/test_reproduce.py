@@ -154,13 +154,13 @@ def test_recall_error_against_reranking() -> None:
     world = planted(n=200, queries=8, anchors=40)
     made = make_world(world.test, world.anchors, world.vectors, world.query_vectors)
     records = EXPERIMENTS["recall-against-cost"](Setting(made, ks=(10,), budgets=(14, 20), seeds=1))
-    base = {(r["k"], r["x"]): r["recall"] for r in records if r["method"] == "rnr"}
+    base = {(r["k"], r["x"]): r["recall"] for r in records if r["method"] == "rerank"}
     told = [r for r in records if "error_reduction" in r]
-    assert {"rnr", "adacur"} <= {r["method"] for r in told}
+    assert {"rerank", "adacur"} <= {r["method"] for r in told}
     for record in told:
         error = 1 - base[record["k"], record["x"]]
         assert record["error_reduction"] == pytest.approx((error - (1 - record["recall"])) / error)
-    assert all(r["error_reduction"] == 0 for r in told if r["method"] == "rnr")
+    assert all(r["error_reduction"] == 0 for r in told if r["method"] == "rerank")
 
 
 def test_settings_reach_the_methods(archive: Path, tmp_path: Path) -> None:
@@ -173,11 +173,11 @@ def test_settings_reach_the_methods(archive: Path, tmp_path: Path) -> None:
 
     plain, once = made("adacur fig2"), made("adacur fig2", "--rounds", "1")
     assert {(one["k"], one["budget"]) for one in plain} == {(5, 20)}
-    assert {one["method"] for one in plain} >= {"rnr", "rnr@first=lexical", "anncur@first=lexical", "adacur"}
+    assert {one["method"] for one in plain} >= {"rerank", "rerank@first=lexical", "anncur@first=lexical", "adacur"}
     found = [{one["method"]: one["recall"] for one in some} for some in (plain, once)]
-    assert found[1]["adacur@first=dense"] == found[1]["rnr"] != found[0]["adacur@first=dense"]
+    assert found[1]["adacur@first=dense"] == found[1]["rerank"] != found[0]["adacur@first=dense"]
     short = made("adacur fig2", "--shortlist", "20")
-    assert {one["method"]: one["recall"] for one in short}["adacur@first=dense,shortlist=20"] == found[0]["rnr"]
+    assert {one["method"]: one["recall"] for one in short}["adacur@first=dense,shortlist=20"] == found[0]["rerank"]
     by = {
         solver: {one["x"]: one["recall"] for one in made("axn fig10", "--solver", solver) if "axn on" in one["method"]}
         for solver in ("als", "transductive", "inductive")
@@ -282,8 +282,8 @@ def test_a_user_with_a_hub_cross_encoder_and_zeshel(
     again = run("reproduce", "axn", "fig3", *arguments)  # the same scores: accuracy against budget
     assert "made already" in again.output + again.stderr
     shown = json.loads(Path("reproduced/axn-fig3.json").read_text())
-    assert {"exact", "rnr", "adacur", "axn"} <= {record["method"] for record in shown["records"]}
-    run("replay", "--data", str(home / "world.npz"), "--methods", "rnr,adacur", "--budgets", "20", "-k", "5")
+    assert {"exact", "rerank", "adacur", "axn"} <= {record["method"] for record in shown["records"]}
+    run("replay", "--data", str(home / "world.npz"), "--methods", "rerank,adacur", "--budgets", "20", "-k", "5")
     run("index", "build", "zeshel/documents/yugioh.json", "my.index", "--scorer", ce, "--id", "document_id")
     run("search", "my.index", "a card")
 
@@ -356,7 +356,9 @@ def test_ms_marco(cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.Monke
     run("reproduce", "adacur", "fig2", *given)
     run("reproduce", "adacur", "fig10", *given)
     made = json.loads(Path("reproduced/adacur-fig10.json").read_text())
-    assert {"rnr, sentences", "rnr, merged sentences", "rnr"} <= {record["method"] for record in made["records"]}
+    assert {"rerank, sentences", "rerank, merged sentences", "rerank"} <= {
+        record["method"] for record in made["records"]
+    }
     (folder / "qrels.dev.small.tsv").write_text("60\t0\t999\t1\n")
     with pytest.raises(InputError, match="names passage '999'"):
         read_msmarco(folder)

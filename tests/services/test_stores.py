@@ -264,7 +264,7 @@ def test_hostile_names_are_not_there_or_refused(make: Make, ids: str) -> None:
     names: tuple[Any, ...] = (*evil, None, 3.5, True, 10**40, -1, b"a", ("a",))
     for name in names:
         with pytest.raises(InputError):
-            index.search("q", 1, 5, query_vector=direction(), first_ids=[name])
+            index.search("q", 1, 5, query_vector=direction(), candidates=[name])
         with pytest.raises(InputError):
             index.remove([name])
     assert store.count() == 20
@@ -319,7 +319,7 @@ def test_a_round_of_an_approximate_index_with_500_excluded(
     store.close()
 
 
-@pytest.mark.parametrize("method", ["crosscut", "axn", "rnr", "axn@select=softmax"])
+@pytest.mark.parametrize("method", ["crosscut", "axn", "rerank", "axn@select=softmax"])
 def test_methods_over_a_store_equal_the_flat_array(make: Make, world: Planted, method: str) -> None:
     contents = corpus(vectors=world.vectors)
     rows = contents.vectors.astype(np.float64)
@@ -392,13 +392,13 @@ def test_an_index_over_a_store(make: Make, world: Planted) -> None:
     assert many[0].ids == hits.ids
     assert many[1].ids == index.search("query 1", 5, 60).ids
     assert asyncio.run(index.search_async("query 0", 5, 60)).ids == hits.ids
-    only = index.search("query 0", 50, 60, filter={"year": [2003, 2004]}, first_ids=contents.ids[:6])
+    only = index.search("query 0", 50, 60, filter={"year": [2003, 2004]}, candidates=contents.ids[:6])
     assert {hit.item.metadata["year"] for hit in only} == {2003, 2004}
     assert [hit.id for hit in only if hit.round == 1 and hit.id in contents.ids[:6]]
-    given = index.search("query 0", 3, 3, first_ids=contents.ids[:3], method="rnr")
+    given = index.search("query 0", 3, 3, candidates=contents.ids[:3], method="rerank")
     assert {*given.ids} == {*contents.ids[:3]}
     with pytest.raises(InputError, match="are not in"):
-        index.search("query 0", first_ids=[99999999])
+        index.search("query 0", candidates=[99999999])
     for name, told in (("exact", "does not count"), ("adacur", "anchor"), ("crosscut@first=lexical", "full-text")):
         with pytest.raises(InputError, match=told):
             index.search("query 0", method=name)
@@ -595,10 +595,10 @@ def test_tuning_takes_deep_searches_for_the_truth(make: Make, world: Planted) ->
     inner = index.scorer.fn
     index.scorer.fn = lambda query, texts: (paid.extend((query, text) for text in texts), inner(query, texts))[1]
     queries = [f"query {j}" for j in range(4)]
-    report = index.tune(queries, k=3, budget=15, methods=["crosscut", "rnr"])
+    report = index.tune(queries, k=3, budget=15, methods=["crosscut", "rerank"])
     assert report.calls == len(paid) == len(set(paid)) <= index.tuning_calls(queries, 15)
     assert any("two searches of 75 calls" in note and "not of all its items" in note for note in report.notes)
-    assert {str(trial.method).partition("@")[0] for trial in report.trials} == {"crosscut", "rnr"}
+    assert {str(trial.method).partition("@")[0] for trial in report.trials} == {"crosscut", "rerank"}
     assert index.method == report.chosen.method
     assert report.chosen.recall >= 0.5
     with pytest.raises(InputError, match="may make 10"):

@@ -90,7 +90,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert list(told.values()) == [result.items, 2 * result.items, len(METHODS) * len(BUDGETS)]
     assert set(result.recalls) == set(METHODS)
     assert all(len(values) == 2 for by in result.recalls.values() for values in by.values())
-    assert set(result.recalls["rnr"]) == set(BUDGETS)
+    assert set(result.recalls["rerank"]) == set(BUDGETS)
     assert result.found[0].crosscut.calls == 100
     show(result)
     text = capsys.readouterr().out

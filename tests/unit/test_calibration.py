@@ -334,11 +334,6 @@ def test_the_command_calibrates_and_the_search_respects_it(
     assert "probability" in plain.stdout
 
 
-def test_the_figures_of_the_docs_are_those_of_the_benchmarks() -> None:
-    script = module("scripts/relevance_page.py")
-    assert script.page() == script.PAGE.read_text("utf-8")
-
-
 @pytest.mark.slow
 def test_the_benchmarks_can_be_made_again() -> None:
     evidence = np.load(ROOT / "benchmarks/matrices/evidence.npz")

@@ -38,19 +38,19 @@ def searched(searcher: crosscut.Searcher, world: Planted, **how: Any) -> list[li
 
 
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("method", ["rnr", "axn", "crosscut", "tour"])
+@pytest.mark.parametrize("method", ["rerank", "axn", "crosscut", "tour"])
 def test_rounds_that_visit_every_list_are_flat_rounds(world: Planted, method: str) -> None:
     scorer = crosscut.MatrixScorer(world.test)
     index = IVF.build(world.vectors, lists=12, rule=12)
     flat = crosscut.Searcher(scorer, vectors=world.vectors, method=method)
     clustered = crosscut.Searcher(scorer, vectors=index, method=method)
     assert isinstance(first_index(clustered), Projected)
-    assert method == "rnr" or isinstance(clustered.plan.topk, Projected)
+    assert method == "rerank" or isinstance(clustered.plan.topk, Projected)
     only = np.arange(0, len(world.vectors), 2)
     assert searched(clustered, world) == searched(flat, world)
     assert searched(clustered, world, allow=only) == searched(flat, world, allow=only)
     first = [[5, 9]] * 4
-    assert searched(clustered, world, first_ids=first) == searched(flat, world, first_ids=first)
+    assert searched(clustered, world, candidates=first) == searched(flat, world, candidates=first)
 
 
 @pytest.mark.parametrize("method", ["crosscut", "adacur", "axn"])
@@ -103,7 +103,7 @@ def test_what_an_index_cannot_do(world: Planted) -> None:
     with pytest.raises(InputError, match="metric='ip'"):
         crosscut.Searcher(scorer, vectors=IVF.build(world.vectors, lists=8, metric="l2"))
     with pytest.raises(InputError, match="nothing to cluster"):
-        crosscut.Searcher(scorer, vectors=world.vectors, method="rnr").cluster()
+        crosscut.Searcher(scorer, vectors=world.vectors, method="rerank").cluster()
     # every prediction is needed: the index steps aside
     index = IVF.build(world.vectors, lists=8, rule=8)
     kept = crosscut.Searcher(scorer, vectors=index).search(0, 5, 40, query_vector=world.query_vectors[0], trace=True)

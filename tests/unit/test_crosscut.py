@@ -83,7 +83,7 @@ def test_it_beats_every_paper_method_on_planted_data_with_noise() -> None:
     test = world.test + rng.normal(size=world.test.shape)
     anchors = world.anchors + rng.normal(size=world.anchors.shape)
     found = {}
-    for method in ("rnr", "anncur", "adacur", "axn", "crosscut"):
+    for method in ("rerank", "anncur", "adacur", "axn", "crosscut"):
         space = crosscut.CUR(anchors) if method in ("anncur", "adacur", "crosscut") else None
         searcher = crosscut.Searcher(crosscut.MatrixScorer(test), vectors=world.vectors, space=space, method=method)
         found[method] = mean_recall(test, searcher.search_many(range(40), 10, 60, query_vectors=world.query_vectors))

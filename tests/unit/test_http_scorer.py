@@ -413,7 +413,7 @@ def test_what_nobody_took_is_no_call() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with RerankEndpoint(f"http://127.0.0.1:{port}/v2/rerank", first_wait=0.001) as scorer:
-        searcher = crosscut.Searcher(vectors=np.eye(11), scorer=scorer.bind(TEXTS), method="rnr")
+        searcher = crosscut.Searcher(vectors=np.eye(11), scorer=scorer.bind(TEXTS), method="rerank")
         with pytest.raises(ScorerUnavailable) as caught:
             searcher.search("q", 5, 10, query_vector=np.ones(11))
     assert caught.value.calls == scorer.sent.pairs == 0

@@ -268,7 +268,7 @@ def test_queries_may_come_one_after_another_and_a_text_is_no_list_of_them(world:
     with pytest.raises(InputError, match="this is one record"):
         index.add({"id": "i20", "text": "item 20"})
     assert len(index) == 20
-    assert index.search("query 3", 2, 2, first_ids="i7", method="rnr").trace[0].positions[0] == 7
+    assert index.search("query 3", 2, 2, candidates="i7", method="rerank").trace[0].positions[0] == 7
     with pytest.raises(InputError, match="a query is no valid Unicode"):
         index.search("query 3 \ud800")
     with pytest.raises(InputError, match="a query vector is a list of numbers"):
@@ -550,7 +550,9 @@ def test_factors_of_a_sparse_matrix(space: Any, world: Planted, tmp_path: Path) 
     assert index.build_calls == 40 * 30
     index.add(planted_items(200, 210))
     asked = [f"query {j}" for j in range(50, 60)]
-    found = {method: [hits.ids for hits in index.search_many(asked, 5, 60, method=method)] for method in ("axn", "rnr")}
+    found = {
+        method: [hits.ids for hits in index.search_many(asked, 5, 60, method=method)] for method in ("axn", "rerank")
+    }
     found["crosscut"] = [hits.ids for hits in index.search_many(asked, 5, 60)]
     path = index.save(tmp_path / "a.index")
     loaded = Index.load(path, scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)

@@ -43,7 +43,7 @@ def test_adacur_draws_its_first_round_as_in_the_paper(world: Planted) -> None:
         assert mine.trace[0].positions.tolist() == theirs.trace[0].positions.tolist()
 
 
-@pytest.mark.parametrize("method", ["anncur", "tour", "axn", "adacur", "crosscut", "rnr"])
+@pytest.mark.parametrize("method", ["anncur", "tour", "axn", "adacur", "crosscut", "rerank"])
 def test_no_method_drops_its_first_stage(world: Planted, method: str) -> None:
     index = build(world, queries=20)
     by_words = index.search("query 50 cherry", 5, 40, method=f"{method}@first=lexical")
@@ -54,7 +54,7 @@ def test_no_method_drops_its_first_stage(world: Planted, method: str) -> None:
 def test_rnr_is_the_encoder_alone_and_hybrid_looks_at_words_too(world: Planted) -> None:
     index = build(world)
     ranked = np.argsort(-(world.items[:200] @ world.encode_queries(["query 50 cherry"])[0]), kind="stable")
-    assert index.search("query 50 cherry", 5, 30, method="rnr").scored.tolist() == ranked[:30].tolist()
+    assert index.search("query 50 cherry", 5, 30, method="rerank").scored.tolist() == ranked[:30].tolist()
     hybrid = index.search("query 50 cherry", 5, 30, method="hybrid").scored
     assert {*ranked[:10].tolist()} < {*hybrid.tolist()}
     assert sum(place % 8 == 2 for place in hybrid.tolist()) >= 13
@@ -102,7 +102,7 @@ def test_tune_without_an_encoder_leaves_out_what_cannot_begin(world: Planted) ->
         queries=[f"query {j}" for j in range(20)],
     )
     tried = {trial.method.name for trial in index.tune(k=5, budget=40).trials}
-    assert "rnr" not in tried
+    assert "rerank" not in tried
     assert {"crosscut", "adacur", "hybrid"} <= tried
 
 

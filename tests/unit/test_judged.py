@@ -27,16 +27,16 @@ def test_exact_search_is_perfect_and_a_short_one_is_not() -> None:
     assert calls == 12 * 198
     assert isinstance(truth, np.ndarray)
     assert np.isneginf(truth[:, :2]).all()
-    measured = points(index, asked, judged, methods=["exact", "rnr"], budgets=[10, 40], k=[1, 10], truth=truth)
+    measured = points(index, asked, judged, methods=["exact", "rerank"], budgets=[10, 40], k=[1, 10], truth=truth)
     found = {(r.method, r.budget, r.measure): r for r in records_of(measured)}
     assert found["exact", None, "recall of top 10"].value == 1.0
     assert found["exact", None, "Success@1"].value == pytest.approx(11 / 12)
     assert found["exact", None, "Success@1"].queries == 12
-    short, longer = (found["rnr", budget, "recall of top 10"] for budget in (10, 40))
+    short, longer = (found["rerank", budget, "recall of top 10"] for budget in (10, 40))
     assert short.calls == 10
     assert short.value < longer.value < 1.0
     assert short.low <= short.value <= short.high
-    by_hand = [hits.scored.tolist() for hits in index.search_many(list(asked.values()), 100, 10, method="rnr")]
+    by_hand = [hits.scored.tolist() for hits in index.search_many(list(asked.values()), 100, 10, method="rerank")]
     tops = [best(world, j, range(2, 200), 10) for j in range(50, 62)]
     wanted = np.mean([len({f"i{p}" for p in a} & set(b)) / 10 for a, b in zip(by_hand, tops, strict=True)])
     assert short.value == pytest.approx(wanted)
@@ -96,9 +96,9 @@ def test_judgements_of_other_items_are_refused() -> None:
     with pytest.raises(InputError, match=told):
         index.tune(judgements=judged)
     with pytest.raises(InputError, match=told):
-        points(index, {query: query for query in judged}, judged, methods=["rnr"], budgets=[5])
+        points(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])
     judged["query 11"]["i3"] = 1.0
-    assert len(points(index, {query: query for query in judged}, judged, methods=["rnr"], budgets=[5])) == 1
+    assert len(points(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])) == 1
 
 
 @pytest.mark.parametrize("score", ["best", "mean"])

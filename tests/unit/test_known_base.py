@@ -72,7 +72,7 @@ def test_round_one_takes_what_is_known_and_the_rest_is_a_correction(corrected: t
 def test_it_beats_reranking_by_what_is_known(corrected: tuple[Planted, Corrected]) -> None:
     world, scorer = corrected
     first = [np.argsort(-row, kind="stable")[:30].tolist() for row in scorer.base]
-    reranked = searched(scorer, world, 30, first_ids=first, made={"method": "rnr"})
+    reranked = searched(scorer, world, 30, candidates=first, made={"method": "rerank"})
     assert recall(scorer, searched(scorer, world, 30), 10) > recall(scorer, reranked, 10)
 
 

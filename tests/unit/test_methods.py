@@ -63,7 +63,7 @@ def test_anncur_is_e_equals_pinv_c_times_r(world: Planted, split: float) -> None
 
 def test_anncur_with_retrieved_anchors_solves_online(world: Planted) -> None:
     given = [np.random.default_rng(q).permutation(world.n)[:20] for q in range(len(world.test))]
-    hits = world.searcher("anncur", split=0.5).search_many(range(len(world.test)), 10, 40, first_ids=given)
+    hits = world.searcher("anncur", split=0.5).search_many(range(len(world.test)), 10, 40, candidates=given)
     for query, found in enumerate(hits):
         scored, _ = anncur(world.anchors, lambda p, q=query: world.test[q, p], given[query], 40)
         assert found.scored.tolist() == scored.tolist()
@@ -79,7 +79,7 @@ def test_adacur_is_axn_in_the_space_of_anchor_scores(world: Planted) -> None:
 
 
 def test_rnr_reranks_the_encoder(world: Planted) -> None:
-    hits = world.searcher("rnr").search(0, 5, 30, query_vector=world.query_vectors[0])
+    hits = world.searcher("rerank").search(0, 5, 30, query_vector=world.query_vectors[0])
     assert hits.scored.tolist() == ranking(world.vectors @ world.query_vectors[0])[:30].tolist()
     assert hits.rounds == 1
 
@@ -88,7 +88,7 @@ def test_lambda_mixes_in_the_query_vector(world: Planted) -> None:
     """With λ = 1 every round follows the encoder, so that the rounds together are retrieve-and-rerank."""
     vector = world.query_vectors[0]
     mixed = world.searcher("axn", mix=1.0).search(0, 5, 50, query_vector=vector)
-    plain = world.searcher("rnr").search(0, 5, 50, query_vector=vector)
+    plain = world.searcher("rerank").search(0, 5, 50, query_vector=vector)
     assert set(mixed.scored) == set(plain.scored)
     squares = LeastSquares(world.vectors.shape[1])
     half = world.searcher("axn", mix=0.5, rounds=2).search(0, 5, 50, query_vector=vector, trace=True)
@@ -189,10 +189,10 @@ def test_nearly_dependent_rows_follow_the_transcription_too() -> None:
 
 
 def test_rnr_needs_something_to_retrieve_by(world: Planted) -> None:
-    bare = crosscut.Searcher(crosscut.MatrixScorer(world.test), method="rnr")
+    bare = crosscut.Searcher(crosscut.MatrixScorer(world.test), method="rerank")
     with pytest.raises(InputError, match="nothing to retrieve by"):
         bare.search(0, 5, 20)
-    assert bare.search(0, 5, 3, first_ids=[4, 2, 9]).scored.tolist() == [4, 2, 9]
+    assert bare.search(0, 5, 3, candidates=[4, 2, 9]).scored.tolist() == [4, 2, 9]
 
 
 def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:

@@ -12,7 +12,7 @@ import crosscut
 from crosscut.datasets import Item
 from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError
-from crosscut.methods import AXN, RNR
+from crosscut.methods import AXN, Rerank
 from crosscut.retrievers.multiview import MultiView, runs, sentences, views, windows
 from tests.worlds import planted
 
@@ -94,7 +94,7 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match="2 items and the search has 200"):
         crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=AXN(first=made))
     single = MultiView(world.vectors, np.ones(200))
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=RNR(first=single))
+    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=world.vectors, method=Rerank(first=single))
     with pytest.raises(InputError, match="this query has none"):
         searcher.search(0, 5, 20)
 
@@ -126,18 +126,18 @@ def test_a_shortlist_with_filters_given_items_and_none() -> None:
     world = planted()
     searcher = world.searcher("axn", shortlist=30)
     vector = world.query_vectors[0]
-    hits = searcher.search(0, 5, 50, query_vector=vector, allow=range(100), first_ids=[7, 150, 3])
+    hits = searcher.search(0, 5, 50, query_vector=vector, allow=range(100), candidates=[7, 150, 3])
     assert hits.calls == 30
     assert hits.trace[0].positions[:2].tolist() == [7, 3]
     assert max(hits.scored) < 100
     drawn = world.searcher("adacur", shortlist=30)
     with pytest.raises(InputError, match="draws at random"):
         drawn.search(0, 5, 20)
-    assert drawn.search(0, 5, 20, first_ids=list(range(30))).calls == 20
+    assert drawn.search(0, 5, 20, candidates=list(range(30))).calls == 20
     with pytest.raises(InputError, match="at least 1 item; got 0"):
         world.searcher("axn", shortlist=0)
-    with pytest.raises(InputError, match="rnr has no setting 'shortlist'"):
-        world.searcher("rnr", shortlist=10)
+    with pytest.raises(InputError, match="rerank has no setting 'shortlist'"):
+        world.searcher("rerank", shortlist=10)
 
 
 def test_runs_of_sentences_are_merged_views() -> None:

@@ -74,11 +74,11 @@ def test_a_back_end_in_the_place_of_vectors(world: Planted) -> None:
     small_vectors: Any = sys.modules["own_backend"].EightBits(world.vectors)
 
     def replayed(vectors: Any) -> crosscut.Report:
-        asked: Any = {"methods": ["rnr", "axn"], "budgets": [60], "k": [5], "seeds": 1}
+        asked: Any = {"methods": ["rerank", "axn"], "budgets": [60], "k": [5], "seeds": 1}
         return crosscut.replay(world.test, vectors=vectors, query_vectors=world.query_vectors, **asked)
 
     plain, small = replayed(world.vectors), replayed(small_vectors)
-    for method in ("rnr", "axn"):
+    for method in ("rerank", "axn"):
         assert small.get(method, 5, 60).recall == pytest.approx(plain.get(method, 5, 60).recall, abs=0.1)
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=small_vectors)
     assert searcher.search(0, 5, 40, query_vector=world.query_vectors[0], stop="above@level=1e9").calls == 40
@@ -111,7 +111,7 @@ def test_a_rule_by_name_stops_a_search(world: Planted) -> None:
 def test_in_an_index(name: str) -> None:
     index = build(PlantedTexts(), queries=20)
     assert index.search("query 50", 5, 60, method=name, stop="above@level=1e9").calls == 60
-    report = index.tune(k=5, budget=40, methods=[name, "rnr"])
+    report = index.tune(k=5, budget=40, methods=[name, "rerank"])
     assert report.trials[0].method.name == name
 
 
@@ -132,16 +132,16 @@ def crosscut_command(*words: str, folder: Path) -> str:
 
 def test_replays_on_the_command_line(world: Planted, tmp_path: Path) -> None:
     np.savez(tmp_path / "w.npz", test=world.test, vectors=world.vectors, query_vectors=world.query_vectors)
-    methods = "rnr,kernel-ridge@rounds=3,crosscut-8bit"
+    methods = "rerank,kernel-ridge@rounds=3,crosscut-8bit"
     asked = ["--data", "w.npz", "--methods", methods, "--budgets", "40", "-k", "5", "--seeds", "1"]
     crosscut_command("replay", *asked, "--json", "out.json", folder=tmp_path)
     records = json.loads((tmp_path / "out.json").read_text())
-    assert {record["method"] for record in records} == {"rnr", "kernel-ridge@rounds=3", "crosscut-8bit"}
+    assert {record["method"] for record in records} == {"rerank", "kernel-ridge@rounds=3", "crosscut-8bit"}
     assert {record["calls"] for record in records} == {40.0}
     crosscut_command("replay", *asked, "--stop", "above@level=-1e9", "--json", "out.json", folder=tmp_path)
     stopped = {record["method"]: record["calls"] for record in json.loads((tmp_path / "out.json").read_text())}
     assert stopped == {
-        "rnr": 40.0,
+        "rerank": 40.0,
         "kernel-ridge@rounds=3": 13.0,
         "crosscut-8bit": 8.0,
     }  # five are known after the second round

@@ -228,8 +228,8 @@ def test_a_search_that_is_cancelled_makes_no_further_calls() -> None:
             assert seen[0] < 200, seen
 
     asyncio.run(both())
-    whole = asyncio.run(index.search_async("query 3", 5, 40, first_ids=["7"], query_vector=world.queries[3]))
-    assert whole.ids == index.search("query 3", 5, 40, first_ids=["7"], query_vector=world.queries[3]).ids
+    whole = asyncio.run(index.search_async("query 3", 5, 40, candidates=["7"], query_vector=world.queries[3]))
+    assert whole.ids == index.search("query 3", 5, 40, candidates=["7"], query_vector=world.queries[3]).ids
 
 
 def test_two_scorers_are_told_what_is_wrong_before_the_first_call() -> None:
@@ -306,7 +306,7 @@ def test_tuning_by_judgements_over_a_store_makes_no_more_calls_than_it_may() -> 
     judged = {f"query {j}": {f"i{int(np.argmax(world.items[:60] @ world.queries[j]))}": 1} for j in range(10)}
     most = 2 * 10 * 2 * (10 + 12) + 10 * (len(WEIGHTS) + len(RULES)) * 12
     with pytest.raises(InputError, match=f"up to {most} calls"):
-        index.tune(judgements=judged, budget=12, methods=["crosscut", "rnr"], max_calls=most - 1)
+        index.tune(judgements=judged, budget=12, methods=["crosscut", "rerank"], max_calls=most - 1)
     assert seen == [0]
-    index.tune(judgements=judged, budget=12, methods=["crosscut", "rnr"], max_calls=most)
+    index.tune(judgements=judged, budget=12, methods=["crosscut", "rerank"], max_calls=most)
     assert 10 * 2 * (10 + 12) < seen[0] <= most

@@ -43,14 +43,14 @@ def test_a_scorer_that_pays_is_stopped_where_it_has_nothing_more_to_give() -> No
 
 
 def test_a_scorer_that_is_worse_than_words_is_called_so() -> None:
-    searched = curve("crosscut", {10: 0.5, 100: 0.3}) + curve("rnr", {10: 0.52, 100: 0.4}, seed=4)
+    searched = curve("crosscut", {10: 0.5, 100: 0.3}) + curve("rerank", {10: 0.52, 100: 0.4}, seed=4)
     got = advise(searched, free(0.6), "crosscut")
     assert got.verdict == "worse"
     assert got.sentences[0].startswith("This scorer is worse than BM25 here")
     assert any(
         sentence.startswith("More calls make the answer worse: from 10 to 100 calls") for sentence in got.sentences
     )
-    assert any(sentence.startswith("Against rnr at 10 calls: -0.0") for sentence in got.sentences)
+    assert any(sentence.startswith("Against rerank at 10 calls: -0.0") for sentence in got.sentences)
 
 
 def test_of_a_few_queries_nothing_is_claimed() -> None:
@@ -68,13 +68,13 @@ def test_of_a_few_queries_nothing_is_claimed() -> None:
 
 
 def test_where_relevance_still_rises_nobody_is_told_to_stop() -> None:
-    searched = curve("crosscut", {10: 0.5, 150: 0.8}) + curve("rnr", {10: 0.6, 150: 0.9})
+    searched = curve("crosscut", {10: 0.5, 150: 0.8}) + curve("rerank", {10: 0.6, 150: 0.9})
     got = advise(searched, curve("known part", {0: 0.4}, seed=1), "crosscut")
     assert (got.verdict, got.stop_at, got.peak) == ("pays", 150, 150)
     assert got.sentences[0].startswith("Make 150 calls, or more: nDCG@10 0.80")
     assert "by its known part without a call" in got.sentences[0]
     assert got.sentences[1].startswith("Relevance still rises at 150 calls, +0.3")
-    assert got.sentences[-1].endswith("rnr is the better method here.")
+    assert got.sentences[-1].endswith("rerank is the better method here.")
     flat = advise(curve("crosscut", {10: 0.7, 20: 0.7005}), free(0.6), "crosscut")
     assert flat.sentences[0].startswith("Stop at 10 calls")
     assert "Relevance is highest at 20 calls, the most that were made." in flat.sentences
@@ -107,7 +107,7 @@ def test_pairs_are_paid_once_and_counted_for_every_search() -> None:
         dtype=np.float32,
     )
     judged = {id: {best(world, int(id[1:]), range(200), 1)[0]: 1.0} for id in asked}
-    found = points(index, asked, judged, methods=["rnr", "crosscut"], budgets=[20, 40])
+    found = points(index, asked, judged, methods=["rerank", "crosscut"], budgets=[20, 40])
     assert [point.calls for point in found] == [20, 40, 20, 40]
     assert len(paid) == len(set(paid))
     assert found[-1].each[MEASURE].mean() >= found[0].each[MEASURE].mean()
@@ -161,7 +161,7 @@ def test_the_command_draws_advises_and_tells_the_split(tmp_path: Path, monkeypat
     assert max(map(len, lines[: len(lines) // 2])) <= 80
     made = json.loads(out.read_text())
     assert made["advice"]["verdict"] == "pays"
-    assert {record["method"] for record in made["records"]} == {"bm25", "dense", "bm25 + dense", "rnr", "crosscut"}
+    assert {record["method"] for record in made["records"]} == {"bm25", "dense", "bm25 + dense", "rerank", "crosscut"}
     assert any(line.startswith("Stop at") for line in lines)
     assert picture.read_text().lstrip().startswith("<?xml")
     screen = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": "80"}).invoke(

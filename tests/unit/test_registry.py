@@ -48,7 +48,7 @@ def test_repr_and_parse_are_inverse(
 
 
 def test_several_methods_in_one_line() -> None:
-    assert parse_all("rnr,axn@rounds=10,mix=0.8,adacur") == [parse("rnr"), AXN(rounds=10, mix=0.8), ADACUR()]
+    assert parse_all("rerank,axn@rounds=10,mix=0.8,adacur") == [parse("rerank"), AXN(rounds=10, mix=0.8), ADACUR()]
     assert parse_all("crosscut@rounds=5, adacur@select=softmax") == [Crosscut(rounds=5), ADACUR(select="softmax")]
     assert repr(AXN(rounds=10, mix=0.8)) == "axn@rounds=10,mix=0.8"
 

@@ -47,7 +47,17 @@ def test_intervals_cover_the_mean() -> None:
 
 
 def test_replay_reports_every_method_budget_and_k(world: Planted) -> None:
-    methods = ["rnr", "anncur", "adacur", "axn@rounds=3,mix=0.2", "tour", "fixed-item", "item-cur", "crosscut", "exact"]
+    methods = [
+        "rerank",
+        "anncur",
+        "adacur",
+        "axn@rounds=3,mix=0.2",
+        "tour",
+        "fixed-item",
+        "item-cur",
+        "crosscut",
+        "exact",
+    ]
     report = crosscut.replay(
         world.test,
         world.anchors,
@@ -65,18 +75,18 @@ def test_replay_reports_every_method_budget_and_k(world: Planted) -> None:
         assert record.calls == record.budget
         assert 0 <= record.low <= record.recall <= record.high <= 1
         assert set(record.seconds) == {"scorer", "fit", "select"}
-    assert report.get("rnr", 1, 20).seeds == 1  # nothing is drawn
+    assert report.get("rerank", 1, 20).seeds == 1  # nothing is drawn
     assert report.get("adacur", 1, 20).seeds == 2
     assert report.get("anncur", 5, 60).settings["split_chosen_by"] == "tuned"
     assert report.get("axn@rounds=3,mix=0.2", 5, 60).settings == {"rounds": 3, "mix": 0.2}
     everything = crosscut.replay(world.test, methods=["exact"], budgets=[world.n], k=[5], seeds=1)
     assert everything.get("exact", 5, world.n).recall == 1
-    with pytest.raises(InputError, match="no record of rnr"):
-        everything.get("rnr", 5, 1)
+    with pytest.raises(InputError, match="no record of rerank"):
+        everything.get("rerank", 5, 1)
 
 
 def test_a_world_is_replayed_as_its_arrays_are(world: Planted) -> None:
-    how: Any = {"methods": ["rnr", "adacur"], "budgets": [20], "k": [5], "seeds": 1}
+    how: Any = {"methods": ["rerank", "adacur"], "budgets": [20], "k": [5], "seeds": 1}
     arrays = (world.test, world.anchors, world.vectors, world.query_vectors)
     one, other = crosscut.replay(make_world(*arrays), **how), crosscut.replay(*arrays, **how)
     assert [record.recall for record in one] == [record.recall for record in other]
@@ -224,14 +234,14 @@ def test_a_matrix_that_tells_nothing_apart_is_noted() -> None:
     assert undecided(test, 5).tolist() == [True, True, False]
     assert undecided(np.array([[1.0, 1, 1, 0, 0, 0, 0, 0]]), 3).tolist() == [False]  # tied, and all of them needed
     with pytest.warns(UserWarning, match=r"2 of 3 test queries .* the 20 items tie at place 5"):
-        report = crosscut.replay(test, vectors=np.eye(20), query_vectors=np.ones((3, 20)), methods=["rnr"], k=[5])
+        report = crosscut.replay(test, vectors=np.eye(20), query_vectors=np.ones((3, 20)), methods=["rerank"], k=[5])
     assert len(report.notes) == 1
 
 
 def test_the_command_line_says_so_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "flat.npz", test=np.zeros((2, 20)), vectors=np.eye(20), query_vectors=np.ones((2, 20)))
     told = CliRunner().invoke(
-        cli.app, ["replay", "--data", str(tmp_path / "flat.npz"), "--methods", "rnr", "--budgets", "5", "-k", "1"]
+        cli.app, ["replay", "--data", str(tmp_path / "flat.npz"), "--methods", "rerank", "--budgets", "5", "-k", "1"]
     )
     assert told.exit_code == 0
     assert "note: for 2 of 2 test queries at least half of the 20 items tie at place 1" in told.stderr
@@ -253,7 +263,7 @@ def test_command_line(world: Planted, tmp_path: Path) -> None:
         "--budgets": "20,60",
         "-k": "1,5",
         "--seeds": 2,
-        "--methods": "rnr,adacur,axn@mix=0.1,select=softmax,crosscut",
+        "--methods": "rerank,adacur,axn@mix=0.1,select=softmax,crosscut",
         "--rounds": "2,4",
         "--json": tmp_path / "out.json",
         "--studies": tmp_path / "studies.json",
@@ -288,7 +298,7 @@ def test_command_line(world: Planted, tmp_path: Path) -> None:
         (["replay", "--test", "{test}", "--budgets", "few"], "--budgets takes whole numbers"),
         (["replay", "--test", "{test}", "--budgets", "0"], "at least 1"),
         (["replay", "--test", "{test}", "--methods", "magic", "-k", "1"], "unknown method 'magic'"),
-        (["replay", "--test", "{test}", "--methods", "rnr", "--split", "half", "-k", "1"], "--split takes tuned"),
+        (["replay", "--test", "{test}", "--methods", "rerank", "--split", "half", "-k", "1"], "--split takes tuned"),
     ],
 )
 def test_command_line_errors_are_sentences_with_exit_code_2(

@@ -178,7 +178,7 @@ def test_without_vectors_or_with_wrong_settings_they_say_so() -> None:
     with pytest.raises(InputError, match="b of 0 or more"):
         QdrantFeedback(b=-1.0)
     with pytest.raises(InputError, match="pass query_vector"):
-        crosscut.Searcher(scorer, vectors=np.eye(5), method="qdrant-feedback").search(0, 2, 4, first_ids=[1, 2])
+        crosscut.Searcher(scorer, vectors=np.eye(5), method="qdrant-feedback").search(0, 2, 4, candidates=[1, 2])
     searcher = crosscut.Searcher(scorer, vectors=np.eye(5), method="gar@batch=2")
     with pytest.raises(InputError, match="makes none"):
         searcher.search(0, 2, 4, query_vector=np.ones(5), trace=True)

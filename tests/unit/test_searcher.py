@@ -44,11 +44,11 @@ def test_hits_tell_the_cost_and_the_story(world: Planted) -> None:
 def test_names_instead_of_positions(world: Planted) -> None:
     names = [f"item-{j}" for j in range(world.n)]
     searcher = world.searcher("axn", ids=names)
-    hits = searcher.search(0, 5, 40, first_ids=["item-7", "item-3"], allow=names[:50])
+    hits = searcher.search(0, 5, 40, candidates=["item-7", "item-3"], allow=names[:50])
     assert all(hit.id == f"item-{hit.position}" and hit.position < 50 for hit in hits)
     assert hits.trace[0].positions[:2].tolist() == [7, 3]
     with pytest.raises(InputError, match="'item-x' is not among the 200 items"):
-        searcher.search(0, 5, 40, first_ids=["item-x"])
+        searcher.search(0, 5, 40, candidates=["item-x"])
     with pytest.raises(InputError, match="distinct"):
         world.searcher("axn", ids=["same"] * world.n)
 
@@ -118,7 +118,7 @@ def test_wrong_arguments_are_sentences(world: Planted) -> None:
     with pytest.raises(InputError, match="NaN"):
         searcher.search(0, 5, 10, query_vector=np.full(12, np.nan))
     with pytest.raises(InputError, match="item 999 is not one of the 200"):
-        searcher.search(0, 5, 10, first_ids=[999])
+        searcher.search(0, 5, 10, candidates=[999])
     with pytest.raises(InputError, match="1 query vectors for 2 queries"):
         searcher.search_many([0, 1], 5, 10, query_vectors=[np.ones(12)])
     with pytest.raises(InputError, match="deadline"):
@@ -139,9 +139,9 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
     searcher = world.searcher("adacur")
     assert searcher.search(0, 5, 300, allow=[True] * world.n).calls == world.n
     with pytest.raises(InputError, match=r"1\.7"):
-        searcher.search(0, 5, 20, first_ids=[1.7])
+        searcher.search(0, 5, 20, candidates=[1.7])
     with pytest.raises(InputError, match="pass ids= to name them"):
-        searcher.search(0, 5, 20, first_ids=["a"])
+        searcher.search(0, 5, 20, candidates=["a"])
     for wrong in ({"k": 5.0}, {"budget": 20.0}, {"budget": True}):
         with pytest.raises(InputError, match="whole number"):
             searcher.search(0, **{"k": 5, "budget": 20, **wrong})  # type: ignore[arg-type]
@@ -172,10 +172,10 @@ def test_vectors_that_are_not_numbers_are_named(world: Planted) -> None:
         searcher.search(0, 5, 50, query_vector=world.query_vectors[0])
 
 
-def test_mixed_first_ids_do_not_disturb_the_draws_of_others(world: Planted) -> None:
+def test_mixed_candidates_do_not_disturb_the_draws_of_others(world: Planted) -> None:
     searcher = world.searcher("adacur", select="softmax")
-    alone = searcher.search(0, 5, 100, first_ids=range(20))
-    among = searcher.search_many([0, 1], 5, 100, first_ids=[range(20), None])[0]
+    alone = searcher.search(0, 5, 100, candidates=range(20))
+    among = searcher.search_many([0, 1], 5, 100, candidates=[range(20), None])[0]
     assert alone.scored.tolist() == among.scored.tolist()
 
 

@@ -249,7 +249,7 @@ def test_numbers_that_are_none_are_refused_before_anything_is_paid(given: dict[s
             index.tune(queries, **how)
     judgements = {query: {"0": 1.0} for query in queries}
     with pytest.raises(InputError, match="needs scores of anchor queries"):
-        index.tune(judgements=judgements, methods=["rnr", "adacur"])
+        index.tune(judgements=judgements, methods=["rerank", "adacur"])
     for judged in ({"a query": {"0": 1}}, {query: {"0": 0} for query in queries}):
         with pytest.raises(InputError, match="too few to calibrate on"):
             index.calibrate(judged)

@@ -593,7 +593,7 @@ def test_what_was_removed_is_gone_from_disk_and_counts_no_more(tmp_path: Path) -
     np.testing.assert_allclose(
         index._state.bm25.scores(asked)[index._state.alive], again._state.bm25.scores(asked), rtol=1e-6
     )
-    for method in ("crosscut", "rnr", "adacur", "exact"):
+    for method in ("crosscut", "rerank", "adacur", "exact"):
         found = [one.search(asked, 5, None if method == "exact" else 30, method=method) for one in (index, again)]
         if method != "adacur":  # which draws by position
             assert found[0].ids == found[1].ids

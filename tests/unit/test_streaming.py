@@ -78,7 +78,12 @@ def test_it_is_the_index_that_is_built_in_memory(
     memory = Index.build(corpus, scorer=scorer, vectors=vectors())
     assert streamed.items == memory.items
     assert [item.id for item in streamed.items] == [f"i{j}" for j in range(N)]
-    for options in ({}, {"filter": {"year": {"gte": 20}}}, {"filter": {"tags": "t1"}}, {"method": "rnr@first=lexical"}):
+    for options in (
+        {},
+        {"filter": {"year": {"gte": 20}}},
+        {"filter": {"tags": "t1"}},
+        {"method": "rerank@first=lexical"},
+    ):
         assert found(streamed, **options) == found(memory, **options)
     assert not (tmp_path / "a.index.building").exists()
     assert Index.verify(tmp_path / "a.index") == []
@@ -475,5 +480,5 @@ def test_a_method_that_cannot_work_is_refused_before_anything_is_read_or_bought(
         with pytest.raises(InputError, match=r"space='als' starts from an encoder's vectors .* or space='cur'"):
             Index.build(unread(), scorer=paid, queries=["a query"], space="als", path=path, **more)
     with pytest.raises(InputError, match="first='lexical' needs words of the items and has none"):
-        Index.build(unread(), scorer=paid, vectors=vectors(), bm25=False, method="rnr@first=lexical", path=path)
+        Index.build(unread(), scorer=paid, vectors=vectors(), bm25=False, method="rerank@first=lexical", path=path)
     assert not list(tmp_path.iterdir())

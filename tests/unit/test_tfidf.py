@@ -58,6 +58,6 @@ def test_titles_count_and_marks_are_no_words() -> None:
 def test_it_is_a_first_stage() -> None:
     texts = ["red cat", "blue dog", "red dog", "green bird"]
     searcher = Searcher(
-        lambda query, handles: np.zeros(len(handles)), n=4, words=TfIdf(texts), method="rnr@first=lexical"
+        lambda query, handles: np.zeros(len(handles)), n=4, words=TfIdf(texts), method="rerank@first=lexical"
     )
     assert searcher.search("red red cat", 2, 2).scored.tolist() == [0, 2]

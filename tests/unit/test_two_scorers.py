@@ -103,7 +103,7 @@ def test_items_for_round_one_may_be_given_and_a_filter_leaves_the_best_of_the_ch
     )
     budget, vector = {"cheap": 100, "dear": 30}, world["queries"][0]
     given = [f"item {i}" for i in range(40, 46)]
-    hits = both.search(0, 5, budget, query_vector=vector, first_ids=given)
+    hits = both.search(0, 5, budget, query_vector=vector, candidates=given)
     assert hits.cheap is not None
     assert hits.all_calls == budget
     assert hits.cheap.trace[0].positions[:6].tolist() == [*range(40, 46)]
@@ -111,10 +111,10 @@ def test_items_for_round_one_may_be_given_and_a_filter_leaves_the_best_of_the_ch
     rest = [place for place in first if 40 <= place < 46]
     assert rest, "beside the best of the cheap scorer"
     assert rest == [place for place in range(40, 46) if place in first]  # in their order
-    (many,) = both.search_many([0], 5, budget, query_vectors=[vector], first_ids=[given])
+    (many,) = both.search_many([0], 5, budget, query_vectors=[vector], candidates=[given])
     assert many.ids == hits.ids
     with pytest.raises(InputError, match="item id 'none' is not among the 600 items"):
-        both.search(0, 5, budget, query_vector=vector, first_ids=["none"])
+        both.search(0, 5, budget, query_vector=vector, candidates=["none"])
     allowed = np.argsort(world["cheap"][0])[:200]  # the worst by the cheap scorer
     under = both.search(0, 5, budget, query_vector=vector, allow=[names[place] for place in allowed])
     scored = {place for made in under.cheap.trace for place in made.positions.tolist()} if under.cheap else set()
@@ -190,7 +190,10 @@ def test_budgets_are_named(world: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="calls of each; got 50"):
         both.search(0, 10, 50)  # type: ignore[arg-type]
     assert both.search(0, 10, {"cheap": 20, "dear": 1}, query_vector=world["queries"][0]).calls == 1
-    with pytest.raises(InputError, match="rnr does not take what is known beforehand"):
+    with pytest.raises(InputError, match="rerank does not take what is known beforehand"):
         crosscut.TwoScorers(
-            cheap=MatrixScorer(world["cheap"]), dear=MatrixScorer(world["dear"]), vectors=world["vectors"], method="rnr"
+            cheap=MatrixScorer(world["cheap"]),
+            dear=MatrixScorer(world["dear"]),
+            vectors=world["vectors"],
+            method="rerank",
         )

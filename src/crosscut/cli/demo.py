@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from crosscut.demo import DemoResult
 
 MARKED = re.compile(r"\[START\] (.+?) \[END\]")
-NAMES = {"rnr": "retrieve and rerank", "anncur": "ANNCUR", "adacur": "ADACUR", "axn": "AXN"}
+NAMES = {"rerank": "retrieve and rerank", "anncur": "ANNCUR", "adacur": "ADACUR", "axn": "AXN"}
 
 
 def demo(
@@ -69,12 +69,12 @@ def show(result: DemoResult) -> None:
             f"{found.recall(found.rerank):.0%} with {result.budget} calls each, "
             f"{found.crosscut.seconds.total:.2f} s for crosscut\n"
         )
-    budgets = list(result.recalls["rnr"])
+    budgets = list(result.recalls["rerank"])
     cells = [
         (NAMES.get(method, method), *(f"{sum(one) / len(one):.2f}" for one in by_budget.values()))
         for method, by_budget in result.recalls.items()
     ]
-    asked = len(result.recalls["rnr"][budgets[0]])
+    asked = len(result.recalls["rerank"][budgets[0]])
     note = (
         f"{asked} {'query' if asked == 1 else 'queries'}, {result.anchors} anchor queries scored beforehand; "
         f"{result.pairs_per_second:.0f} pairs/s; {result.seconds['all']:.0f} s in all"

@@ -41,7 +41,7 @@ def evaluate(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, comma-separated, with settings: rnr,axn@rounds=10; by default rnr and the index's."
+            help="Methods, comma-separated, with settings: rerank,axn@rounds=10; by default rerank and the index's."
         ),
     ] = None,
     budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "5,10,20,50,100,200",
@@ -85,7 +85,7 @@ def evaluate(
     loaded, asked = _titled(loaded, seed) if asked is None else (loaded, asked)
     asked = asked.sample(limit, seed)
     say(asked.note)
-    names = parse_all(methods) if methods else list(dict.fromkeys([*parse_all("rnr"), loaded.method]))
+    names = parse_all(methods) if methods else list(dict.fromkeys([*parse_all("rerank"), loaded.method]))
     own = str(loaded.method) if loaded.method in names else str(names[-1])
     known = dict(list(asked.queries.items())[:truth])
     recalls, searched, free = [], [], []

@@ -48,7 +48,7 @@ def replay(
     ] = None,
     methods: Annotated[
         str, typer.Option(help="Methods, comma-separated, with settings: adacur,axn@rounds=10,mix=0.8.")
-    ] = "rnr,anncur,adacur,axn,crosscut",
+    ] = "rerank,anncur,adacur,axn,crosscut",
     budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200,500",
     k: Annotated[str, typer.Option("-k", help="How many neighbours, comma-separated.")] = "1,10,100",
     rounds: Annotated[

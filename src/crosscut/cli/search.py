@@ -40,7 +40,7 @@ def search(
     method: Annotated[
         str | None, typer.Option(help="Another method than the index's own, with settings: axn@rounds=10,mix=0.8.")
     ] = None,
-    first_ids: Annotated[
+    candidates: Annotated[
         list[str] | None, typer.Option(help="An item for round one, by its id; may be repeated, best first.")
     ] = None,
     stop: Annotated[str | None, typer.Option(help="A stopping rule: patience@rounds=2.")] = None,
@@ -95,7 +95,7 @@ def search(
             deadline=deadline,
             threshold=threshold,
             rank=rank,
-            first_ids=[first_ids] * len(asked) if first_ids else None,
+            candidates=[candidates] * len(asked) if candidates else None,
         )
     for hits in found:
         rounds = _rounds(hits, loaded) if trace else []

@@ -61,7 +61,7 @@ class Advice:
         return told
 
 
-def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival: str = "rnr") -> Advice:
+def advise(searched: Sequence[Point], free: Sequence[Point], method: str, rival: str = "rerank") -> Advice:
     """The advice for one method, beside a rival and what there is without a call."""
     curve = sorted((p for p in searched if p.method == method and p.budget), key=lambda p: p.calls)
     if not curve or MEASURE not in curve[0].each:

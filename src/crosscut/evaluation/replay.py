@@ -80,7 +80,7 @@ def replay(
     vectors: npt.ArrayLike | Space | TopK | None = None,
     query_vectors: npt.ArrayLike | None = None,
     *,
-    methods: Sequence[str | Method] = ("rnr", "anncur", "adacur", "axn", "crosscut"),
+    methods: Sequence[str | Method] = ("rerank", "anncur", "adacur", "axn", "crosscut"),
     budgets: Sequence[int] = (50, 100, 200, 500),
     k: Sequence[int] = (1, 10, 100),
     rounds: int | None = None,

@@ -94,14 +94,14 @@ class World:
         k: int,
         budget: int | None,
         *,
-        first_ids: Sequence[Positions] | None = None,
+        candidates: Sequence[Positions] | None = None,
         stop: str | Stop | None = None,
     ) -> list[Hits]:
         """Search every test query."""
         queries = range(len(self.test))
         vectors = self.query_vectors if self.vectors is not None else None
         return searcher.search_many(
-            queries, k, budget, query_vectors=vectors, first_ids=first_ids, stop=stop or self.stop
+            queries, k, budget, query_vectors=vectors, candidates=candidates, stop=stop or self.stop
         )
 
     def held_out(self, folds: int = 4, share: float = 0.1, seed: int = 0) -> list[World]:

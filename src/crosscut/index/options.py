@@ -43,14 +43,14 @@ class Options(TypedDict, total=False):
 class OneQuery(Options, total=False):
     """Of `search`."""
 
-    first_ids: Sequence[str] | None
+    candidates: Sequence[str] | None
     query_vector: npt.ArrayLike | None
 
 
 class ManyQueries(Options, total=False):
     """Of `search_many`: one list of ids and one vector a query."""
 
-    first_ids: Sequence[Sequence[str] | None] | None
+    candidates: Sequence[Sequence[str] | None] | None
     query_vectors: Sequence[npt.ArrayLike | None] | None
 
 

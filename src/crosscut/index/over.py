@@ -38,7 +38,7 @@ from crosscut.index.spending import scored_by
 from crosscut.index.tune import MOST, Fold, Tuning, to_try
 from crosscut.index.tune import tune as choose
 from crosscut.measures import recall
-from crosscut.methods import RNR, Crosscut, Method
+from crosscut.methods import Crosscut, Method, Rerank
 from crosscut.methods.base import Parts, parse
 from crosscut.methods.learning import Learned, learn
 from crosscut.scorers.base import BoundScorer, Scorer
@@ -62,7 +62,7 @@ WAYS = {
     "anchors": "over a store there are none, build an index of the items for them",
     "factors": "over a store there are none, build an index of the items for them",
     "item_scores": "over a store there are none, use crosscut.Searcher(…, space=ItemScores(…))",
-    "words": "over a store there are none, pass what its own full-text search finds as first_ids",
+    "words": "over a store there are none, pass what its own full-text search finds as candidates",
     "n": "a search over a store does not count its items",
 }
 """How somebody with a store provides the parts of a method."""
@@ -192,8 +192,8 @@ class StoreIndex(Index):
     ) -> Tuning:
         """As `Index.tune`, on another truth: the union of two deep searches, not the scores of every item.
 
-        Each train query is searched by `rnr` and by `crosscut` with five times the budget; the best k of all that they
-        scored is taken for its answer, and the report's notes say so. What no deep search reaches counts for nothing.
+        Each train query is searched by `rerank` and by `crosscut` with five times the budget; the best k of all that
+        they scored is taken for its answer, and the report's notes say so. Items that no deep search reaches do not count.
         """
         asked = list(dict.fromkeys(checked_queries(queries or ())))[:MOST]
         if not asked:
@@ -215,13 +215,13 @@ class StoreIndex(Index):
         fold = _DeepFold(state, asked, vectors, truth, scorer)
         report = choose(lambda count: [fold], k, budget, 0, tried, progress)
         note = (
-            f"the truth of each query is the best {k} that two searches of {DEEP * budget} calls (rnr, crosscut) found "
-            f"in {self.store.place}, not of all its items"
+            f"the truth of each query is the best {k} that two searches of {DEEP * budget} calls (rerank, crosscut) "
+            f"found in {self.store.place}, not of all its items"
         )
         return self._tuned(replace(report, calls=scorer.calls, notes=(*report.notes, note)))
 
     def truth(self, queries: Sequence[str], budget: int = 500) -> tuple[list[dict[Any, float]], int]:
-        """What two deep searches (`rnr`, `crosscut`) score of every query, id → score, and the calls they took."""
+        """What two deep searches (`rerank`, `crosscut`) score of every query, id → score, and the calls they took."""
         session = self.store.session()
         scorer = self._remembering(session)
         known = self._deep(session, scorer, checked_queries(queries), self._vectors(queries), budget, None)
@@ -241,7 +241,7 @@ class StoreIndex(Index):
         progress: Progress | None,
     ) -> list[dict[int, float]]:
         """What deep searches score of every query: handle → score."""
-        for done, method in enumerate((RNR(), Crosscut(rounds=20)), 1):
+        for done, method in enumerate((Rerank(), Crosscut(rounds=20)), 1):
             searcher = Searcher(scorer, method=method, parts=self._parts(session))
             searcher.search_many(queries, 1, budget, query_vectors=vectors)
             if progress is not None:

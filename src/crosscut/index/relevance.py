@@ -32,7 +32,7 @@ MEASURES: tuple[Measure, ...] = ("nDCG", "MRR", "accuracy")
 Judgements = Mapping[str, Mapping[Any, float]]
 LOSS = 0.005
 BUDGETS = (5, 10, 20, 50, 100, 200, 500, 1000)
-RIVALS = ("rnr", "hybrid")
+RIVALS = ("rerank", "hybrid")
 WEIGHTS = tuple(
     Fused(scorer=scorer, dense=dense, words=words)
     for scorer in (0.25, 0.5, 1.0, 2.0, 4.0)

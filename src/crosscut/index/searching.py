@@ -54,7 +54,7 @@ class Searching(Learning, Calibrating):
         k: int = 10,
         budget: int | None = None,
         *,
-        first_ids: Sequence[str] | None = None,
+        candidates: Sequence[str] | None = None,
         query_vector: npt.ArrayLike | None = None,
         **options: Unpack[Options],
     ) -> Hits:
@@ -63,7 +63,7 @@ class Searching(Learning, Calibrating):
             [query],
             k,
             budget,
-            first_ids=None if first_ids is None else [first_ids],
+            candidates=None if candidates is None else [candidates],
             query_vectors=None if query_vector is None else [query_vector],
             **options,
         )[0]
@@ -81,7 +81,7 @@ class Searching(Learning, Calibrating):
         deadline: float | None = None,
         threshold: float | None = None,
         rank: str | Rank | None = None,
-        first_ids: Sequence[Sequence[Any] | None] | None = None,
+        candidates: Sequence[Sequence[Any] | None] | None = None,
         query_vectors: Sequence[npt.ArrayLike | None] | npt.NDArray[Any] | None = None,
         trace: bool = False,
         halts: Sequence[Halt] | None = None,
@@ -110,7 +110,7 @@ class Searching(Learning, Calibrating):
         rank
             `"scorer"` orders hits by score. `"fused"` orders them by scorer, dual encoder and words together, which
             guards against a scorer that is wrong here; `"fused@scorer=2"` trusts it more.
-        first_ids
+        candidates
             Items for round one, from elsewhere.
         trace
             Keep every round's predictions in `hits.trace`, for plots.
@@ -134,7 +134,7 @@ class Searching(Learning, Calibrating):
                 k,
                 budget,
                 query_vectors=vectors,
-                first_ids=None if first_ids is None else [opened.given(ids) for ids in first_ids],
+                candidates=None if candidates is None else [opened.given(ids) for ids in candidates],
                 allow=opened.allow,
                 within=opened.within,
                 stop=rule,
@@ -218,12 +218,12 @@ class Searching(Learning, Calibrating):
         self, query: str, k: int = 10, budget: int | None = None, **options: Unpack[OneQuery]
     ) -> Hits:
         """`search`, beside other work of an event loop."""
-        first, vector = options.pop("first_ids", None), options.pop("query_vector", None)
+        first, vector = options.pop("candidates", None), options.pop("query_vector", None)
         found = await self.search_many_async(
             [query],
             k,
             budget,
-            first_ids=None if first is None else [first],
+            candidates=None if first is None else [first],
             query_vectors=None if vector is None else [vector],
             **options,  # type: ignore[misc]
         )

@@ -63,5 +63,5 @@ class CrosscutSearch:
         assert self._index is not None
         wanted = {str(id) for id in ids}
         return self._index.search(
-            query, k, self.budget, filter=lambda item: item.id in wanted, first_ids=[id for id in ids if id in wanted]
+            query, k, self.budget, filter=lambda item: item.id in wanted, candidates=[id for id in ids if id in wanted]
         )

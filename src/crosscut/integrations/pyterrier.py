@@ -33,7 +33,7 @@ class CrosscutRetriever(pt.Transformer):
         kept = [name for name in inp.columns if name.startswith("query") or name == "qid"]
         topics = inp[kept].drop_duplicates("qid").reset_index(drop=True)
         found = self.index.search_many(
-            topics["query"].tolist(), self.k, self.budget, first_ids=self._first(inp, topics), **self.options
+            topics["query"].tolist(), self.k, self.budget, candidates=self._first(inp, topics), **self.options
         )
         rows = [
             (*topic, str(hit.id), hit.score, rank, hit.round - 1)

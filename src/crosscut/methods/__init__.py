@@ -10,8 +10,8 @@ from crosscut.methods.gar import GAR
 from crosscut.methods.gp import GP
 from crosscut.methods.item_scores import FixedItem, ItemCUR
 from crosscut.methods.qdrant_feedback import QdrantFeedback
+from crosscut.methods.rerank import Hybrid, Rerank
 from crosscut.methods.rgs import RGS
-from crosscut.methods.rnr import RNR, Hybrid
 from crosscut.methods.tour import TOUR
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "GAR",
     "GP",
     "RGS",
-    "RNR",
     "TOUR",
     "Crosscut",
     "Exact",
@@ -32,6 +31,7 @@ __all__ = [
     "Method",
     "Parts",
     "QdrantFeedback",
+    "Rerank",
     "methods",
     "parse",
     "parse_all",

@@ -139,7 +139,7 @@ class Method(Named, ABC):
         return next((told for told in map(parts.lacks, self.needs) if told is not None), None)
 
     def unaided(self, parts: Parts) -> bool:
-        """Whether it can begin without the caller's `first_ids`."""
+        """Whether it can begin without the caller's `candidates`."""
         return True
 
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
@@ -163,5 +163,5 @@ class Method(Named, ABC):
         return self.plan(parts)
 
 
-_METHODS: Registry[Method] = Registry("method", "axn@rounds=10")
+_METHODS: Registry[Method] = Registry("method", "axn@rounds=10", synonyms={"rnr": "rerank"})
 register, methods, parse, parse_all = _METHODS.register, _METHODS.known, _METHODS.parse, _METHODS.parse_all

@@ -79,13 +79,13 @@ class Nothing(FirstStage):
 
 @dataclass(frozen=True)
 class Listed(Drawn):
-    """The caller's `first_ids`, which there must be; chance fills up what they leave."""
+    """The caller's `candidates`, which there must be; chance fills up what they leave."""
 
     def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
         if not all(request.given for request in requests):
             raise InputError(
-                "there is nothing to retrieve by: pass first_ids, or vectors and a query_vector, or rank by words "
-                "(method='rnr@first=lexical')"
+                "there is nothing to retrieve by: pass candidates, or vectors and a query_vector, or rank by words "
+                "(method='rerank@first=lexical')"
             )
         return super().pick(requests)
 
@@ -112,7 +112,7 @@ class Dense(FirstStage):
         if lack and self.otherwise is None:
             raise InputError(
                 "the first stage ranks by the query vector, and this query has none: "
-                "pass query_vector, or first_ids, or first='random'"
+                "pass query_vector, or candidates, or first='random'"
             )
         if lack and self.otherwise is not None:
             for j, pick in zip(lack, self.otherwise.pick([requests[j] for j in lack]), strict=True):

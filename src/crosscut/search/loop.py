@@ -157,7 +157,7 @@ def _shorten(plan: Plan, size: int, queries: Sequence[QueryState]) -> None:
     if plan.first.draws and any(not len(ranking) for ranking in lists):
         raise InputError(
             f"a shortlist of {size} is the top of a first stage, and this one draws at random: "
-            "pass first='dense', another first stage, or first_ids"
+            "pass first='dense', another first stage, or candidates"
         )
     more = plan.first.pick([q.first(size - len(ranking), ranking) for q, ranking in zip(queries, lists, strict=True)])
     for query, ranking, rest in zip(queries, lists, more, strict=True):

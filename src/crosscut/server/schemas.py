@@ -57,7 +57,7 @@ class SearchRequest(Strict):
         max_length=300,
         description="How to search, with settings if wanted: `axn@rounds=10,mix=0.8`; by default as the index does.",
     )
-    first_ids: list[str] | None = Field(None, description="Items for round one, best first.")
+    candidates: list[str] | None = Field(None, description="Items for round one, best first.")
     filter: Annotated[dict[str, Any], PlainValidator(conditions), WithJsonSchema(CONDITIONS)] | None = Field(
         None, description="Conditions on metadata, all of which must hold: a value, a list of values, or bounds."
     )
@@ -104,7 +104,7 @@ def search_request(settings: Settings) -> type[SearchRequest]:
         "query": (str, Field(min_length=1, max_length=settings.max_query)),
         "k": (int, Field(min(10, settings.max_k), ge=1, le=settings.max_k, description=said["k"])),
         "budget": (int | None, budget),
-        "first_ids": (list[str] | None, Field(None, max_length=settings.max_budget, description=said["first_ids"])),
+        "candidates": (list[str] | None, Field(None, max_length=settings.max_budget, description=said["candidates"])),
         "deadline": (seconds | None, Field(settings.default_deadline, description=said["deadline"])),
     }
     model: type[SearchRequest] = create_model(

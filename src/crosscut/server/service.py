@@ -144,7 +144,7 @@ class Service:
         key = json.dumps([id(index), how, str(method), str(stop), deadline], sort_keys=True)
         how |= {"method": method, "stop": stop}
         work = functools.partial(_search, index, how)
-        payload, lane = (request.query, request.first_ids), self.hosting.lane(index)
+        payload, lane = (request.query, request.candidates), self.hosting.lane(index)
         return await self.batcher.submit(key, payload, work, deadline, client.gone, lane)
 
     def _count(
@@ -229,7 +229,7 @@ def _search(index: Index, how: dict[str, Any], jobs: Sequence[QueuedRequest], se
     return list(
         index.search_many(
             [job.payload[0] for job in jobs],
-            first_ids=[job.payload[1] for job in jobs],
+            candidates=[job.payload[1] for job in jobs],
             deadline=seconds,
             halts=[job.halt for job in jobs],
             **how,

@@ -30,9 +30,9 @@ def _starts(setting: Setting, methods: Sequence[str]) -> list[str]:
     made = []
     for method in methods:
         own = method.split("@")[0]
-        if own == "rnr":
-            made += ["rnr"] if setting.world.vectors is not None else []
-            made += ["rnr@first=lexical"] if setting.world.words is not None else []
+        if own == "rerank":
+            made += ["rerank"] if setting.world.vectors is not None else []
+            made += ["rerank@first=lexical"] if setting.world.words is not None else []
             continue
         made.append(method)
         join = "," if "@" in method else "@"
@@ -43,12 +43,12 @@ def _starts(setting: Setting, methods: Sequence[str]) -> list[str]:
 
 def recall_against_cost(setting: Setting) -> Records:
     """Top-k-Recall at equal calls (ANNCUR fig. 3b, ADACUR fig. 2 and 12 … 15): every method from every first stage."""
-    return reduced(replayed(setting, _starts(setting, ["rnr", "anncur", "adacur"])))
+    return reduced(replayed(setting, _starts(setting, ["rerank", "anncur", "adacur"])))
 
 
 def reduced(records: Records) -> Records:
     """With each record, by how much its recall error (1 − recall) is below that of reranking: ADACUR's measure."""
-    errors = {(one["k"], one["x"]): 1 - one["recall"] for one in records if one["method"] == "rnr"}
+    errors = {(one["k"], one["x"]): 1 - one["recall"] for one in records if one["method"] == "rerank"}
     told = []
     for one in records:
         error = errors.get((one["k"], one["x"]), 0.0)
@@ -205,7 +205,7 @@ def oracle(setting: Setting) -> Records:
 def query_methods(setting: Setting) -> Records:
     """AXN with and without the encoder's query vector, TOUR by KL and by MSE, reranking (AXN fig. 7)."""
     world = setting.world
-    methods = ["rnr", "tour", "tour@loss=mse", "axn@rounds=10"]
+    methods = ["rerank", "tour", "tour@loss=mse", "axn@rounds=10"]
     if world.anchor_query_vectors is not None and world.vectors is not None:
         alpha, beta = normalisation(setting.anchors(), world.vectors, world.anchor_query_vectors)
         scaled = f"alpha={alpha:.6g},beta={beta:.6g}"
@@ -243,7 +243,7 @@ def indexing(setting: Setting) -> Records:
     vectors, queries = world.vectors, world.anchor_query_vectors
     records = [
         {**one, "x": 0, "index": "none", "method": f"{one['method']}, no index, B = {one['budget']}"}
-        for one in replayed(setting, ["rnr", "axn"], seeds=1)
+        for one in replayed(setting, ["rerank", "axn"], seeds=1)
     ]
     for size in [size for size in (10, 20, 40, 100, 500) if size < count] + [count]:
         part = replace(world, anchors=anchors[:size], anchor_query_vectors=None)
@@ -262,7 +262,7 @@ def indexing(setting: Setting) -> Records:
         seconds = time.process_time() - started
         asked = factors.embed_queries(world.query_vectors)
         part = replace(world, vectors=factors, query_vectors=asked, anchors=None, anchor_query_vectors=None)
-        for one in replayed(replace(setting, world=part), ["rnr", "axn"], seeds=1):
+        for one in replayed(replace(setting, world=part), ["rerank", "axn"], seeds=1):
             more = {"x": len(sparse), "index": f"factors, {name}", "training_seconds": seconds}
             kind = name.split(" ", 1)[1]
             records.append({**one, **more, "method": f"{one['method']} on factors, {kind}, B = {one['budget']}"})
@@ -279,7 +279,7 @@ def downstream(setting: Setting) -> Records:
     right = [set(some) for some in setting.gold]
     best = np.argsort(-np.asarray(world.test), axis=1, kind="stable")[:, :DEEPEST].tolist()
     records = [one for budget in budgets for one in _judged("exact", budget, best, right)]
-    methods = _starts(setting, ["rnr", "adacur"] if world.anchors is not None else ["rnr"])
+    methods = _starts(setting, ["rerank", "adacur"] if world.anchors is not None else ["rerank"])
     methods += ["axn"] if world.vectors is not None else []
     for method in methods:
         searcher = world.searcher(str(shortened(method, setting.shortlist)), 0)

@@ -18,7 +18,7 @@ def multi_view(setting: Setting) -> Records:
             "views and view_counts"
         )
     world, (ks, budgets) = setting.world, setting.fitting
-    methods = ["rnr"] if world.vectors is not None else []
+    methods = ["rerank"] if world.vectors is not None else []
     methods += ["adacur@first=dense"] if world.anchors is not None and world.vectors is not None else []
     records = replayed(setting, methods)
     exact = np.asarray(world.test, np.float64)
@@ -27,5 +27,5 @@ def multi_view(setting: Setting) -> Records:
         for budget in budgets:
             for k in ks:
                 found = [recall(row, one[:budget], k) for row, one in zip(exact, order, strict=True)]
-                records.append(record_of(f"rnr, {name}", k, budget, np.asarray(found), views=len(views.vectors)))
+                records.append(record_of(f"rerank, {name}", k, budget, np.asarray(found), views=len(views.vectors)))
     return records

@@ -53,7 +53,7 @@ class Fitting:
 class Factors(Vectors):
     """A space of item factors V, with the normalisation that its scores went through.
 
-    `rnr` searches transductive factors with the encoder's query vector; `axn` and `crosscut` fit one. `axn` takes
+    `rerank` searches transductive factors with the encoder's query vector; `axn` and `crosscut` fit one. `axn` takes
     α and β from here.
 
     Parameters

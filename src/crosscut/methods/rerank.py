@@ -1,4 +1,4 @@
-"""`rnr` and `hybrid`: retrieve and rerank, the baseline. It reorders what a cheaper model happened to find."""
+"""`rerank` and `hybrid`: retrieve and rerank, the baseline. It reorders what a cheaper model happened to find."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from crosscut.search.stopping import Schedule
 
 @register
 @dataclass(frozen=True, repr=False)
-class RNR(Method):
-    """The best B by query vector, or the caller's `first_ids`, scored."""
+class Rerank(Method):
+    """The best B by query vector, or the caller's `candidates`, scored."""
 
-    name: ClassVar[str] = "rnr"
+    name: ClassVar[str] = "rerank"
 
     first: First = "auto"
 
