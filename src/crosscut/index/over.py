@@ -193,7 +193,7 @@ class StoreIndex(Index):
         """As `Index.tune`, on another truth: the union of two deep searches, not the scores of every item.
 
         Each train query is searched by `rerank` and by `crosscut` with five times the budget; the best k of all that
-        they scored is taken for its answer, and the report's notes say so. Items that no deep search reaches do not count.
+        they scored is taken for its answer, and the report's notes say so. Items no deep search reaches do not count.
         """
         asked = list(dict.fromkeys(checked_queries(queries or ())))[:MOST]
         if not asked:
