@@ -196,6 +196,11 @@ def test_every_command_has_help_with_an_example() -> None:
         assert "Example" in told.output or path[0] == "train", path
 
 
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    done = run(["mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")], ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_links_of_the_docs_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
@@ -211,31 +216,3 @@ def test_files_that_the_docs_name_are_there() -> None:
         for found in set(named.findall(page.read_text(encoding="utf-8"))):
             homes = (ROOT, ROOT / "src", ROOT / "src" / "crosscut")
             assert any(any(home.glob(found)) for home in homes), f"{page.name} names {found}"
-
-
-def script(name: str) -> Any:
-    """A script of the repository, as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_commands_are_described_as_they_are() -> None:
-    """docs/cli.md is made from the commands: python scripts/cli_reference.py"""
-    made = script("cli_reference").page()
-    assert (ROOT / "docs" / "cli.md").read_text("utf-8") == made
-    assert "## crosscut index build\n" in made
-    assert "`--max-budget`" in made
-
-
-def test_the_api_reference_is_up_to_date() -> None:
-    """docs/api.md is made from docstrings: python scripts/api_reference.py"""
-    module = script("api_reference")
-    for path, made in module.PAGES.items():
-        assert path.read_text("utf-8") == made(), path.name
-    page = (ROOT / "docs" / "api.md").read_text("utf-8")
-    for name in crosscut.__all__:
-        assert f"\n## {name}\n" in page.replace("Methods", "methods").replace("Stores", "stores")
