@@ -41,7 +41,7 @@ def study(name: str) -> list[dict[str, Any]]:
         alone = None
         for in_flight in IN_FLIGHT:
             searcher = world.searcher(Crosscut(), 0)
-            searcher.scorer.in_flight = in_flight
+            searcher.scorer.concurrency = in_flight
             recall = per_query_recall(world, [world.search(searcher, K, budget)], K)
             alone = recall if alone is None else alone
             lost, low, high = paired_interval(alone, recall)

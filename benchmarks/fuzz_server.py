@@ -419,7 +419,7 @@ def serve(port: int, endpoint: str) -> None:
     import uvicorn
     from tests.served import small_index
 
-    from crosscut.scorers.http import RerankEndpoint
+    from crosscut.scorers.rerank_api import RerankEndpoint
     from crosscut.server import Settings, make_app
     from crosscut.server.lines import configuration
     from crosscut.server.logs import configure

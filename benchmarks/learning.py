@@ -30,7 +30,7 @@ from crosscut.ann.flat import Flat
 from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import Learned, learn
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Past
 from crosscut.searcher import Searcher

@@ -29,7 +29,7 @@ from benchmarks.turns import FIRST_VERSION, checked_out
 from crosscut.evaluation.report import machine
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.prior import Past, Prior, fit_prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors

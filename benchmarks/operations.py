@@ -35,7 +35,7 @@ from tests.fake_endpoint import served
 from tests.served import running, score_words, small_index
 
 import crosscut
-from crosscut.scorers.http import RerankEndpoint
+from crosscut.scorers.rerank_api import RerankEndpoint
 from crosscut.server import Settings, make_app
 
 TURNS, CLIENTS, RELOADS, SIZES = 9, 16, 10, (10_000, 100_000)

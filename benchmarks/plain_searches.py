@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from crosscut import Searcher
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 
 K, CALLS, RUNS = 10, 100, 3
 

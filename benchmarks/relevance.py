@@ -27,7 +27,7 @@ from crosscut.datasets.records import Collection, Query
 from crosscut.index import Index
 from crosscut.linalg.top import ranked
 from crosscut.measures import interval, paired_interval
-from crosscut.scorers.base import Answer, BoundScorer, Request
+from crosscut.scorers.base import BoundScorer, Request, ScoreResult
 from crosscut.searcher import Searcher
 from crosscut.types import Floats, Handles
 
@@ -36,7 +36,7 @@ K, CAP = 10, 100
 RESULTS = Path(__file__).parent / "results" / "relevance-search.json"
 
 
-class Remembering(BoundScorer):
+class CachingScorer(BoundScorer):
     """A scorer that is asked once for a pair; searches pay each time."""
 
     def __init__(self, scorer: BoundScorer) -> None:
@@ -49,13 +49,15 @@ class Remembering(BoundScorer):
             self.base[query] = self.scorer.known(query)
         return self.base[query].copy() if handles is None else self.base[query][handles]
 
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+    def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
         for query, handles in requests:
             kept = self.kept.setdefault(query, {})
             new = np.asarray([handle for handle in handles.tolist() if handle not in kept], np.int64)
             if len(new):
                 kept.update(zip(new.tolist(), self.scorer.score(query, new).tolist(), strict=True))
-        return [Answer.of(np.asarray([self.kept[query][h] for h in handles.tolist()])) for query, handles in requests]
+        return [
+            ScoreResult.of(np.asarray([self.kept[query][h] for h in handles.tolist()])) for query, handles in requests
+        ]
 
 
 def ndcg(found: Sequence[int], gains: dict[int, float]) -> float:
@@ -82,7 +84,7 @@ def measured(name: str, index: Index, queries: Sequence[Query], gains: Sequence[
     """The record of one collection."""
     state = index._state
     assert state.scorer is not None
-    scorer = Remembering(state.scorer)
+    scorer = CachingScorer(state.scorer)
     texts = [query.text for query in queries]
     vectors = index._vectors(texts)
     n, whole = len(index), len(index) <= how.exact

@@ -30,7 +30,7 @@ import numpy as np
 from crosscut.datasets.bundled import load_world
 from crosscut.datasets.records import Item, ItemList, Items
 from crosscut.evaluation.report import machine
-from crosscut.scorers.base import Answer, BoundScorer, Request
+from crosscut.scorers.base import BoundScorer, Request, ScoreResult
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import Keys, ScoreStore
 from crosscut.scores.buy import buy_matrix
@@ -59,7 +59,7 @@ class TimedBound(BoundScorer):
     def __init__(self, owner: Timed, bound: BoundScorer) -> None:
         self.owner, self.bound = owner, bound
 
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+    def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
         started = time.perf_counter()
         try:
             return self.bound.score_many(requests)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from crosscut import Index
 from crosscut.datasets.records import Item
 from crosscut.measures import interval
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from crosscut.types import Progress
 
 TARGETS = (0.8, 0.9, 0.95, 0.98)

@@ -24,7 +24,7 @@ import numpy as np
 
 from crosscut import Searcher, TwoScorers
 from crosscut.measures import paired_interval, recall
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.types import Floats
 
 HERE = Path(__file__).parent

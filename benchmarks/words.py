@@ -31,7 +31,7 @@ from crosscut.methods import Parts
 from crosscut.methods.learning import learn
 from crosscut.retrieval.bm25 import BM25
 from crosscut.retrievers.first import Retriever
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR

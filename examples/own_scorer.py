@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from crosscut.datasets import Items
-from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
+from crosscut.scorers.base import BoundScorer, Request, Scorer, ScoreResult
 
 
 class BoundOverlap(BoundScorer):
@@ -14,12 +14,12 @@ class BoundOverlap(BoundScorer):
     def __init__(self, items: Items) -> None:
         self.items = items
 
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+    def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
         answers = []
         for query, handles in requests:
             asked = set(query.lower().split())
             words = [f"{item.title} {item.text}".lower().split() for item in self.items.get(handles)]
-            answers.append(Answer.of(np.array([len(asked & set(each)) / (1 + len(each)) for each in words])))
+            answers.append(ScoreResult.of(np.array([len(asked & set(each)) / (1 + len(each)) for each in words])))
         return answers
 
 

@@ -23,8 +23,8 @@ from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.errors import InputError
 from crosscut.measures import recall
 from crosscut.methods import ANNCUR
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.matrix import MatrixScorer
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 from crosscut.search.hits import Hits
 from crosscut.searcher import Searcher

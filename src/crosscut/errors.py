@@ -20,6 +20,7 @@
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
         ├── ScorerTimeout       it did not answer in time
+        ├── ScorerBusy          earlier calls of it have not returned
         ├── ScorerUnavailable   its endpoint is down, or kept failing
         ├── ScorerRateLimited   its endpoint asks for fewer requests than were made
         ├── ScorerRefused       its endpoint refused the request: a wrong key, model or address
@@ -135,8 +136,8 @@ class ScorerError(CrosscutError):
     `hits` holds one `Hits` per query of the search (one for `Searcher.search`), ranked by the exact scores
     known when the scorer failed; `calls` is the number of pairs handed to the scorer in the whole search.
     A scorer that fails on part of a request says in `scores` what it has, NaN where there is none; one that fails
-    before it hands anything to its model says `paid=False`, and nothing is counted. `spent` says that it would have
-    been tried again, had the budget allowed.
+    before it hands anything to its model says `attempted=False`, and nothing is counted. `budget_ended` says
+    that it would have been tried again, had the budget allowed.
     """
 
     def __init__(
@@ -146,15 +147,15 @@ class ScorerError(CrosscutError):
         hits: list[Hits] | None = None,
         calls: int = 0,
         scores: npt.NDArray[np.float64] | None = None,
-        paid: bool = True,
-        spent: bool = False,
+        attempted: bool = True,
+        budget_ended: bool = False,
     ) -> None:
         super().__init__(message)
         self.hits: list[Hits] = hits or []
         self.calls = calls
         self.scores = scores
-        self.paid = paid
-        self.spent = spent
+        self.attempted = attempted
+        self.budget_ended = budget_ended
 
 
 class ScoreCountError(ScorerError):
@@ -167,6 +168,10 @@ class ScoreValueError(ScorerError):
 
 class ScorerTimeout(ScorerError):
     """The scorer did not answer in time."""
+
+
+class ScorerBusy(ScorerError):
+    """Earlier calls of the scorer have not returned; it was not called."""
 
 
 class ScorerUnavailable(ScorerError):

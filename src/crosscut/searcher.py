@@ -15,12 +15,13 @@ from crosscut.ann.ivf.rules import Rule
 from crosscut.ann.known import Known, KnownOfCandidates
 from crosscut.ann.linear import block_of, cluster, topk_of
 from crosscut.ann.results import each
-from crosscut.errors import InputError, ScorerError, StoreUnavailable
+from crosscut.errors import InputError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
 from crosscut.retrievers.first import Retriever
-from crosscut.scorers.answers import checked_known
-from crosscut.scorers.callable import AnyBound, as_bound
-from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
+from crosscut.scorers.adapters import AnyBound, as_bound
+from crosscut.scorers.caching import ScoreCache
+from crosscut.scorers.meter import Halt, Meter, QueryLedger
+from crosscut.scorers.validation import validate_base_scores
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Plan, run
 from crosscut.search.query import QueryState
@@ -189,7 +190,7 @@ class Searcher:
         rule = None if stop is None else parse_stop(stop)
         states = [
             QueryState(
-                Account(query, budget, halt=halt),
+                QueryLedger(query, budget, halt=halt),
                 self.parts.seed,
                 vector=vector,
                 given=self._given(first, within),
@@ -205,12 +206,18 @@ class Searcher:
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
             run(self.plan, states, meter, k, trace=trace)
-        except (ScorerError, StoreUnavailable) as error:
-            failed = "scorer failed" if isinstance(error, ScorerError) else "store failed"
+            for state in states:
+                if state.account.error is not None:
+                    raise state.account.error
+        except BaseException as error:  # whatever ends a search carries what was found and paid for
+            failed = "store failed" if isinstance(error, StoreUnavailable) else "scorer failed"
             for state in states:
                 state.stop = state.stop or failed
-            error.hits = [state.hits(k, self.ids, self.texts) for state in states]
-            error.calls = meter.calls
+            vars(error).update(
+                hits=[state.hits(k, self.ids, self.texts) for state in states],
+                calls=meter.calls,
+                failures=[state.account.error for state in states],
+            )
             raise
         return [state.hits(k, self.ids, self.texts) for state in states]
 
@@ -219,7 +226,7 @@ class Searcher:
         if not (self.plan.corrects and self.scorer.knows):
             return [None] * len(queries)
         if self.parts.n is not None:
-            return checked_known(self.scorer, queries, self.parts.n)
+            return validate_base_scores(self.scorer, queries, self.parts.n)
         encoder = self.parts.encoder
         assert encoder is not None  # what does not tell how many items it has are vectors
         return [
@@ -228,7 +235,7 @@ class Searcher:
         ]
 
     def _known_of(self, query: Any, handles: Handles) -> Floats:
-        return checked_known(self.scorer, [query], len(handles), handles)[0]
+        return validate_base_scores(self.scorer, [query], len(handles), handles)[0]
 
     def _budget(self, budget: int | None, k: int, size: int | None) -> int:
         whole("k", k, 1)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerBusy
 
 if TYPE_CHECKING:
     import asyncio
@@ -67,24 +68,46 @@ def _renew_locks() -> None:
 after_fork(_renew_locks)
 
 
-def in_thread(work: Callable[[], T], seconds: float) -> T:
-    """The result of `work()`, run in another thread.
+MOST_ABANDONED = 4
+"""Threads of one scorer that may hang; with so many, it gets no further calls until one returns."""
+_counting = ForkLock()
+_abandoned: Counter[int] = Counter()  # by the id of their owner, which the threads keep alive
 
-    After `seconds` without a result: TimeoutError. Python cannot stop a thread, so that one is left behind, and
-    what it may still return is dropped.
+
+def in_thread(work: Callable[[], T], seconds: float, *, owner: object) -> T:
+    """Return the result of `work()`, run in another thread.
+
+    After `seconds` without a result, raise TimeoutError: Python cannot stop a thread, so it is abandoned and its
+    result dropped. An `owner` with too many abandoned threads raises `ScorerBusy` instead of starting another.
     """
+    with _counting:
+        if _abandoned[id(owner)] >= MOST_ABANDONED:
+            raise ScorerBusy(
+                f"{MOST_ABANDONED} calls of the scorer have not returned; it gets no further ones until one does",
+                attempted=False,
+            )
+    done = threading.Event()
     box: dict[str, Any] = {}
 
     def run() -> None:
         try:
             box["value"] = work()
-        except BaseException as error:  # handed to the caller below
+        except BaseException as error:  # raised in the calling thread below
             box["error"] = error
+        with _counting:
+            done.set()
+            if box.get("abandoned"):
+                _abandoned[id(owner)] -= 1
 
-    thread = threading.Thread(target=run, name="crosscut-scorer", daemon=True)
-    thread.start()
-    thread.join(min(seconds, threading.TIMEOUT_MAX))
-    if thread.is_alive():
+    threading.Thread(target=run, name="crosscut-scorer", daemon=True).start()
+    try:
+        done.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+    finally:
+        with _counting:
+            if not done.is_set():
+                box["abandoned"] = True
+                _abandoned[id(owner)] += 1
+    if not done.is_set():
         raise TimeoutError
     if "error" in box:
         raise box["error"]
@@ -94,34 +117,62 @@ def in_thread(work: Callable[[], T], seconds: float) -> T:
 
 _starting = threading.Lock()
 _running: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for all async scorers, alive as long as the process.
+    """Return the event loop of all async scorers, which lives as long as the process.
 
-    Clients, sessions and semaphores belong to the loop that first ran them; so every round runs on the same, also
-    when several threads ask for it first at the same time.
+    Clients, sessions and semaphores belong to the loop that first ran them; so every round runs on the same one.
     """
     import asyncio
 
-    global _running
+    global _running, _thread
     with _starting:
         if _running is None:
             _running = asyncio.new_event_loop()
-            threading.Thread(target=_running.run_forever, name="crosscut-async", daemon=True).start()
+            _thread = threading.Thread(target=_running.run_forever, name="crosscut-async", daemon=True)
+            _thread.start()
         return _running
 
 
 def _forget_loop() -> None:
-    global _starting, _running
-    _starting, _running = threading.Lock(), None
+    global _starting, _running, _thread
+    _starting, _running, _thread = threading.Lock(), None, None
+    _abandoned.clear()
 
 
 after_fork(_forget_loop)
 
+CANCEL_SECONDS = 2.0
+
 
 def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also when this thread runs an event loop of its own (a notebook, a server)."""
+    """Run a coroutine to its end, also when this thread runs an event loop of its own (a notebook, a server).
+
+    An interrupt of the waiting thread cancels the coroutine and waits until it has ended.
+    """
     import asyncio
 
-    return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
+    loop = _loop()
+    if threading.current_thread() is _thread:  # an async scorer that searches: its loop is busy with waiting for us
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1, "crosscut-nested") as pool:
+            return pool.submit(asyncio.run, coroutine).result()
+    ended = threading.Event()
+
+    async def run() -> T:
+        try:
+            return await coroutine
+        finally:
+            ended.set()
+
+    future = asyncio.run_coroutine_threadsafe(run(), loop)
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():
+            future.cancel()
+            ended.wait(CANCEL_SECONDS)
+        raise

@@ -29,7 +29,7 @@ from crosscut.errors import InputError, ScorerError
 from crosscut.methods.base import Method, Parts
 from crosscut.methods.weights import spread_of
 from crosscut.retrievers.first import Retriever
-from crosscut.scorers.callable import AnyBound
+from crosscut.scorers.adapters import AnyBound
 from crosscut.search.hits import Bought, Hits
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.searcher import Allow, Searcher
@@ -225,7 +225,7 @@ class TwoScorers:
         space = Stacked([plan.space, Vectors(column[:, None])], [1.0, TRUST * self._spread])
         searcher = copy.copy(self.dear)
         searcher.plan = replace(plan, space=space, topk=Flat(space, plan.offset.base))
-        count = max(1, round(SHARE * plan.schedule.sizes(calls, self.dear.scorer.in_flight)[0]))
+        count = max(1, round(SHARE * plan.schedule.sizes(calls, self.dear.scorer.concurrency)[0]))
         there = np.arange(len(guess)) if within is None else within
         best: Positions = there[np.argsort(-guess[there], kind="stable")[:count]]
         places: list[Any] = best.tolist()

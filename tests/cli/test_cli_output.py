@@ -23,7 +23,7 @@ from crosscut.cli import app, common
 from crosscut.cli.options import with_groups
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, MissingDependency
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from crosscut.server import make_app
 
 COLUMNS = ("method", "calls", *(f"measure {name}" for name in "abcdef"))

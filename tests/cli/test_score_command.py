@@ -25,7 +25,7 @@ TRUTH = hash_scorer.expected(QUERIES, ITEMS)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A BEIR folder, and a scorer that needs no model under the name "default"."""
-    for target in (buy, pytest.importorskip("crosscut.scorers.named")):
+    for target in (buy, pytest.importorskip("crosscut.scorers.loading")):
         monkeypatch.setattr(target, "load_scorer", lambda name: hash_scorer.make())
     for name, texts in (("corpus", ITEMS), ("queries", QUERIES)):
         lines = [json.dumps({"_id": f"{name[0]}{place}", "text": text}) for place, text in enumerate(texts)]

@@ -15,11 +15,22 @@ import pytest
 
 from crosscut.datasets import Item, ItemList
 from crosscut.errors import ScorerError, ScorerTimeout
-from crosscut.scorers import Answer, BoundScorer, CallableScorer, MatrixScorer, MemoryCache, Meter, Scorer, TextScorer
-from crosscut.scorers.callable import as_bound
-from crosscut.scorers.chat import ChatJudge
-from crosscut.scorers.http import RerankEndpoint
-from crosscut.scorers.meter import Account, ScoreCache
+from crosscut.scorers import (
+    BoundScorer,
+    CallableScorer,
+    MatrixScorer,
+    MemoryCache,
+    Meter,
+    RetryBudget,
+    Scorer,
+    ScoreResult,
+    TextScorer,
+)
+from crosscut.scorers.adapters import as_bound
+from crosscut.scorers.caching import ScoreCache
+from crosscut.scorers.llm_judge import ChatJudge
+from crosscut.scorers.meter import QueryLedger
+from crosscut.scorers.rerank_api import RerankEndpoint
 from crosscut.scores import ScoreStore
 from tests.fake_endpoint import Endpoint, cohere, length_score, served
 from tests.tiny_models import sentences
@@ -269,11 +280,11 @@ def test_answers_are_whole_and_in_order(case: Case) -> None:
         handles.setflags(write=False)  # as the meter hands them out
     answers = bound.score_many(requests)
     for (query, handles), answer in zip(requests, answers, strict=True):
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ScoreResult)
         assert answer.error is None
         assert answer.scores.dtype == np.float64
-        assert answer.paid.dtype == np.bool_
-        assert answer.paid.tolist() == [True] * len(handles)
+        assert answer.attempted.dtype == np.bool_
+        assert answer.attempted.tolist() == [True] * len(handles)
         np.testing.assert_allclose(answer.scores, bound.score(query, handles), atol=1e-4)
     one, other = (answers[0].scores[place] for place in (0, 1))
     np.testing.assert_allclose(bound.score(QUERY, np.array([1, 3])), [other, one], atol=1e-4)
@@ -284,12 +295,10 @@ def test_what_a_search_asks_is_declared(case: Case) -> None:
     bound = case.bound()
     assert isinstance(bound, BoundScorer)
     assert bound.n_items in (None, len(ITEMS))
-    assert bound.pairs_at_once >= 1
-    assert isinstance(bound.within(10.0), BoundScorer)
+    assert bound.pairs_per_batch is None or bound.pairs_per_batch >= 1
     bound.preload(np.arange(3))
-    np.testing.assert_allclose(
-        bound.within(10.0).score(QUERY, np.arange(2)), bound.score(QUERY, np.arange(2)), atol=1e-4
-    )
+    (timed,) = bound.score_many([(QUERY, np.arange(2))], deadline=time.monotonic() + 10, retries=[RetryBudget()])
+    np.testing.assert_allclose(timed.scores, bound.score(QUERY, np.arange(2)), atol=1e-4)
 
 
 class Watched:
@@ -351,16 +360,16 @@ def test_a_model_that_goes_wrong_is_an_error_and_what_it_saw_is_counted(case: Ca
     """One round is good, the next is not: the good one stays, and the calls are the pairs that the model saw."""
     if isinstance(case.scorer, Known):
         fault = "nan"  # a matrix can only hold what is no number
-    account, other = Account(QUERY, 9), Account("fish", 9)
+    account, other = QueryLedger(QUERY, 9), QueryLedger("fish", 9)
     bound, cache = case.bound(), MemoryCache()
-    Meter(bound, cache=cache).buy([account, other], [np.arange(2), np.arange(3)])
+    Meter(bound, cache=cache).score([account, other], [np.arange(2), np.arange(3)])
     before = len(case.texts())
     kept = account.scores.tolist()
     case.spoil(fault)
     started = time.perf_counter()
     meter = Meter(bound, cache=cache, deadline=0.5 if fault == "hangs" else None)
     with pytest.raises(ScorerTimeout if fault == "hangs" else ScorerError):
-        meter.buy([account, other], [np.arange(2, 8), np.arange(3, 6)])
+        meter.score([account, other], [np.arange(2, 8), np.arange(3, 6)])
     assert fault != "hangs" or time.perf_counter() - started < HANGS
     assert (account.positions[:2].tolist(), account.scores[:2].tolist()) == ([0, 1], kept)
     for one in (account, other):
@@ -378,9 +387,9 @@ def test_a_model_that_goes_wrong_is_an_error_and_what_it_saw_is_counted(case: Ca
 def test_items_that_cannot_be_read_are_not_paid_for(case: Case) -> None:
     by_itself = isinstance(case.scorer, Known | Own)  # it reads no items, or reads them by itself
     meter = Meter(case.bound())
-    account = Account(QUERY, 50)
+    account = QueryLedger(QUERY, 50)
     with pytest.raises(ScorerError, match=None if by_itself else "do not fit a corpus of 12 items"):
-        meter.buy([account], [np.array([3, 999])])
+        meter.score([account], [np.array([3, 999])])
     assert len(account.positions) == 0
     if not by_itself:
         assert (account.calls, len(case.texts())) == (0, 0)
@@ -400,12 +409,12 @@ def test_a_scorer_that_changes_what_it_is_given_changes_nothing() -> None:
             requests.clear()
             return answers
 
-    account = Account("q", 10)
+    account = QueryLedger("q", 10)
     with pytest.raises(ScorerError, match="read-only"):
-        Meter(CallableScorer(zeroes)).buy([account], [np.array([4, 2])])
+        Meter(CallableScorer(zeroes)).score([account], [np.array([4, 2])])
     picks = np.array([4, 2])
     with pytest.raises(ScorerError):  # it has lost its own requests
-        Meter(Forces()).buy([account], [picks])
+        Meter(Forces()).score([account], [picks])
     assert (account.calls, picks.tolist(), account.positions.tolist()) == (4, [4, 2], [])
 
 
@@ -430,33 +439,33 @@ def test_caches_keep_what_is_put_and_nothing_else(tmp_path: Path) -> None:
         assert cache.get("q", np.array([], np.int64)).shape == (0,), name
 
 
-def test_what_an_object_of_ones_own_declares_is_passed_on() -> None:
-    class Hurried:
+def test_attributes_and_arguments_of_a_user_object_are_passed_on() -> None:
+    class Plain:
         def score_many(self, requests: Any) -> Any:
             return [[2.0] * len(handles) for _, handles in requests]
 
     class Full:
-        n_items, pairs_at_once, knows = 5, 7, True
-        ready: list[int] = []  # noqa: RUF012
+        n_items, pairs_per_batch, knows = 5, 7, True
+        given: dict[str, Any] = {}  # noqa: RUF012
 
-        def score_many(self, requests: Any) -> Any:
+        def score_many(self, requests: Any, *, deadline: float | None = None, retries: Any = ()) -> Any:
+            self.given.update(deadline=deadline, retries=retries)
             return [[1.0] * len(handles) for _, handles in requests]
 
         def known(self, query: Any, handles: Any = None) -> list[float]:
             return [0.5] * (5 if handles is None else len(handles))
 
-        def within(self, seconds: float) -> Hurried:
-            return Hurried()
-
         def preload(self, handles: Any) -> None:
-            self.ready.extend(handles.tolist())
+            self.given["ready"] = handles.tolist()
 
     bound = as_bound(Full())
-    assert (bound.n_items, bound.pairs_at_once, bound.knows) == (5, 7, True)
+    assert (bound.n_items, bound.pairs_per_batch, bound.knows) == (5, 7, True)
     assert bound.known("q").tolist() == [0.5] * 5
-    assert bound.score("q", np.arange(2)).tolist() == [1.0, 1.0]
-    assert bound.within(3.0).score("q", np.arange(2)).tolist() == [2.0, 2.0]
+    budgets = [RetryBudget(3)]
+    (result,) = bound.score_many([("q", np.arange(2))], deadline=9.0, retries=budgets)
+    assert result.scores.tolist() == [1.0, 1.0]
     bound.preload(np.array([4]))
-    assert Full.ready == [4]
-    bare = as_bound(Hurried())
-    assert (bare.n_items, bare.pairs_at_once, bare.knows, bare.within(1.0) is bare) == (None, 32, False, True)
+    assert Full.given == {"deadline": 9.0, "retries": budgets, "ready": [4]}
+    plain = as_bound(Plain())
+    assert (plain.n_items, plain.pairs_per_batch, plain.knows) == (None, 32, False)
+    assert plain.score_many([("q", np.arange(2))], deadline=9.0)[0].scores.tolist() == [2.0, 2.0]

@@ -37,7 +37,6 @@ def nothing(query: str, texts: Any) -> Any:
     return None if query == "poison" else score_words(query, texts)
 
 
-@pytest.mark.xfail(reason="a scorer that fails on one query still ends the searches beside it", strict=False)
 @pytest.mark.parametrize("scorer", [raises, nothing])
 def test_a_poisoned_query_fails_alone(scorer: Callable[..., Any]) -> None:
     settings = Settings(linger=0.2, hosts=())

@@ -27,7 +27,7 @@ from crosscut.cli import app
 from crosscut.cli.serve import named
 from crosscut.datasets import Item
 from crosscut.errors import InputError, WriteError
-from crosscut.scorers.http import RerankEndpoint
+from crosscut.scorers.rerank_api import RerankEndpoint
 from crosscut.scores.keys import item_hash
 from crosscut.server import Settings, hosting, make_app, service
 from crosscut.server.metrics import Metrics

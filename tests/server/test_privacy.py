@@ -20,7 +20,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
 
 from crosscut.errors import ScorerError, StoreError
-from crosscut.scorers.http import RerankEndpoint
+from crosscut.scorers.rerank_api import RerankEndpoint
 from crosscut.server import Settings, make_app
 from crosscut.server.logs import JsonFormatter
 from tests.fake_endpoint import cohere, served, status

@@ -11,10 +11,9 @@ import pytest
 
 import crosscut
 from crosscut.errors import InputError
-from crosscut.scorers.calibration import against_random
-from crosscut.scorers.chat import ChatJudge
-from crosscut.scorers.http import RerankEndpoint
-from crosscut.scorers.relevance import relevance
+from crosscut.scorers.calibration import against_random, relevance
+from crosscut.scorers.llm_judge import ChatJudge
+from crosscut.scorers.rerank_api import RerankEndpoint
 from crosscut.scores.reranking import Reranker
 from crosscut.server import Settings, make_app
 from tests.served import running, score_words, small_index

@@ -133,7 +133,7 @@ def test_rerank_speaks_like_cohere(client: httpx.Client) -> None:
 
 
 def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
-    from crosscut.scorers.http import from_url
+    from crosscut.scorers.rerank_api import from_url
 
     url = str(client.base_url).rstrip("/")
     for address in (f"{url}/v2/rerank#transform=logit", f"{url}/v1/rerank#transform=logit", f"{url}/rerank"):
@@ -395,7 +395,7 @@ def test_endpoints_that_fail(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Down, too many requests, another shape, no key, slow, NaN: a named error, the hits so far, no secret."""
-    from crosscut.scorers.http import RerankEndpoint
+    from crosscut.scorers.rerank_api import RerankEndpoint
 
     monkeypatch.setenv("RERANK_KEY", "KEY-7f3a9")
     caplog.set_level(logging.DEBUG)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crosscut.errors import InputError
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from tests.tiny_models import WORDS, write_encoder
 

@@ -20,7 +20,7 @@ from crosscut.encoders.session import OnnxSession
 from crosscut.encoders.whole import packed, whole_graph
 from crosscut.errors import InputError, MissingDependency
 from crosscut.scorers.exported import ExportedCrossEncoder, SavedModel, form_of, together
-from crosscut.scorers.named import load_scorer
+from crosscut.scorers.loading import load_scorer
 from crosscut.scorers.torch import TorchCrossEncoder, TorchPairs
 from tests.hub_models import KINDS, write_model
 from tests.tiny_models import WORDS, sentences

@@ -17,7 +17,7 @@ from crosscut.encoders.known import FEATURES, Constants, Facts, Known, QueryWeig
 from crosscut.encoders.titles import Titles
 from crosscut.encoders.words import Lexicon
 from crosscut.errors import CrosscutError, InputError
-from crosscut.scorers.callable import as_bound
+from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.types import Handles
 from tests.tiny_models import sentences, write_encoder

@@ -26,7 +26,7 @@ from crosscut.encoders.running import WORKER, Running, devices_of
 from crosscut.encoders.towers import OnnxTowers, TorchTowers
 from crosscut.errors import InputError
 from crosscut.scorers.exported import ExportedCrossEncoder
-from crosscut.scorers.named import load_scorer
+from crosscut.scorers.loading import load_scorer
 from crosscut.scorers.torch import TorchPairs
 from crosscut.spaces.sparse import SparseScores
 from crosscut.training.hardware import Hardware, Replicas

@@ -28,7 +28,7 @@ from crosscut.errors import CrosscutError, InputError
 from crosscut.index import Index, later, streaming
 from crosscut.index.folder import KIND
 from crosscut.index.log import SearchLog, _checksum, _packed
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import ScoreStore
 from crosscut.search.prior import Prior

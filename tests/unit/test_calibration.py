@@ -19,6 +19,7 @@ from crosscut.encoders.known import Facts
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.linalg.logistic import logistic
+from crosscut.scorers.adapters import TextScorer
 from crosscut.scorers.calibration import (
     BOX,
     CUT,
@@ -31,10 +32,9 @@ from crosscut.scorers.calibration import (
     calibrate,
     calibration_error,
     clues,
+    relevance,
 )
-from crosscut.scorers.callable import TextScorer
 from crosscut.scorers.onnx import OnnxCrossEncoder
-from crosscut.scorers.relevance import relevance
 from crosscut.search.hits import Bought
 from crosscut.search.ranking import Fused
 from crosscut.types import Floats

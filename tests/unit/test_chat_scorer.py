@@ -12,7 +12,7 @@ import pytest
 import crosscut
 from crosscut.errors import InputError, ScorerAnswerError, ScorerRefused
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.chat import PROMPT, ChatJudge, expected_rating, filled
+from crosscut.scorers.llm_judge import PROMPT, ChatJudge, expected_rating, filled
 from tests.fake_endpoint import Endpoint, served, status
 
 URL = "/v1/chat/completions"

@@ -167,9 +167,9 @@ def test_rounds_fill_what_a_scorer_answers_side_by_side() -> None:
     }.items():
         searcher = world.searcher(method)
         before = sizes(searcher, 20)
-        searcher.scorer.in_flight = 8
+        searcher.scorer.concurrency = 8
         assert sizes(searcher, 20) == wanted
-        searcher.scorer.in_flight = 1
+        searcher.scorer.concurrency = 1
         assert sizes(searcher, 20) == before
 
 

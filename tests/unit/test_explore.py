@@ -13,7 +13,7 @@ from crosscut.index import Index
 from crosscut.index.learning import past_of
 from crosscut.index.log import SearchLog
 from crosscut.methods import Parts
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.prior import LEVEL, Past, fit_prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors

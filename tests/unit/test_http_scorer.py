@@ -28,9 +28,9 @@ from crosscut.errors import (
     ScoreValueError,
 )
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.http import RerankEndpoint, from_url
-from crosscut.scorers.meter import Account, Meter
-from crosscut.scorers.transport import retry_after
+from crosscut.scorers.http import retry_after
+from crosscut.scorers.meter import Meter, QueryLedger
+from crosscut.scorers.rerank_api import RerankEndpoint, from_url
 from tests.fake_endpoint import Endpoint, cohere, length_score, served, status, tei, voyage
 
 TEXTS = [("word " * n).strip() for n in range(1, 12)]
@@ -132,13 +132,13 @@ def test_retries_end(endpoint: Endpoint) -> None:
 
 
 def test_an_endpoint_that_is_down_is_left_alone(endpoint: Endpoint) -> None:
-    """The stock of retries runs out: later requests are made once each."""
+    """After three batches in a row that failed, the others of the round are not sent."""
     endpoint.always = status(500)
-    with scorer_of(endpoint, first_wait=0.001, retries=5) as scorer:
-        for _ in range(6):
-            with pytest.raises(ScorerUnavailable):
-                scorer.score(QUERY, ["x"])
-    assert len(endpoint.bodies) == 6 + 10
+    with scorer_of(endpoint, concurrency=1, retries=0, batch_size=20) as scorer:
+        results = scorer.bind(TEXTS).score_many([(f"query {j}", np.arange(4)) for j in range(20)])
+    assert len(endpoint.bodies) == 3
+    assert all(isinstance(result.error, ScorerUnavailable) for result in results)
+    assert sum(result.attempted.sum() for result in results) == 12
 
 
 def test_nobody_is_there() -> None:
@@ -167,17 +167,6 @@ def test_a_long_retry_after_is_an_error_at_once(endpoint: Endpoint) -> None:
             with pytest.raises(ScorerRateLimited, match=message):
                 scorer.score(QUERY, TEXTS)
     assert len(endpoint.bodies) == 1
-
-
-def test_a_429_slows_down_the_others(endpoint: Endpoint) -> None:
-    endpoint.faults = [status(429)] * 2
-    endpoint.delay = 0.02
-    with scorer_of(endpoint, batch_size=1, concurrency=2) as scorer:
-        scorer.score(QUERY, TEXTS)
-        line = scorer.transport._line
-        assert line is not None
-        assert 1 <= line.allowed <= 2
-        assert line.running == 0
 
 
 def test_retry_after_is_read_as_seconds_or_date() -> None:
@@ -240,28 +229,30 @@ def test_a_deadline_reaches_the_requests_and_what_came_back_is_kept(endpoint: En
     endpoint.answer = hang
     with scorer_of(endpoint, timeout=60.0, concurrency=4) as scorer:
         meter = Meter(scorer.bind(TEXTS), deadline=0.2)
-        account = Account(QUERY, 20)
+        account = QueryLedger(QUERY, 20)
         started = time.monotonic()
         with pytest.raises(ScorerTimeout, match="the search's deadline"):
-            meter.buy([account], [np.arange(len(TEXTS))])
+            meter.score([account], [np.arange(len(TEXTS))])
         assert time.monotonic() - started < 2.5
         assert account.positions.tolist() == [*range(4, 11)]
         assert account.calls == 11
 
 
-def test_a_failure_keeps_what_was_paid_for_and_calls_off_the_rest(endpoint: Endpoint) -> None:
+def test_a_failure_keeps_scores_and_stops_its_own_query_only(endpoint: Endpoint) -> None:
     def fail(body: dict[str, Any]) -> Any:
-        return (400, {}, "bad") if TEXTS[5] in body["documents"] else (200, {}, cohere(body))
+        bad = TEXTS[5] in body["documents"] and body["query"] == QUERY
+        return (400, {}, "bad") if bad else (200, {}, cohere(body))
 
     endpoint.always = fail
     with scorer_of(endpoint, batch_size=1, concurrency=1) as scorer:
         meter = Meter(scorer.bind(TEXTS))
-        accounts = [Account(QUERY, 20), Account("other", 20)]
+        ledgers = [QueryLedger(QUERY, 20), QueryLedger("other", 20)]
         with pytest.raises(ScorerRefused):
-            meter.buy(accounts, [np.arange(11), np.arange(11)])
-    assert accounts[0].positions.tolist() == [0, 1, 2, 3, 4]
-    assert [account.calls for account in accounts] == [6, 0]
-    assert len(endpoint.bodies) == 6
+            meter.score(ledgers, [np.arange(11), np.arange(11)])
+    assert ledgers[0].positions.tolist() == [0, 1, 2, 3, 4]
+    assert [ledger.calls for ledger in ledgers] == [6, 11]
+    assert len(ledgers[1].scores) == 11
+    assert len(endpoint.bodies) == 17
 
 
 def test_keys_come_from_the_environment_and_stay_there(

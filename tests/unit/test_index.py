@@ -29,8 +29,8 @@ from crosscut.index import Index
 from crosscut.index.conditions import conditions as of_a_request
 from crosscut.index.items import as_items
 from crosscut.index.metadata import Metadata
-from crosscut.scorers.callable import TextScorer
-from crosscut.scorers.named import load_scorer
+from crosscut.scorers.adapters import TextScorer
+from crosscut.scorers.loading import load_scorer
 from crosscut.scores import ScoreStore
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
@@ -393,7 +393,7 @@ import sys, time
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from tests.unit.test_index import Planted, planted_items
 from crosscut.index import Index
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 world = Planted()
 index = Index.load({str(path)!r}, scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
 index.add(planted_items(30, 31))
@@ -698,7 +698,7 @@ def saved_with(address: str, path: Path) -> Path:
 
 
 def test_a_folder_does_not_choose_where_queries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crosscut.scorers.remote import RemoteScorer
+    from crosscut.scorers.http import RemoteScorer
 
     path = saved_with(ADDRESS, tmp_path / "their.index")
     with pytest.raises(InputError, match=r"send queries and items to the scorer at .*rerank\.example.*trust_remote"):

@@ -10,7 +10,7 @@ from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.index.state import SEARCHERS
 from crosscut.methods import AXN, methods, parse
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from tests.unit.test_index import Planted, build, planted_items
 
 

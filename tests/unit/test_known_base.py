@@ -17,7 +17,7 @@ from crosscut.ann.known import KnownOfCandidates
 from crosscut.ann.linear import topk_of
 from crosscut.datasets import Item, Items
 from crosscut.evaluation.judged import unscored
-from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer
+from crosscut.scorers.base import BoundScorer, Request, Scorer, ScoreResult
 from crosscut.search.stopping import Confident
 from crosscut.types import Floats, Handles
 from tests.fake_store import FakeStore, MemoryStore
@@ -36,8 +36,8 @@ class Corrected(BoundScorer):
     def known(self, query: Any, handles: Handles | None = None) -> Floats:
         return self.base[query].copy() if handles is None else self.base[query, handles]
 
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        return [Answer.of(self.base[query, handles] + self.costly[query, handles]) for query, handles in requests]
+    def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
+        return [ScoreResult.of(self.base[query, handles] + self.costly[query, handles]) for query, handles in requests]
 
 
 @pytest.fixture
@@ -170,9 +170,9 @@ def test_a_scorer_of_ones_own_knows_a_part_of_every_item_of_an_index(tmp_path: P
     ("known", "told"),
     [
         (lambda handles: [0.0], "one number per item"),
-        (lambda handles: np.full(len(handles), np.nan), "no real number"),
-        (lambda handles: ["much"] * len(handles), "failed to tell what it knows of 1,500 items"),
-        (lambda handles: handles.nowhere, "failed to tell what it knows of 1,500 items"),
+        (lambda handles: np.full(len(handles), np.nan), "NaN or an infinity"),
+        (lambda handles: ["much"] * len(handles), "base scores of 1,500 items failed"),
+        (lambda handles: handles.nowhere, "base scores of 1,500 items failed"),
     ],
 )
 def test_what_is_known_is_looked_at_before_a_call(
@@ -221,7 +221,7 @@ class ThroughStore(BoundScorer):
         self.read += len(handles)
         return self.scorer.known(query, np.array([self.store.seen[handle] for handle in handles], np.int64))
 
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+    def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
         rows = [(query, np.array([self.store.seen[h] for h in handles], np.int64)) for query, handles in requests]
         return self.scorer.score_many(rows)
 
@@ -258,7 +258,7 @@ def test_what_is_known_of_candidates_is_checked() -> None:
 
     store = MemoryStore(shelf(50), np.random.default_rng(0).normal(size=(50, 8)))
     index = crosscut.Index.over(store, scorer=Wrong(), encoder=None)
-    with pytest.raises(crosscut.ScorerError, match="no real number for query 'river music'") as caught:
+    with pytest.raises(crosscut.ScorerError, match="NaN or an infinity for query 'river music'") as caught:
         index.search("river music", k=3, budget=30, query_vector=np.ones(8))
     assert caught.value.calls == 0
 

@@ -16,7 +16,7 @@ from crosscut.ann.segments import Segments
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.methods import parse
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from tests.unit.test_index import Planted, build, planted_items
 
 

@@ -23,7 +23,7 @@ from crosscut.ann.trail import Trail
 from crosscut.errors import InputError
 from crosscut.index import Index, later
 from crosscut.methods import parse
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from crosscut.search.prior import Prior
 from crosscut.spaces.base import Constant, Stacked, Vectors
 from crosscut.spaces.cur import CUR

@@ -21,15 +21,15 @@ from crosscut.errors import (
     ScoreValueError,
 )
 from crosscut.scorers import CallableScorer, MatrixScorer, MemoryCache, Meter, TextScorer, as_bound
-from crosscut.scorers.meter import Account, _batches
+from crosscut.scorers.meter import QueryLedger, cut
 from tests.worlds import planted
 
 
 def test_every_call_is_counted_and_no_pair_is_paid_twice() -> None:
     meter = Meter(MatrixScorer(np.arange(10.0)[None]))
-    account = Account(0, budget=5)
-    meter.buy([account], [np.array([3, 1, 3])])
-    meter.buy([account], [np.array([1, 2])])
+    account = QueryLedger(0, budget=5)
+    meter.score([account], [np.array([3, 1, 3])])
+    meter.score([account], [np.array([1, 2])])
     assert (account.calls, meter.calls) == (3, 3)
     assert account.positions.tolist() == [3, 1, 2]
     assert account.scores.tolist() == [3.0, 1.0, 2.0]
@@ -42,9 +42,9 @@ def test_the_budget_is_enforced_before_the_call() -> None:
         asked.extend(positions.tolist())
         return [0.0] * len(positions)
 
-    account = Account("q", budget=2)
+    account = QueryLedger("q", budget=2)
     with pytest.raises(BudgetError, match="3 calls were asked for with 2 of 2 left"):
-        Meter(CallableScorer(score)).buy([account], [np.arange(3)])
+        Meter(CallableScorer(score)).score([account], [np.arange(3)])
     assert asked == []
     assert account.calls == 0
 
@@ -84,9 +84,9 @@ def test_good_scores_beside_a_bad_one_are_kept() -> None:
     def score(query: Any, positions: np.ndarray) -> list[float]:
         return [float("nan") if p == 3 else float(p) for p in positions]
 
-    account = Account("q", budget=10)
+    account = QueryLedger("q", budget=10)
     with pytest.raises(ScoreValueError, match="item 3"):
-        Meter(CallableScorer(score)).buy([account], [np.arange(5)])
+        Meter(CallableScorer(score)).score([account], [np.arange(5)])
     assert account.positions.tolist() == [0, 1, 2, 4]
     assert account.calls == 5
 
@@ -99,7 +99,7 @@ def test_a_batch_with_the_wrong_number_of_answers() -> None:
             return [np.zeros(2)]
 
     with pytest.raises(ScoreCountError, match="1 of 2 queries"):
-        Meter(Broken()).buy([Account(0, 5), Account(1, 5)], [np.arange(2), np.arange(2)])
+        Meter(Broken()).score([QueryLedger(0, 5), QueryLedger(1, 5)], [np.arange(2), np.arange(2)])
 
 
 def test_known_scores_are_free() -> None:
@@ -139,11 +139,11 @@ def test_a_scorer_that_hangs_is_left_behind() -> None:
 
     searcher = world.searcher("axn", scorer=hang)
     try:
-        with pytest.raises(ScorerTimeout, match=r"deadline is 0\.1 s") as caught:
+        with pytest.raises(ScorerTimeout, match="before the deadline") as caught:
             searcher.search(0, 5, 50, query_vector=world.query_vectors[0], deadline=0.1)
     finally:
         release.set()
-    assert caught.value.calls == 10
+    assert caught.value.calls == 4
     assert len(caught.value.hits[0]) == 0
 
 
@@ -213,14 +213,13 @@ def test_a_failure_in_a_batch_loses_nothing_and_counts_what_was_handed_out() -> 
             raise OSError("line is down")
         return positions.astype(float)
 
-    accounts = [Account(name, 10) for name in "abc"]
+    accounts = [QueryLedger(name, 10) for name in "abc"]
     meter = Meter(CallableScorer(score))
     with pytest.raises(ScorerError, match="OSError: line is down"):
-        meter.buy(accounts, [np.arange(4)] * 3)
-    assert asked == ["a", "b"]
-    assert [account.calls for account in accounts] == [4, 4, 0]
-    assert meter.calls == 8
-    assert accounts[0].scores.tolist() == [0, 1, 2, 3]
+        meter.score(accounts, [np.arange(4)] * 3)
+    assert asked == ["a", "b", "c"]
+    assert [account.calls for account in accounts] == [4, 4, 4]
+    assert [account.scores.tolist() for account in accounts] == [[0, 1, 2, 3], [], [0, 1, 2, 3]]
 
 
 def test_an_async_failure_keeps_the_others() -> None:
@@ -229,9 +228,9 @@ def test_an_async_failure_keeps_the_others() -> None:
             raise OSError("line is down")
         return positions.astype(float)
 
-    accounts = [Account(name, 10) for name in "abc"]
+    accounts = [QueryLedger(name, 10) for name in "abc"]
     with pytest.raises(ScorerError, match="line is down"):
-        Meter(CallableScorer(score)).buy(accounts, [np.arange(4)] * 3)
+        Meter(CallableScorer(score)).score(accounts, [np.arange(4)] * 3)
     assert [len(account.scores) for account in accounts] == [4, 0, 4]
 
 
@@ -258,7 +257,7 @@ def test_bound_scorers_that_answer_nonsense_are_scorer_errors() -> None:
             return [[[1.0], [2.0, 3.0]] for _ in requests]
 
     with pytest.raises(ScorerError, match="ValueError"):
-        Meter(Odd()).buy([Account(0, 5)], [np.arange(2)])
+        Meter(Odd()).score([QueryLedger(0, 5)], [np.arange(2)])
     with pytest.raises(ScorerError, match="not a row"):
         crosscut.Searcher(MatrixScorer(np.ones((1, 5))), vectors=np.ones((5, 2)), method="axn").search(7, 1, 2)
 
@@ -271,9 +270,9 @@ def test_a_deadline_cuts_a_round_into_batches() -> None:
         return positions.astype(float)
 
     meter = Meter(CallableScorer(score), deadline=30.0, batch_size=32)
-    meter.buy([Account("a", 100), Account("b", 100)], [np.arange(100), np.arange(10)])
+    meter.score([QueryLedger("a", 100), QueryLedger("b", 100)], [np.arange(100), np.arange(10)])
     assert sum(sizes) == 110
-    assert max(sizes) <= 32
+    assert sizes[0] <= 4  # until its speed is known
     hits = crosscut.Searcher(CallableScorer(score), n=50, method="exact").search("q", 3, deadline=float("inf"))
     assert hits.calls == 50
 
@@ -288,8 +287,8 @@ def test_cached_pairs_never_reach_the_scorer() -> None:
     cache = MemoryCache()
     query = np.ones(3)  # any object may be a query
     cache.put(query, np.array([1, 2]), np.array([1.0, 2.0]))
-    account = Account(query, 10)
-    Meter(CallableScorer(score), cache=cache).buy([account], [np.arange(4)])
+    account = QueryLedger(query, 10)
+    Meter(CallableScorer(score), cache=cache).score([account], [np.arange(4)])
     assert handed == [0, 3]
     assert (account.calls, account.cached) == (2, 2)
     assert sorted(account.positions.tolist()) == [0, 1, 2, 3]
@@ -300,7 +299,11 @@ def test_cached_pairs_never_reach_the_scorer() -> None:
 )
 def test_batches_are_of_about_one_size(orders: list[int], size: int) -> None:
     """No batch of a few pairs is left over: 160 pairs at 150 a batch are 80 and 80."""
-    made = _batches([(Account(0, budget=1000), np.arange(count)) for count in orders], size)
+    left = [(QueryLedger(0, budget=1000), np.arange(count)) for count in orders]
+    made = []
+    while left:
+        batch, left = cut(left, size)
+        made.append(batch)
     sizes = [sum(len(positions) for _, positions in batch) for batch in made]
     assert sum(sizes) == sum(orders)
     assert max(sizes, default=0) <= size

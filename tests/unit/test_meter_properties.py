@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from crosscut.datasets import ItemList
 from crosscut.errors import BudgetError, ScorerError
-from crosscut.scorers import Answer, BoundScorer, CallableScorer, MemoryCache, Meter, TextScorer
-from crosscut.scorers.meter import Account
+from crosscut.scorers import BoundScorer, CallableScorer, MemoryCache, Meter, ScoreResult, TextScorer
+from crosscut.scorers.meter import QueryLedger
 
 N = 30
 ACTS = ["good", "good", "good", "raises", "none", "nan", "inf", "few", "many", "words", "partly", "matrix", "writes"]
@@ -100,12 +100,12 @@ class OwnClass:
     def one(self, act: str, query: str, handles: Any) -> Any:
         size = len(handles)
         if act in ("unpaid", "silent"):
-            return Answer.nothing(size, ScorerError("not now") if act == "unpaid" else None)
+            return ScoreResult.nothing(size, ScorerError("not now") if act == "unpaid" else None)
         if act == "half paid":
             called = np.arange(size) < size // 2
             self.adversary.answer("good", query, handles[called].tolist())
             scores = np.where(called, [truth(query, position) for position in handles.tolist()], np.nan)
-            return Answer(scores, called, ScorerError("called off"))
+            return ScoreResult(scores, called, ScorerError("called off"))
         try:
             return self.adversary.answer("good" if act == "writes" else act, query, handles.tolist())
         except OSError as error:
@@ -132,12 +132,12 @@ def test_calls_are_the_pairs_that_the_scorer_saw(data: Any, form: str, cached: b
         cache.put("q0", np.array([1, 4]), np.array([truth("q0", 1), truth("q0", 4)]))
     size = data.draw(st.sampled_from([1, 3, 32]))
     meter = Meter(FORMS[form](adversary), cache=cache, deadline=60.0 if timed else None, batch_size=size)
-    accounts = [Account(f"q{j}", data.draw(st.integers(0, 20))) for j in range(data.draw(st.integers(1, 4)))]
+    accounts = [QueryLedger(f"q{j}", data.draw(st.integers(0, 20))) for j in range(data.draw(st.integers(1, 4)))]
     for _ in range(data.draw(st.integers(1, 4))):
         picks = [np.array(data.draw(st.lists(st.integers(0, N - 1), max_size=12)), np.int64) for _ in accounts]
         wanted = [pick.tolist() for pick in picks]
         try:
-            meter.buy(accounts, picks)
+            meter.score(accounts, picks)
         except (ScorerError, BudgetError):
             pass
         else:

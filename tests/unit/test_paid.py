@@ -20,8 +20,8 @@ from crosscut.index import Index
 from crosscut.index.log import SearchLog
 from crosscut.index.relevance import RULES, WEIGHTS
 from crosscut.scorers import CallableScorer, MemoryCache, TextScorer
-from crosscut.scorers.http import RerankEndpoint
-from crosscut.scorers.meter import Account, Meter
+from crosscut.scorers.meter import Meter, QueryLedger
+from crosscut.scorers.rerank_api import RerankEndpoint
 from tests.fake_endpoint import cohere, length_score, served
 from tests.fake_store import MemoryStore
 from tests.unit.test_index import Planted, build
@@ -103,9 +103,9 @@ def test_an_error_may_carry_anything(scores: Any) -> None:
     def fails(query: int, handles: Any) -> Any:
         raise ScorerError("half of it", scores=scores)
 
-    account = Account(0, 5)
+    account = QueryLedger(0, 5)
     with pytest.raises(ScorerError, match="half of it"):
-        Meter(CallableScorer(fails)).buy([account], [np.arange(3)])
+        Meter(CallableScorer(fails)).score([account], [np.arange(3)])
     assert account.calls == 3
     assert account.scores.tolist() == (scores if isinstance(scores, list) and len(scores) == 3 else [])
 
@@ -179,20 +179,20 @@ def test_an_answer_that_cannot_be_read_costs_only_its_own_batch() -> None:
     for text in (deep, '{"results": ' + deep):
         with served(cohere) as fake, RerankEndpoint(fake.url, batch_size=2, concurrency=1, retries=0) as scorer:
             fake.faults.append(lambda body, text=text: (200, {}, text.encode()))
-            first, second = Account("one", 20), Account("two", 20)
+            first, second = QueryLedger("one", 20), QueryLedger("two", 20)
             meter = Meter(scorer.bind(texts))
             with pytest.raises(ScorerError):
-                meter.buy([first, second], [np.arange(4), np.arange(4)])
-            assert meter.calls == 2 == sum(len(body["documents"]) for body in fake.bodies)
+                meter.score([first, second], [np.arange(4), np.arange(4)])
+            assert meter.calls == 6 == sum(len(body["documents"]) for body in fake.bodies)
 
 
 def test_a_query_that_cannot_be_sent_is_no_fault_of_the_others() -> None:
     texts = [f"text {'x' * j}" for j in range(4)]
     with served(cohere) as fake, RerankEndpoint(fake.url, batch_size=4, concurrency=2) as scorer:
         meter = Meter(scorer.bind(texts))
-        good, bad = Account("good", 9), Account("\ud800", 9)
+        good, bad = QueryLedger("good", 9), QueryLedger("\ud800", 9)
         with pytest.raises(ScorerError):
-            meter.buy([good, bad], [np.arange(4), np.arange(4)])
+            meter.score([good, bad], [np.arange(4), np.arange(4)])
         assert good.scores.tolist() == [length_score("good", text) for text in texts]
         assert (good.calls, bad.calls, scorer.sent.pairs) == (4, 0, 4)
 

@@ -17,7 +17,7 @@ from crosscut.evaluation.advice import MEASURE, advise
 from crosscut.evaluation.judged import Point, points, unscored
 from crosscut.evaluation.titles import hidden_titles
 from crosscut.index import Index
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from tests.unit.test_index import Planted, best, build
 
 

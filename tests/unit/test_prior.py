@@ -12,7 +12,7 @@ from crosscut.errors import InputError
 from crosscut.measures import recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import FEWEST, learn
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.estimators import Expecting
 from crosscut.search.prior import Past, Prior, fit_prior
 from crosscut.searcher import Searcher

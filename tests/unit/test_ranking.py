@@ -12,7 +12,7 @@ import pytest
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.index.relevance import relevance_of
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from crosscut.search.hits import Hit, Hits
 from crosscut.search.ranking import Fused, parse_rank
 from tests.unit.test_index import Planted, planted_items

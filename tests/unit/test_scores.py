@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from crosscut.datasets import Item
 from crosscut.errors import InputError, StoreError
 from crosscut.scorers import Meter
-from crosscut.scorers.meter import Account
+from crosscut.scorers.meter import QueryLedger
 from crosscut.scores import Keys, ScoreStore, scorers
 from crosscut.scores.consolidate import STALE_SECONDS
 from crosscut.storage import TEMPORARY
@@ -546,12 +546,12 @@ def test_the_cache_of_a_search(store: ScoreStore) -> None:
     scorer = hash_scorer.make().bind(ITEMS)
     with store.cache(ITEMS, flush_pairs=1000) as cache:
         meter = Meter(scorer, cache=cache)
-        account = Account(QUERIES[0], budget=10)
-        meter.buy([account], [np.arange(25, 35)])
+        account = QueryLedger(QUERIES[0], budget=10)
+        meter.score([account], [np.arange(25, 35)])
         assert (account.calls, account.cached) == (5, 5)
         np.testing.assert_allclose(account.scores, TRUTH[0, account.positions])
-        again = Account(QUERIES[0], budget=0)
-        Meter(scorer, cache=cache).buy([again], [np.arange(25, 35)])  # known at once, though not yet written
+        again = QueryLedger(QUERIES[0], budget=0)
+        Meter(scorer, cache=cache).score([again], [np.arange(25, 35)])  # known at once, though not yet written
         assert (again.calls, again.cached) == (0, 10)
         assert np.isnan(reopened(store).get(QUERIES[0], ITEMS, [34])).all()
     later = reopened(store).cache(ITEMS)

@@ -15,8 +15,8 @@ from crosscut.index.spending import Spending, middles, share_out
 from crosscut.measures import recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
-from crosscut.scorers.base import Answer, BoundScorer, Scorer
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
+from crosscut.scorers.base import BoundScorer, Scorer, ScoreResult
 from crosscut.search.prior import Past
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
@@ -134,16 +134,15 @@ def test_pairs_that_are_sent_again_while_an_index_is_built_are_calls(tmp_path: P
     class Twice(BoundScorer):
         """Sends every pair twice, where that may be."""
 
-        def __init__(self, items: Any, spares: Any = ()) -> None:
-            self.items, self.spares = items, spares
+        def __init__(self, items: Any) -> None:
+            self.items = items
 
-        def sparing(self, spares: Any) -> BoundScorer:
-            return Twice(self.items, spares)
-
-        def score_many(self, requests: Any) -> list[Answer]:
-            for spare, (_, handles) in zip(self.spares, requests, strict=True):
-                spare.take(len(handles))
-            return [Answer.of(score(q, [item.text for item in self.items.get(handles)])) for q, handles in requests]
+        def score_many(self, requests: Any, *, deadline: Any = None, retries: Any = ()) -> list[ScoreResult]:
+            for budget, (_, handles) in zip(retries, requests, strict=True):
+                budget.take(len(handles))
+            return [
+                ScoreResult.of(score(q, [item.text for item in self.items.get(handles)])) for q, handles in requests
+            ]
 
     class Model:
         fingerprint = "twice"

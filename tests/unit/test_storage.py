@@ -28,7 +28,7 @@ from crosscut.errors import CrosscutError, InputError, LockedError, WriteError
 from crosscut.index import Index
 from crosscut.index.folder import KIND
 from crosscut.index.items import as_items
-from crosscut.scorers.callable import TextScorer
+from crosscut.scorers.adapters import TextScorer
 from crosscut.scores import ScoreStore
 from crosscut.scores.keys import text_hash
 from crosscut.spaces.factorization.factors import Factors, Fitting

@@ -14,7 +14,7 @@ import pytest
 import crosscut
 from crosscut.errors import InputError, ScorerError
 from crosscut.measures import paired_interval, recall
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 
 N, Q = 600, 12
 ROOT = Path(__file__).parents[2]

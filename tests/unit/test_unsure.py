@@ -12,7 +12,7 @@ from crosscut.ann.flat import Flat, base_of
 from crosscut.errors import InputError
 from crosscut.methods import Parts
 from crosscut.methods.crosscut import Crosscut
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.estimators import Stretched
 from crosscut.search.loop import Plan
 from crosscut.searcher import Searcher

@@ -15,7 +15,7 @@ from crosscut.methods import Parts
 from crosscut.methods import crosscut as default
 from crosscut.methods.weights import FREE
 from crosscut.retrievers.first import Retriever
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.prior import CAUTION, LEVEL, Prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Constant, Stacked, Vectors, WithCoordinate

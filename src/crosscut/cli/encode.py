@@ -87,7 +87,7 @@ def export(
     from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.encoders.named import load_encoder
     from crosscut.index.knowing import of_its_own
-    from crosscut.scorers.named import load_scorer
+    from crosscut.scorers.loading import load_scorer
     from crosscut.scores import ScoreStore
     from crosscut.storage import write_arrays
 

@@ -73,7 +73,7 @@ def score(
         return
     from crosscut.index.building import loader
     from crosscut.index.knowing import of_its_own
-    from crosscut.scorers.named import load_scorer
+    from crosscut.scorers.loading import load_scorer
     from crosscut.scores.buy import Terms, buy_matrix, buy_pairs
 
     engine = engines.made(scorer, shared=shared)
@@ -181,7 +181,7 @@ def _status(
     import numpy as np
 
     from crosscut.index.knowing import of_its_own
-    from crosscut.scorers.named import load_scorer
+    from crosscut.scorers.loading import load_scorer
     from crosscut.scores import Keys, ScoreStore
 
     held = ScoreStore(path, scorer_fingerprint=of_its_own(load_scorer(name), items).fingerprint)

@@ -23,7 +23,7 @@ from crosscut.linalg.top import ranked
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
 from crosscut.retrievers.first import FirstRequest
-from crosscut.scorers.answers import checked_known
+from crosscut.scorers.validation import validate_base_scores
 from crosscut.scores.engines import EngineChoice
 from crosscut.search.hits import Hits
 from crosscut.types import Floats, Positions, Progress
@@ -201,7 +201,7 @@ def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
     if len(made) == 2:
         made["bm25 + dense"] = sum((_standard(scores, state.alive) for scores in made.values()), np.zeros(()))
     if state.scorer is not None and state.scorer.knows:
-        made[KNOWN] = checked_known(state.scorer, [text], len(state.items))[0]
+        made[KNOWN] = validate_base_scores(state.scorer, [text], len(state.items))[0]
     return made
 
 

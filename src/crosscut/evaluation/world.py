@@ -13,7 +13,7 @@ from crosscut.ann.base import TopK, as_vectors
 from crosscut.errors import InputError
 from crosscut.methods import Method, Parts
 from crosscut.retrievers.first import Retriever
-from crosscut.scorers.matrix import MatrixScorer
+from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Prior
 from crosscut.search.stopping import Stop

@@ -13,6 +13,7 @@ from crosscut.errors import InputError
 from crosscut.index.core import Core
 from crosscut.index.options import checked_queries
 from crosscut.index.relevance import named_in
+from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.calibration import (
     DEPTH,
@@ -23,8 +24,7 @@ from crosscut.scorers.calibration import (
     box_calibration,
     calibrate,
 )
-from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import Account, Meter
+from crosscut.scorers.meter import Meter, QueryLedger
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank, ordered, parse_rank
 from crosscut.types import Floats, whole
@@ -196,8 +196,8 @@ class Calibrating(Core):
         queries = queries[:pairs]
         sizes = [pairs // len(queries) + (j < pairs % len(queries)) for j in range(len(queries))]
         picks = [rng.choice(there, min(size, len(there)), replace=False) for size in sizes]
-        accounts = [Account(query, len(pick)) for query, pick in zip(queries, picks, strict=True)]
+        accounts = [QueryLedger(query, len(pick)) for query, pick in zip(queries, picks, strict=True)]
         assert scorer is not None
         meter = Meter(scorer, cache=cache)
-        meter.buy(accounts, picks)
+        meter.score(accounts, picks)
         return np.concatenate([account.scores for account in accounts]), meter.calls

@@ -45,8 +45,8 @@ from crosscut.index.metadata import write_columns
 from crosscut.index.state import State, ranks
 from crosscut.retrieval.bm25 import BM25, Postings
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.named import check_saved
+from crosscut.scorers.caching import ScoreCache
+from crosscut.scorers.loading import check_saved
 from crosscut.search.prior import Prior
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.rows import FiledVectors

@@ -18,9 +18,9 @@ from crosscut.index.passages import Passages
 from crosscut.index.state import State
 from crosscut.index.streaming import clear
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.caching import ScoreCache
 from crosscut.scorers.calibration import Calibration
-from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.named import load_scorer
+from crosscut.scorers.loading import load_scorer
 from crosscut.scores.store import ScoreStore
 from crosscut.search.ranking import parse_rank
 from crosscut.search.recall import RecallModel

@@ -21,8 +21,8 @@ from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import InputError
 from crosscut.retrieval.bm25 import BM25
 from crosscut.retrievers.late import Late
+from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.callable import as_bound
 from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
 from crosscut.spaces.rows import FiledVectors
 from crosscut.types import Array

@@ -20,7 +20,7 @@ from crosscut.types import Progress
 if TYPE_CHECKING:
     from crosscut.index.building import Brought
     from crosscut.index.passages import Passages
-    from crosscut.scorers.meter import ScoreCache
+    from crosscut.scorers.caching import ScoreCache
     from crosscut.scores.engines import EngineChoice
     from crosscut.search.price import Price
 

@@ -41,10 +41,10 @@ from crosscut.measures import recall
 from crosscut.methods import Crosscut, Method, Rerank
 from crosscut.methods.base import Parts, parse
 from crosscut.methods.learning import Learned, learn
+from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.callable import as_bound
-from crosscut.scorers.named import load_scorer
-from crosscut.scorers.remembering import Remembering
+from crosscut.scorers.caching import CachingScorer
+from crosscut.scorers.loading import load_scorer
 from crosscut.scores.engines import EngineChoice, make_engine
 from crosscut.search.hits import Bought, Hits
 from crosscut.search.ranking import Evidence
@@ -227,14 +227,14 @@ class StoreIndex(Index):
         known = self._deep(session, scorer, checked_queries(queries), self._vectors(queries), budget, None)
         return [{session.name(handle): score for handle, score in scores.items()} for scores in known], scorer.calls
 
-    def _remembering(self, session: Session) -> Remembering:
+    def _remembering(self, session: Session) -> CachingScorer:
         assert self.scorer is not None
-        return Remembering(as_bound(self.scorer.bind(session)))
+        return CachingScorer(as_bound(self.scorer.bind(session)))
 
     def _deep(
         self,
         session: Session,
-        scorer: Remembering,
+        scorer: CachingScorer,
         queries: Sequence[str],
         vectors: npt.NDArray[np.float32] | None,
         budget: int,
@@ -356,7 +356,7 @@ class StoreIndex(Index):
 class _DeepFold(Fold):
     """Train queries over a store: one session for all trials."""
 
-    scorer: Remembering
+    scorer: CachingScorer
 
     def search(self, method: Method, k: int, budget: int, stop: Stop | None = None) -> list[Hits]:
         searcher = Searcher(self.scorer, method=method, parts=self.state.parts)

@@ -18,7 +18,7 @@ from crosscut.errors import InputError
 from crosscut.index.core import Core
 from crosscut.measures import interval
 from crosscut.methods import Crosscut, Method, parse
-from crosscut.scorers.remembering import Remembering
+from crosscut.scorers.caching import CachingScorer
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import ByScorer, Fused, Rank
 from crosscut.search.stopping import Confident, Patience, Stop
@@ -99,7 +99,7 @@ def remembering(index: Index) -> Index:
     view.log = None
     state = None if index.store is not None else index._state
     if state is not None and state.scorer is not None:
-        view._state = replace(state, scorer=Remembering(state.scorer, state.cache), cache=None)
+        view._state = replace(state, scorer=CachingScorer(state.scorer, state.cache), cache=None)
     return view
 
 

@@ -25,7 +25,7 @@ from crosscut.index.state import State
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
 from crosscut.scorers.base import BoundScorer
-from crosscut.scorers.remembering import Remembering
+from crosscut.scorers.caching import CachingScorer
 from crosscut.search.hits import Bought, Hits, chances_of
 from crosscut.search.prior import Past
 from crosscut.searcher import Searcher
@@ -161,7 +161,7 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
     not, so that the same again scores the same, and is free."""
     if state.scorer is None:
         raise InputError("this index has no scorer: build it with scorer=…")
-    scorer = Remembering(state.scorer, state.cache, bounded=True)
+    scorer = CachingScorer(state.scorer, state.cache, bounded=True)
     searcher = Searcher(scorer, method=Crosscut(learned=False), parts=state.parts)
     past: list[Past] = []
     for start in range(0, len(queries), TOGETHER):

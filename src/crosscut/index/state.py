@@ -35,7 +35,7 @@ from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.caching import ScoreCache
 from crosscut.scores.cache import StoreCache
 from crosscut.scores.keys import Contents
 from crosscut.scores.store import ScoreStore

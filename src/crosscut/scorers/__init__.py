@@ -1,18 +1,19 @@
 """The expensive function, and the meter that counts every call of it."""
 
-from crosscut.scorers.base import Answer, BoundScorer, Scorer
-from crosscut.scorers.callable import CallableScorer, TextScorer, as_bound
-from crosscut.scorers.matrix import MatrixScorer
-from crosscut.scorers.meter import MemoryCache, Meter, ScoreCache
+from crosscut.scorers.adapters import CallableScorer, MatrixScorer, TextScorer, as_bound
+from crosscut.scorers.base import BoundScorer, RetryBudget, Scorer, ScoreResult
+from crosscut.scorers.caching import MemoryCache, ScoreCache
+from crosscut.scorers.meter import Meter
 
 __all__ = [
-    "Answer",
     "BoundScorer",
     "CallableScorer",
     "MatrixScorer",
     "MemoryCache",
     "Meter",
+    "RetryBudget",
     "ScoreCache",
+    "ScoreResult",
     "Scorer",
     "TextScorer",
     "as_bound",

@@ -1,22 +1,22 @@
 """The expensive function, as a protocol.
 
-A *scorer* f(query, item) is costly and a black box. It comes in two forms:
+A *scorer* f(query, item) is a costly black box. It comes in two forms:
 
-- **unbound**: `score(query, items)` takes items or texts. `bind(items)` fixes where items come from;
+- **unbound**: `score(query, items)` takes items or texts; `bind(items)` fixes the corpus;
 - **bound**: `score(query, handles)` takes handles (positions, in memory), `score_many([(query, handles), …])` a batch
-  of such requests. Searches speak to the bound form only. What it prepares of an item (tokens, states) it prepares
-  when the item is first scored, so that binding is free and items may be added later.
+  of such requests. Searches use the bound form only. Binding is free: an item is prepared (tokenised, encoded) when it
+  is first scored, so items may be added later.
 
-Scores are raw: any real number, higher is better. A fingerprint names what the scores depend on, so that
-stored scores are never reused for another model. An item is formatted by the scorer: as title, newline, text
-(`plain_text`) by all that have no form of their own.
+Scores are raw: any real number, higher is better. A fingerprint identifies what the scores depend on, so that stored
+scores are never reused for another model. A scorer formats items by itself; the default is title, newline, text
+(`plain_text`).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -31,56 +31,68 @@ Request: TypeAlias = tuple[Any, Handles]
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """What came of one request of m items: the scores, what was paid for, and what went wrong."""
+class ScoreResult:
+    """The result of one request of m items."""
 
     scores: Floats  # (m) NaN where there is none
-    paid: Mask  # (m) True where the pair was handed to the model: a call, whether it succeeded or not
+    attempted: Mask  # (m) True where the pair was handed to the model: a call, whether it succeeded or not
     error: ScorerError | None = None
 
     @classmethod
-    def of(cls, scores: Floats) -> Answer:
-        """All that was asked for."""
+    def of(cls, scores: Floats) -> ScoreResult:
+        """A complete result."""
         return cls(scores, np.ones(len(scores), np.bool_))
 
     @classmethod
-    def nothing(cls, size: int, error: ScorerError | None = None, *, paid: bool = False) -> Answer:
-        """No score of `size` items: they were not handed to the model, or it failed on them (`paid`)."""
-        return cls(np.full(size, np.nan), np.full(size, paid), error)
+    def nothing(cls, size: int, error: ScorerError | None = None, *, attempted: bool = False) -> ScoreResult:
+        """No score for any of `size` items; `attempted` if they were handed to the model."""
+        return cls(np.full(size, np.nan), np.full(size, attempted), error)
 
 
-class Spare:
-    """Calls that one request may cost beyond one a pair: who sends pairs again takes them from here first."""
+class RetryBudget:
+    """Calls that one request may cost beyond one a pair, and whether it may still make any at all.
 
-    def __init__(self, left: int) -> None:
-        self.left: float = left
+    A scorer that sends pairs again takes them from here first; one that works in steps asks `halted` before each.
+    """
+
+    def __init__(self, left: float = math.inf, halt: Callable[[], str | None] | None = None) -> None:
+        self.left = left
         self.used = 0
+        self._halt = halt
+        self._closed = False
+
+    @property
+    def halted(self) -> bool:
+        """Whether the search was cancelled or has ended."""
+        return self._closed or (self._halt is not None and self._halt() is not None)
 
     def take(self, pairs: int) -> bool:
-        """Whether so many pairs may be sent again; then they are counted."""
-        if pairs > self.left:
+        """Count pairs that are sent again; False if the budget does not allow it."""
+        if self._closed or pairs > self.left:
             return False
         self.left -= pairs
         self.used += pairs
         return True
 
     def close(self) -> int:
-        """What was used; nothing more may be."""
-        self.left = -math.inf
+        """Refuse every further call and return the number of those that were used."""
+        self._closed = True
         return self.used
 
 
 class BoundScorer(ABC):
-    """A scorer that knows where its items are. What a class does not say of itself stands here."""
+    """A scorer bound to a corpus. Base class with default implementations."""
 
     n_items: int | None = None
-    """The size of the corpus, where it is fixed."""
-    pairs_at_once: int = 32
-    """Pairs that it likes to be handed at a time, when a search has a deadline."""
-    in_flight: int = 1
-    """Pairs that it answers side by side, each as fast as one alone: the default method makes no smaller rounds."""
-    pace: float | None = None
-    """Seconds a pair has taken lately, as the meter saw it."""
+    """Size of the corpus, where it is fixed."""
+    pairs_per_batch: int | None = 32
+    """Pairs of a batch in a search with a deadline; None if the scorer splits its requests itself."""
+    concurrency: int = 1
+    """Pairs that are scored side by side, each as fast as one alone; the default method makes no smaller rounds."""
+    keeps_deadline: bool = False
+    """Whether `score_many` returns by its deadline; other scorers run in a thread that can be abandoned."""
+    seconds_per_pair: float | None = None
+    """A moving average, updated by the meter."""
 
     knows: bool = False
     """Whether part of every score is known without a call: f = known + costly, and `known` tells it."""
@@ -98,26 +110,28 @@ class BoundScorer(ABC):
         return [self.known(query, every) for query in queries]
 
     @abstractmethod
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
-        """An answer to every request, in order; what a model would run as one batch."""
+    def score_many(
+        self, requests: Sequence[Request], *, deadline: float | None = None, retries: Sequence[RetryBudget] = ()
+    ) -> list[ScoreResult]:
+        """Return one result a request, in order; what a model would run as one batch.
+
+        Parameters
+        ----------
+        deadline
+            When the results are wanted, on the clock of `time.monotonic`. Scorers that cannot keep it ignore it.
+        retries
+            One budget a request for pairs that are sent again; without them there is no limit.
+        """
 
     def score(self, query: Any, handles: Handles) -> Floats:
-        """The scores of one query with these items, in order."""
-        (answer,) = self.score_many([(query, np.asarray(handles, np.int64))])
-        if answer.error is not None:
-            raise answer.error
-        return answer.scores
-
-    def within(self, seconds: float) -> BoundScorer:
-        """The same for the next `seconds`, if it keeps time itself."""
-        return self
-
-    def sparing(self, spares: Sequence[Spare]) -> BoundScorer:
-        """The same for the next requests, one spare for each, if it ever sends a pair twice."""
-        return self
+        """Return the scores of one query with these items, in order."""
+        (result,) = self.score_many([(query, np.asarray(handles, np.int64))])
+        if result.error is not None:
+            raise result.error
+        return result.scores
 
     def preload(self, handles: Handles) -> None:
-        """Prepare items now, where it would do so when they are first scored."""
+        """Prepare items now instead of when they are first scored."""
         return
 
 
@@ -130,14 +144,14 @@ class Scorer(Protocol):
         """A short name that changes whenever the scores may change."""
 
     def score(self, query: str, items: Sequence[Item | str]) -> Floats:
-        """The scores of one query with each item, in order; a text is an item without a title."""
+        """Return the scores of one query with each item, in order; a text is an item without a title."""
         bound: BoundScorer = self.bind(ItemList(items))
         return bound.score(query, np.arange(len(items)))
 
     def bind(self, items: Items) -> Any:
-        """This scorer over items that it asks for by handle: a `BoundScorer`, or what `as_bound` makes one of."""
+        """Return this scorer over items that it reads by handle: a `BoundScorer`, or anything `as_bound` accepts."""
 
 
 def count_of(items: Items) -> int | None:
-    """How many there are, if that is known."""
+    """Return the number of items, if it is known."""
     return len(items) if isinstance(items, Sized) else None

@@ -269,3 +269,14 @@ def brier_skill(chance: Floats, truth: Floats) -> float:
     """1 − Brier score / that of the base rate: above 0, the probabilities say more than how often items are right."""
     rate = truth.mean()
     return float(1 - np.mean((chance - truth) ** 2) / (rate * (1 - rate))) if 0 < rate < 1 else 0.0
+
+
+def relevance(scorer: Any, scores: Floats, calibration: Calibration | None = None) -> Floats:
+    """Relevance of every score of one query; it keeps their order."""
+    if calibration is not None:
+        return calibration.probabilities(scores, scores)
+    boxed = box_calibration(scorer)
+    if boxed is not None:
+        return boxed.probabilities(scores, scores if len(scores) >= LISTED else None)
+    own = getattr(scorer, "relevance", None)
+    return np.clip(own(scores), 0.0, 1.0) if callable(own) else np.asarray(expit(scores))

@@ -29,7 +29,7 @@ from crosscut.encoders.session import OnnxSession
 from crosscut.encoders.states import TOKEN_BYTES, BoundedCache
 from crosscut.encoders.whole import Head, Step, classifier, packed, whole_graph
 from crosscut.errors import InputError
-from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
+from crosscut.scorers.base import BoundScorer, Request, RetryBudget, Scorer, ScoreResult, count_of
 from crosscut.scorers.onnx import as_pairs
 from crosscut.threads import ForkLock, cores
 from crosscut.types import Floats, Positions
@@ -154,7 +154,9 @@ class BoundPairs(BoundScorer):
         self._queries: Recent[Text] = Recent(KEPT_QUERIES)
         self._lock = ForkLock()
 
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+    def score_many(
+        self, requests: Sequence[Request], *, deadline: float | None = None, retries: Sequence[RetryBudget] = ()
+    ) -> list[ScoreResult]:
         def read(owners: Positions, handles: Positions) -> Callable[[], Floats]:
             queries = self._queries.of([str(query) for query, _ in requests], self.form.queries)
             texts = self._read_items(handles)

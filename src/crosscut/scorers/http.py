@@ -1,267 +1,515 @@
-"""Rerank endpoints: Cohere, Jina, Voyage and text-embeddings-inference (TEI), and whatever speaks like them.
+"""Scorers behind HTTP: what rerank endpoints and LLM judges share.
 
-| shape | request | answer |
-|---|---|---|
-| `cohere` | {model, query, documents, top_n} | {results: [{index, relevance_score}]} |
-| `jina` | {model, query, documents, top_n, return_documents} | {results: [{index, relevance_score}]} |
-| `voyage` | {model, query, documents, top_k, return_documents} | {data: [{index, relevance_score}]} |
-| `tei` | {query, texts, raw_scores, truncate} | [{index, score}] |
+A round is cut into batches, of which `concurrency` are in flight together; before each one leaves, the search is asked
+whether it still wants it. A batch that fails does so in its place: the scores of the others are kept, and batches of
+the same query that have not left are not sent. An endpoint that fails again and again is left alone.
 
-Hosted services answer with numbers between 0 and 1. Their order is that of the logits, but a regression sees little in
-numbers that crowd at 0 and 1: `transform="logit"` undoes a sigmoid, ln p/(1 − p).
+Answers that say "later" (408, 425, 429, 5xx) and broken connections are retried, at most `retries` times, with
+exponential back-off and jitter; a `Retry-After` holds back all requests to the endpoint.
+
+A pair that is sent again is another call: the budget of a search holds on the wire, and a request that cannot be sent
+again within it fails as it is (`ScorerError.budget_ended`). `sent` counts what went over the wire.
+
+A key is read from the environment when a request is sent. It is never stored, logged, saved or quoted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+import asyncio
+import email.utils
+import hashlib
+import json
+import os
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
-from scipy.special import expit
 
-from crosscut.errors import InputError, ScoreCountError, ScorerAnswerError, ScoreValueError
-from crosscut.scorers.remote import RemoteScorer
-from crosscut.scorers.transport import Limits, Sending, Transport
+from crosscut.datasets.records import Item, Items, items_of
+from crosscut.errors import (
+    InputError,
+    ScorerAnswerError,
+    ScorerError,
+    ScorerRateLimited,
+    ScorerRefused,
+    ScorerTimeout,
+    ScorerUnavailable,
+)
+from crosscut.scorers.adapters import texts_of
+from crosscut.scorers.base import BoundScorer, Request, RetryBudget, Scorer, ScoreResult, count_of
+from crosscut.scorers.validation import validate_scores
+from crosscut.threads import run_async
 from crosscut.types import Floats
 
 if TYPE_CHECKING:
-    from crosscut.scorers.chat import ChatJudge
+    import httpx2
 
-CLIP = 1e-7  # float32 sigmoids end about here
-AUTO = "auto"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How one family of endpoints is spoken to."""
-
-    path: str
-    documents: str  # the field of the texts
-    results: str | None  # the field of the results; None: the answer is the list
-    score: str
-    batch_size: int
-    count: str | None  # the field of the number of results wanted: all
-    extra: Mapping[str, Any]
-    host: str | None = None  # of the service itself, and the variable where its users keep the key
-    key_env: str | None = None
+LATER = {408, 425, 429, 500, 502, 503, 504, 529}
+LOCAL = {"localhost", "127.0.0.1", "::1"}
+SECRET_WORDS = ("key", "token", "secret", "password", "signature")
+FAILURES_IN_A_ROW = 3
+"""Batches of one round that fail for the endpoint's sake, one after the other: then no further ones are sent."""
 
 
-BARE = {"return_documents": False}
-RAW = {"raw_scores": True, "truncate": True}
-SCORE = "relevance_score"
-SHAPES = {
-    "cohere": Shape("/v2/rerank", "documents", "results", SCORE, 100, "top_n", {}, "api.cohere.com", "COHERE_API_KEY"),
-    "jina": Shape("/v1/rerank", "documents", "results", SCORE, 64, "top_n", BARE, "api.jina.ai", "JINA_API_KEY"),
-    "voyage": Shape("/v1/rerank", "documents", "data", SCORE, 100, "top_k", BARE, "api.voyageai.com", "VOYAGE_API_KEY"),
-    "tei": Shape("/rerank", "texts", None, "score", 32, None, RAW),
-}
+@dataclass
+class Sent:
+    """What went over the wire, retries included."""
+
+    requests: int = 0
+    retries: int = 0
+    pairs: int = 0
+    rate_limited: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
 
 
-class RerankEndpoint(RemoteScorer):
-    """A rerank endpoint as a scorer.
+@dataclass
+class Delivery:
+    """The way of one batch to the endpoint and back.
+
+    `end` is when its answer must be here (time.monotonic), `budget` pays for sending its pairs again, `wanted` is asked
+    before they leave, and `times` is how often they have left.
+    """
+
+    pairs: int
+    end: float | None
+    budget: RetryBudget
+    wanted: Callable[[], bool] = lambda: True
+    times: int = 0
+
+    def leave(self) -> bool:
+        """Count the pairs as sent; False if the budget does not allow it."""
+        if self.times and not self.budget.take(self.pairs):
+            return False
+        self.times += 1
+        return True
+
+    def undo(self) -> None:
+        """Take back the last `leave`: nobody has received the pairs."""
+        self.times -= 1
+        if self.times:
+            self.budget.take(-self.pairs)
+
+
+class NotSent(Exception):
+    """A batch that is no longer wanted."""
+
+
+class _Later(Exception):
+    """A failure after which a request may be sent again, `wait` seconds later at least."""
+
+    def __init__(self, error: ScorerError, wait: float = 0.0) -> None:
+        super().__init__(str(error))
+        self.error, self.wait = error, wait
+
+
+class TransportOptions(TypedDict, total=False):
+    """Settings of a `Transport` that scorers pass on."""
+
+    timeout: float
+    retries: int
+    first_wait: float
+    longest_wait: float
+    allow_plain_http: bool
+
+
+@dataclass
+class _Connection:
+    """What belongs to the event loop that runs the requests."""
+
+    loop: asyncio.AbstractEventLoop
+    client: httpx2.AsyncClient
+    slots: asyncio.Semaphore
+
+
+class Transport:
+    """POSTs JSON to one URL.
 
     Parameters
     ----------
     url
-        The address that takes the POST, such as https://api.cohere.com/v2/rerank.
-    shape
-        `cohere`, `jina`, `voyage` or `tei`.
-    model
-        Sent along when given.
+        http:// or https://, without user name, password or key in it.
     key_env
-        The environment variable that holds the key. "auto": that of the service (COHERE_API_KEY, JINA_API_KEY,
-        VOYAGE_API_KEY) when the address is the service's own, none elsewhere: a key goes to no other host unasked.
-    transform
-        "none", or "logit" for services that answer with a sigmoid.
-    options
-        Further fields of the request, such as {"max_tokens_per_doc": 512}.
-    batch_size, concurrency
-        Documents a request, and requests in flight.
-    transport
-        `timeout`, `retries`, `first_wait`, `longest_wait`, `allow_plain_http`: see `Transport`.
-
-    Examples
-    --------
-    >>> scorer = RerankEndpoint("https://api.cohere.com/v2/rerank", model="rerank-v3.5", transform="logit")
-    >>> index = crosscut.Index.build("corpus.jsonl", scorer=scorer)
+        The environment variable that holds the key, sent as a bearer token; None sends none.
+    timeout
+        Seconds one request may take, from the first byte to the last.
+    retries
+        How often one request is sent again.
+    concurrency
+        How many requests are in flight at most.
+    first_wait, longest_wait
+        Seconds of back-off before the first retry (doubled each time), and the longest wait that is accepted.
+    allow_plain_http
+        Send a key over http:// to another machine.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        shape: str = "cohere",
-        model: str | None = None,
-        key_env: str | None = AUTO,
-        transform: str = "none",
-        options: Mapping[str, Any] | None = None,
-        batch_size: int | None = None,
+        key_env: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
         concurrency: int = 4,
-        **transport: Unpack[Sending],
+        first_wait: float = 0.5,
+        longest_wait: float = 60.0,
+        allow_plain_http: bool = False,
     ) -> None:
-        if shape not in SHAPES:
-            raise InputError(f"a rerank endpoint has the shape {', '.join(SHAPES)}; got {shape!r}")
-        if transform not in ("none", "logit"):
-            raise InputError(f"transform is 'none' or 'logit'; got {transform!r}")
-        self.form = SHAPES[shape]
-        if key_env == AUTO:
-            key_env = self.form.key_env if urlsplit(url).hostname == self.form.host else None
-        super().__init__(
-            Transport(url, key_env=key_env, concurrency=concurrency, **transport),
-            batch_size=self.form.batch_size if batch_size is None else batch_size,
-        )
-        self.shape = shape
-        self.model = model
-        self.transform = transform
-        self.options = dict(options or {})
-
-    def relevance(self, scores: Floats) -> Floats:
-        """Scores as 0 … 1: services answer with such, TEI is asked for logits."""
-        bounded = self.transform == "none" and self.shape != "tei"
-        return scores if bounded else np.asarray(expit(scores))
-
-    def identity(self) -> dict[str, Any]:
-        return {
-            "url": self.url,
-            "shape": self.shape,
-            "model": self.model,
-            "transform": self.transform,
-            "options": self.options,
-        }
-
-    async def ask(self, query: str, texts: Sequence[str], limits: Limits) -> Floats:
-        body: dict[str, Any] = {"query": query, self.form.documents: list(texts), **self.form.extra}
-        if self.form.count is not None:
-            body[self.form.count] = len(texts)
-        if self.model is not None:
-            body["model"] = self.model
-        body |= self.options
-        answer = await self.transport.post(body, len(texts), limits)
-        return self._transformed(self._scores(answer, len(texts)))
-
-    def _scores(self, answer: Any, count: int) -> Floats:
-        results = answer
-        if self.form.results is not None:
-            results = answer.get(self.form.results) if isinstance(answer, dict) else None
-        if not isinstance(results, list):
-            where = f"a field {self.form.results!r} with a list" if self.form.results else "a list"
-            raise ScorerAnswerError(
-                f"{self.url} was expected to answer {where}, as {self.shape} does; got {_kind(answer)}; "
-                f"other shapes: {', '.join(set(SHAPES) - {self.shape})}"
-            )
-        if len(results) != count:
-            raise ScoreCountError(
-                f"{self.url} returned {len(results)} results for {count} documents; it must score all"
-            )
-        scores = np.full(count, np.nan)
-        seen = np.zeros(count, bool)
-        for result in results:
-            told = result if isinstance(result, dict) else {}
-            index, score = told.get("index"), _number(told.get(self.form.score))
-            if type(index) is not int or not 0 <= index < count or seen[index] or score is None:
-                raise ScorerAnswerError(
-                    f"{self.url} returned a result that is not {{'index': 0 … {count - 1}, each once, "
-                    f"'{self.form.score}': a number}}: {str(result)[:120]}"
+        self.url = checked_url(url)
+        self.key_env = key_env
+        if not timeout > 0:
+            raise InputError(f"a timeout is a number of seconds above 0; got {timeout}")
+        if retries < 0 or concurrency < 1:
+            raise InputError(f"retries must be 0 or more and concurrency 1 or more; got {retries} and {concurrency}")
+        self.timeout = timeout
+        self.retries = retries
+        self.concurrency = concurrency
+        self.first_wait = first_wait
+        self.longest_wait = longest_wait
+        self.sent = Sent()
+        self._not_before = 0.0  # time.monotonic at which the endpoint takes requests again
+        self._connection: _Connection | None = None
+        parts = urlsplit(self.url)
+        if key_env is not None:
+            if not os.environ.get(key_env):
+                raise InputError(
+                    f"the key for {self.url} is to come from the environment variable {key_env}, and it is not set: "
+                    f"export {key_env}=…"
                 )
-            seen[index] = True
-            scores[index] = score
-        if not np.isfinite(scores).all():
-            place = int(np.flatnonzero(~np.isfinite(scores))[0])
-            raise ScoreValueError(
-                f"{self.url} returned {scores[place]} for document {place} of {count}; scores must be real numbers",
-                scores=scores,
-            )
-        return scores
+            if parts.scheme == "http" and parts.hostname not in LOCAL and not allow_plain_http:
+                raise InputError(
+                    f"the key in {key_env} would travel to {parts.hostname} in clear text: use https://, or "
+                    "allow_plain_http=True on a network you trust"
+                )
 
-    def _transformed(self, scores: Floats) -> Floats:
-        if self.transform == "none":
-            return scores
-        if len(scores) and not (scores.min() >= 0 and scores.max() <= 1):
-            raise ScoreValueError(
-                f"{self.url} returned scores from {scores.min():.4g} to {scores.max():.4g}, and a sigmoid lies "
-                "between 0 and 1: use transform='none'"
-            )
-        clipped = np.clip(scores, CLIP, 1 - CLIP)
-        return np.asarray(np.log(clipped / (1 - clipped)), np.float64)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
 
-
-def from_url(url: str) -> RerankEndpoint | ChatJudge:
-    """The scorer at an address.
-
-    A prefix names the shape: `cohere+https://…`, `jina+…`, `voyage+…`, `tei+http://…`, `chat+http://…`; without one the
-    host or the path must tell. Without a path, the shape's own is taken. Settings may stand behind a #, which is never
-    sent: `cohere+https://api.cohere.com#model=rerank-v3.5&transform=logit&key_env=MY_KEY`.
-    """
-    prefix, plus, rest = url.partition("+")
-    named = prefix if plus and "/" not in prefix and ":" not in prefix else None
-    parts = urlsplit(rest if named else url)
-    shape = named or _detected(parts.hostname or "", parts.path)
-    if shape is None or shape not in (*SHAPES, "chat"):
-        names = ", ".join(f"{name}+" for name in (*SHAPES, "chat"))
-        told = f"{named}+ is none of the known" if named else f"{parts.hostname}{parts.path} does not tell its shape"
-        raise InputError(f"{told}: put one of {names} before the address")
-    given = _settings(parts.fragment)
-    path = parts.path.rstrip("/")
-    if shape == "chat":
-        from crosscut.scorers.chat import PATH, ChatJudge
-
-        if not given.get("model"):
-            raise InputError("a chat endpoint wants to know which model judges: put it behind the address, #model=…")
-        path = path if path.endswith("/completions") else (path or "/v1") + PATH
-        return ChatJudge(urlunsplit(parts._replace(path=path, fragment="")), **given)
-    address = urlunsplit(parts._replace(path=path or SHAPES[shape].path, fragment=""))
-    return RerankEndpoint(address, shape=shape, **given)
-
-
-def _detected(host: str, path: str) -> str | None:
-    for name, shape in SHAPES.items():
-        if shape.host == host:
-            return name
-    path = path.rstrip("/")
-    if path.endswith("/chat/completions") or (host == "api.openai.com"):
-        return "chat"
-    for ending, name in (("/v2/rerank", "cohere"), ("/v1/rerank", "jina"), ("/rerank", "tei")):
-        if path.endswith(ending):
-            return name
-    return None
-
-
-READ: dict[str, Callable[[str], Any]] = {
-    "model": str,
-    "key_env": str,
-    "transform": str,
-    "batch_size": int,
-    "concurrency": int,
-    "retries": int,
-    "timeout": float,
-    "logprobs": lambda text: text.lower() in ("1", "true", "yes"),
-    "allow_plain_http": lambda text: text.lower() in ("1", "true", "yes"),
-}
-
-
-def _settings(fragment: str) -> dict[str, Any]:
-    settings = {}
-    for name, text in parse_qsl(fragment, keep_blank_values=True):
-        if name not in READ:
-            raise InputError(f"{name!r} is no setting of an endpoint; the settings are {', '.join(READ)}")
+    async def post(self, body: dict[str, Any], delivery: Delivery) -> Any:
+        """Return the JSON answer to `body`, which carries the pairs of `delivery`."""
         try:
-            settings[name] = READ[name](text)
-        except ValueError:
-            raise InputError(f"the setting {name} of an endpoint cannot be {text!r}") from None
-    return settings
+            content = json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ScorerRefused(
+                "a query or text contains a lone surrogate, which is no valid Unicode: it was not sent", attempted=False
+            ) from None
+        failure: _Later | None = None
+        for attempt in range(self.retries + 1):
+            try:
+                return await self._send(content, delivery, failure)
+            except _Later as later:
+                failure = later
+                name = type(later.error).__name__
+                self.sent.failures[name] = self.sent.failures.get(name, 0) + 1
+                late = delivery.end is not None and time.monotonic() + later.wait >= delivery.end
+                if attempt == self.retries or later.wait > self.longest_wait or late:
+                    break
+                if delivery.times and delivery.budget.left < delivery.pairs:
+                    later.error.budget_ended = True
+                    break
+                back_off = min(self.first_wait * 2.0**attempt, self.longest_wait)
+                await asyncio.sleep(later.wait + random.uniform(0.5, 1.0) * back_off)
+            except ScorerError as error:
+                name = type(error).__name__
+                self.sent.failures[name] = self.sent.failures.get(name, 0) + 1
+                raise
+        assert failure is not None
+        raise failure.error from None
+
+    async def _send(self, content: bytes, delivery: Delivery, before: _Later | None) -> Any:
+        """Send one request and return its answer; `before` is why it is sent again."""
+        import httpx2
+
+        line = self._open()
+        async with line.slots:
+            await self._hold_back(delivery.end)
+            left = self.timeout if delivery.end is None else min(self.timeout, delivery.end - time.monotonic())
+            if left <= 0:
+                raise ScorerTimeout(f"no time was left for a request to {self.url}", attempted=False)
+            if not delivery.wanted():
+                raise NotSent if before is None else before.error
+            if not delivery.leave():
+                error = ScorerError("the budget of the search has ended") if before is None else before.error
+                error.budget_ended = True
+                raise error
+            self.sent.requests += 1
+            self.sent.retries += before is not None
+            self.sent.pairs += delivery.pairs
+            key = os.environ.get(self.key_env or "", "")
+            headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+            written = False
+
+            async def trace(event: str, _: object) -> None:
+                nonlocal written
+                written = written or event.endswith("send_request_headers.started")
+
+            try:
+                async with asyncio.timeout(left):
+                    response = await line.client.post(
+                        self.url, content=content, headers=headers, extensions={"trace": trace}
+                    )
+            except TimeoutError:
+                why = "its timeout" if delivery.end is None or left == self.timeout else "the search's deadline"
+                error = ScorerTimeout(f"{self.url} did not answer {delivery.pairs} pairs within {left:.3g} s, {why}")
+                raise _Later(error) from None
+            except httpx2.TransportError as failed:
+                reason = _redact(str(failed), key) or type(failed).__name__
+                raise _Later(ScorerUnavailable(f"{self.url} cannot be reached: {reason}")) from None
+            except httpx2.HTTPError as failed:
+                raise ScorerAnswerError(
+                    f"{self.url} answered what cannot be read: {_redact(str(failed), key)}"
+                ) from None
+            finally:
+                if not written:  # nobody has received the pairs
+                    delivery.undo()
+                    self.sent.pairs -= delivery.pairs
+        return self._read(response, key)
+
+    def _read(self, response: httpx2.Response, key: str) -> Any:
+        status, text = response.status_code, _redact(response.text[:65536], key)
+        excerpt = (text if len(text) <= 200 else text[:199] + "…") or "nothing"
+        if 200 <= status < 300:
+            try:
+                return json.loads(response.content)
+            except (ValueError, RecursionError):
+                raise ScorerAnswerError(f"{self.url} answered no JSON: {excerpt}") from None
+        wait = retry_after(response.headers.get("retry-after"))
+        if wait is not None:
+            self._not_before = max(self._not_before, time.monotonic() + wait)
+        if status == 429:
+            self.sent.rate_limited += 1
+            asked = "" if wait is None else f"; it asks to wait {wait:.3g} s"
+            error = ScorerRateLimited(f"{self.url} answered 429, too many requests{asked}: {excerpt}")
+            raise _Later(error, wait or 0.0)
+        if status in LATER:
+            raise _Later(ScorerUnavailable(f"{self.url} answered {status}: {excerpt}"), wait or 0.0)
+        hint = ""
+        if status in (401, 403):
+            hint = f"; the key came from {self.key_env}" if key else "; no key was sent, name its variable in key_env"
+        elif 300 <= status < 400:
+            target = _without_query(response.headers.get("location", "?"))
+            hint = f"; it points to {target}, and keys do not follow: use that address"
+        raise ScorerRefused(f"{self.url} answered {status}{hint}: {excerpt}")
+
+    async def _hold_back(self, end: float | None) -> None:
+        """Wait until the endpoint takes requests again."""
+        wait = self._not_before - time.monotonic()
+        if wait > self.longest_wait or (wait > 0 and end is not None and self._not_before >= end):
+            raise ScorerRateLimited(f"{self.url} asks to be left alone for another {wait:.3g} s", attempted=False)
+        await asyncio.sleep(max(wait, 0.0))
+
+    def _open(self) -> _Connection:
+        import httpx2
+
+        loop = asyncio.get_running_loop()
+        if self._connection is None or self._connection.loop is not loop:
+            client = httpx2.AsyncClient(
+                timeout=None,
+                limits=httpx2.Limits(max_connections=self.concurrency),
+                verify=self.url.startswith("https"),  # plain http needs no certificates, which are slow to load
+            )
+            self._connection = _Connection(loop, client, asyncio.Semaphore(self.concurrency))
+        return self._connection
+
+    async def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.loop is asyncio.get_running_loop():
+            await connection.client.aclose()
 
 
-def _number(value: Any) -> float | None:
-    """A number of JSON, unless it is too large; NaN and infinities, which Python reads too, are named as such later."""
+class RemoteScorer(Scorer):
+    """A scorer of texts behind an HTTP endpoint. Subclasses define what one request looks like."""
+
+    def __init__(self, transport: Transport, *, batch_size: int) -> None:
+        if batch_size < 1:
+            raise InputError(f"a batch of {batch_size} pairs is not possible; use 1 or more")
+        self.transport = transport
+        self.batch_size = batch_size
+
+    @property
+    def url(self) -> str:
+        return self.transport.url
+
+    @property
+    def sent(self) -> Sent:
+        """Requests, retries and pairs that went over the wire so far."""
+        return self.transport.sent
+
+    @property
+    def fingerprint(self) -> str:
+        text = json.dumps(self.identity(), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return what the scores depend on, without any key."""
+
+    @abstractmethod
+    async def ask(self, query: str, texts: Sequence[str], delivery: Delivery) -> Floats:
+        """Return the scores of one batch."""
+
+    def bind(self, items: Items | Sequence[Item | str]) -> BoundScorer:
+        """Return this scorer over items, whose texts are title, newline, text."""
+        return BoundRemoteScorer(self, items_of(items))
+
+    def close(self) -> None:
+        """Close the connections."""
+        run_async(self.transport.close())
+
+    def __enter__(self) -> RemoteScorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.identity().items() if value not in (None, {}))
+        return f"{type(self).__name__}({given})"
+
+
+class BoundRemoteScorer(BoundScorer):
+    """A remote scorer bound to items."""
+
+    keeps_deadline = True
+    pairs_per_batch = None
+
+    def __init__(self, model: RemoteScorer, items: Items) -> None:
+        self.model, self.items = model, items
+        self.n_items = count_of(items)
+        self.concurrency = model.transport.concurrency
+
+    def score_many(
+        self, requests: Sequence[Request], *, deadline: float | None = None, retries: Sequence[RetryBudget] = ()
+    ) -> list[ScoreResult]:
+        sending = _Round(self.model)
+        results: list[ScoreResult | None] = []
+        for place, (query, handles) in enumerate(requests):
+            try:
+                texts = texts_of(self.items, handles)
+            except ScorerError as error:
+                results.append(ScoreResult.nothing(len(handles), error))
+            else:
+                results.append(None)
+                sending.add(place, str(query), texts, deadline, retries[place] if retries else RetryBudget())
+        try:
+            run_async(sending.run())
+        except BaseException as error:  # Ctrl-C: the meter counts what has left
+            vars(error)["results"] = [one or sending.result(place) for place, one in enumerate(results)]
+            raise
+        return [one or sending.result(place) for place, one in enumerate(results)]
+
+
+@dataclass
+class _Batch:
+    query: str
+    texts: list[str]
+    delivery: Delivery
+    result: ScoreResult | None = None
+
+
+class _Round:
+    """The batches of all requests of one `score_many`."""
+
+    def __init__(self, scorer: RemoteScorer) -> None:
+        self.scorer = scorer
+        self.batches: dict[int, list[_Batch]] = {}
+        self.failed: set[int] = set()  # requests of which no further batch is sent
+        self.failures = 0  # of the endpoint, in a row
+        self.last: ScorerError | None = None
+
+    def add(self, place: int, query: str, texts: list[str], end: float | None, budget: RetryBudget) -> None:
+        def wanted() -> bool:
+            return not (budget.halted or place in self.failed or self.failures >= FAILURES_IN_A_ROW)
+
+        size = self.scorer.batch_size
+        parts = [texts[start : start + size] for start in range(0, len(texts), size)]
+        self.batches[place] = [_Batch(query, part, Delivery(len(part), end, budget, wanted)) for part in parts]
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._send(place, batch) for place, some in self.batches.items() for batch in some))
+
+    async def _send(self, place: int, batch: _Batch) -> None:
+        positions = np.arange(len(batch.texts))
+        given: Any
+        try:
+            given = await self.scorer.ask(batch.query, batch.texts, batch.delivery)
+            self.failures = 0
+        except NotSent:
+            return
+        except Exception as error:
+            if not getattr(error, "budget_ended", False):  # then other batches of the query are paid for
+                self.failed.add(place)
+            if isinstance(error, ScorerError):
+                error.attempted = batch.delivery.times > 0
+                if not error.budget_ended and isinstance(error, ScorerUnavailable | ScorerRateLimited | ScorerTimeout):
+                    self.failures += 1
+                    self.last = error
+            given = error
+        batch.result = validate_scores(given, batch.query, positions)
+
+    def result(self, place: int) -> ScoreResult:
+        """Return what has come of one request, also while its batches are interrupted."""
+        batches = self.batches[place]
+        if not batches:
+            return ScoreResult.nothing(0)
+        parts = [
+            batch.result or ScoreResult.nothing(len(batch.texts), attempted=batch.delivery.times > 0)
+            for batch in batches
+        ]
+        error = next((part.error for part in parts if part.error is not None), None)
+        if error is None and self.failures >= FAILURES_IN_A_ROW and any(batch.result is None for batch in batches):
+            error = self.last
+        return ScoreResult(
+            np.concatenate([part.scores for part in parts]), np.concatenate([part.attempted for part in parts]), error
+        )
+
+
+def checked_url(url: str) -> str:
+    """Return the URL if it carries no secret, since it will be shown, logged and saved."""
     try:
-        return float(value) if type(value) in (int, float) else None
-    except OverflowError:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InputError(f"an endpoint is an http:// or https:// address; got {_without_query(url)!r}")
+    names = [pair.split("=")[0] for pair in parts.query.split("&")]
+    secret = next((name for name in names if any(word in name.lower() for word in SECRET_WORDS)), None)
+    if parts.username is not None or parts.password is not None or secret is not None:
+        what = "a user name or password" if secret is None else repr(secret)
+        raise InputError(
+            f"the address of {parts.hostname} carries {what}; keys come from the environment only: name the variable "
+            "in key_env"
+        )
+    return urlunsplit(parts._replace(fragment=""))
+
+
+def retry_after(value: str | None) -> float | None:
+    """Return the seconds to wait of a Retry-After header, which is a number or a date."""
+    if value is None:
         return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (TypeError, ValueError):
+            return None
+    return max(seconds, 0.0) if seconds == seconds and abs(seconds) != float("inf") else None
 
 
-def _kind(answer: Any) -> str:
-    if isinstance(answer, dict):
-        return f"an object with the fields {', '.join(map(str, list(answer)[:8])) or '(none)'}"
-    return f"a {type(answer).__name__}"
+def _without_query(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        return urlunsplit((parts.scheme, parts.hostname or "", parts.path, "", ""))
+    except ValueError:
+        return "?"
+
+
+def _redact(text: str, key: str) -> str:
+    return " ".join((text.replace(key, "…") if key else text).split())

@@ -1,71 +1,39 @@
 """The meter: the one gate through which every call of the expensive function passes.
 
-No code path can spend a call that is not counted here, and no search can overspend. What has been paid for is
-written to the query's `Account` at once, so that a scorer that fails later loses nothing.
+No code path can spend a call that is not counted here, and no search can overspend. Scores are written to the query's
+`QueryLedger` as soon as they arrive, so that a scorer that fails later loses nothing.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from crosscut.errors import (
-    BudgetError,
-    CrosscutError,
-    ScoreCountError,
-    ScorerError,
-    ScorerTimeout,
-    StoreUnavailable,
-)
-from crosscut.scorers.answers import all_finite, checked
-from crosscut.scorers.base import Answer, Request, Spare
-from crosscut.scorers.callable import AnyBound, as_bound
+from crosscut.errors import BudgetError, ScoreCountError, ScorerError, ScorerTimeout
+from crosscut.scorers.adapters import AnyBound, accepted_keywords, as_bound
+from crosscut.scorers.base import Request, RetryBudget, ScoreResult
+from crosscut.scorers.caching import ScoreCache, read_cache, write_cache
+from crosscut.scorers.validation import all_finite, validate_scores
 from crosscut.threads import in_thread
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
 
-LOGGER = logging.getLogger("crosscut.scores")
 Halt: TypeAlias = Callable[[], str | None]
-"""Why one query must stop now ("cancelled", say), or None; asked from the thread that searches."""
-
-
-class ScoreCache(Protocol):
-    """Scores that are already known, and therefore free."""
-
-    def get(self, query: Any, positions: Positions) -> Floats:
-        """The known scores, NaN where there is none."""
-
-    def put(self, query: Any, positions: Positions, scores: Floats) -> None:
-        """Keep these scores."""
-
-
-class MemoryCache:
-    """A score cache in a dictionary, for one process."""
-
-    def __init__(self) -> None:
-        self._scores: dict[Any, dict[int, float]] = {}
-
-    @staticmethod
-    def _key(query: Any) -> Any:
-        return query.tobytes() if isinstance(query, np.ndarray) else query
-
-    def get(self, query: Any, positions: Positions) -> Floats:
-        known = self._scores.get(self._key(query), {})
-        return np.array([known.get(int(position), np.nan) for position in positions], dtype=np.float64)
-
-    def put(self, query: Any, positions: Positions, scores: Floats) -> None:
-        self._scores.setdefault(self._key(query), {}).update(zip(positions.tolist(), scores.tolist(), strict=True))
+"""Why one query must stop now ("cancelled", say), or None."""
+FIRST_BATCH = 4
+"""Pairs of the first batch under a deadline, when the scorer's speed is not known."""
+SHORTEST_GRACE, LONGEST_GRACE = 0.1, 1.0
+"""Seconds after the deadline in which a batch may still come back; between them, as many as the deadline itself."""
 
 
 @dataclass(slots=True)
-class Account:
-    """What one query has bought: positions and exact scores, in the order of buying.
+class QueryLedger:
+    """What one query has paid for: positions and exact scores, in order.
 
-    `halt` is asked before every batch of calls: once it gives a reason, nothing more is bought on this account.
+    `halt` is asked before every batch of calls: once it gives a reason, no more calls are made for this query.
     """
 
     query: Any
@@ -76,11 +44,13 @@ class Account:
     scores: Floats = field(default_factory=lambda: NO_SCORES)
     held: set[int] = field(default_factory=set)
     halt: Halt | None = None
-    rounds: int = 0  # of buying that went well
+    rounds: int = 0  # without an error
+    error: ScorerError | None = None  # of the last round
+    reserved: int = 0  # calls of this round that are not made yet
 
     @property
     def halted(self) -> str | None:
-        """Why nothing more is bought on this account, if so."""
+        """Why no more calls are made for this query, if so."""
         return None if self.halt is None else self.halt()
 
     @property
@@ -93,23 +63,26 @@ class Account:
         self.held.update(positions.tolist())
 
 
+Order: TypeAlias = tuple[QueryLedger, Positions]
+
+
 class Meter:
     """Counts, checks and batches the calls of one search.
 
     Parameters
     ----------
     scorer
-        The bound scorer, or what `as_bound` makes one of. The handles it is given are a copy that it cannot change.
+        The bound scorer, or anything `as_bound` accepts. It is given copies of the handles.
     cache
         Known scores; a pair found there is free.
     deadline
-        Seconds from now at which no further batch is handed out, for all queries of the search. With a deadline, calls
-        go out in batches from a helper thread: `batch_size` pairs (by default what the scorer likes), or as many as it
-        has lately done in a twentieth of the deadline. A batch that has not come back after twice the deadline (and one
-        second at least) raises `ScorerTimeout`. A scorer that keeps time is told how long it has (`within`).
+        Seconds from now after which no further batch is handed out, for all queries of the search. With a deadline,
+        calls go out in batches: `batch_size` pairs (by default what the scorer prefers), or as many as it lately did in
+        a twentieth of the deadline, and no more than fit into the rest of it. A batch that has not come back some time
+        after the deadline (`SHORTEST_GRACE`, `LONGEST_GRACE`) is a `ScorerTimeout`.
 
-    A scorer that sends pairs again is told how many calls the budget has to spare (`sparing`): each is a call. Where
-    they do not suffice, its error is raised in a search's first round; a later one goes on with what it has.
+    Pairs that a scorer sends again are calls: it gets a `RetryBudget` for each query. Where the budget does not suffice
+    in a search's first round, the scorer's error stands; a later round goes on with what it has.
     """
 
     def __init__(
@@ -123,193 +96,198 @@ class Meter:
         self.scorer = as_bound(scorer)
         self.cache = cache
         self.deadline = deadline
-        self.batch_size = batch_size or self.scorer.pairs_at_once
+        self.batch_size = batch_size or self.scorer.pairs_per_batch
         self.calls = 0
         self.seconds = 0.0
-        self._started = time.perf_counter()
+        self._started = time.monotonic()
 
     @property
     def late(self) -> bool:
         """Whether the deadline has passed."""
-        return self.deadline is not None and time.perf_counter() - self._started >= self.deadline
+        return self.deadline is not None and time.monotonic() - self._started >= self.deadline
 
-    def buy(self, accounts: Sequence[Account], picks: Sequence[Positions]) -> None:
-        """Score `picks[j]` for `accounts[j]` and record the scores there.
+    def score(self, ledgers: Sequence[QueryLedger], picks: Sequence[Positions]) -> None:
+        """Score `picks[j]` for `ledgers[j]`; raise the first error after all that went well is recorded."""
+        self.score_each(ledgers, picks)
+        for ledger in ledgers:
+            if ledger.error is not None:
+                raise ledger.error
 
-        Picks that the account already holds are dropped, cached ones are free. When the deadline passes, what
-        has not been handed out is not scored.
+    def score_each(self, ledgers: Sequence[QueryLedger], picks: Sequence[Positions]) -> None:
+        """Score `picks[j]` for `ledgers[j]`; a failure is left in the `error` of its own ledger.
+
+        Picks that the ledger already holds are dropped, cached ones are free. After the deadline, what has not been
+        handed out is not scored.
         """
         started = time.perf_counter()
+        orders: list[Order] = []
         try:
-            self._buy(accounts, picks)
+            for ledger, pick in zip(ledgers, picks, strict=True):
+                ledger.error = None
+                fresh = self._not_held(ledger, pick)
+                if len(fresh) > ledger.left:
+                    raise BudgetError(
+                        f"{len(fresh)} calls were asked for with {ledger.left} of {ledger.budget} left; "
+                        "raise the budget or ask for fewer"
+                    )
+                if len(fresh):
+                    orders.append((ledger, fresh))
+            for ledger, fresh in orders:
+                ledger.reserved = len(fresh)
+            for batch in self._batches(orders):
+                now = [order for order in batch if order[0].error is None and not order[0].halted]
+                if now:
+                    self._score_batch(now)
         finally:
+            for ledger, _ in orders:
+                ledger.reserved = 0
             self.seconds += time.perf_counter() - started
-        for account in accounts:
-            account.rounds += 1
+        for ledger in ledgers:
+            ledger.rounds += ledger.error is None
 
-    def _buy(self, accounts: Sequence[Account], picks: Sequence[Positions]) -> None:
-        orders: list[tuple[Account, Positions]] = []
-        for account, pick in zip(accounts, picks, strict=True):
-            wanted = dict.fromkeys(pick.tolist())  # each once, in order
-            new = [position for position in wanted if position not in account.held]
-            fresh = self._take_cached(account, np.array(new, dtype=np.int64))
-            if len(fresh) > account.left:
-                raise BudgetError(
-                    f"{len(fresh)} calls were asked for with {account.left} of {account.budget} left; "
-                    "raise the budget or ask for fewer"
-                )
-            if len(fresh) and not account.halted:
-                orders.append((account, fresh))
-        if self.deadline is None:
-            self._call(orders)
-            return
-        for batch in _batches(orders, self._at_once(self.deadline)):
-            if self.late:
-                return
-            self._call([order for order in batch if not order[0].halted])
-
-    def _at_once(self, deadline: float) -> int:
-        """Pairs of a batch: a scorer works best on many, and the clock is looked at only between batches."""
-        left = self._started + deadline - time.perf_counter()
-        pace = self.scorer.pace
-        return max(self.batch_size, int(min(deadline / 20, left) / pace) if pace else 0)
-
-    def _take_cached(self, account: Account, positions: Positions) -> Positions:
+    def _not_held(self, ledger: QueryLedger, pick: Positions) -> Positions:
+        """Return the picks that must be paid for, each once, after recording those that the cache knows."""
+        new = [position for position in dict.fromkeys(pick.tolist()) if position not in ledger.held]
+        positions = np.array(new, dtype=np.int64)
         if self.cache is None or not len(positions):
             return positions
-        scores = looked_up(self.cache, account.query, positions)
+        scores = read_cache(self.cache, ledger.query, positions)
         known = np.isfinite(scores)
-        account.cached += int(known.sum())
-        account.record(positions[known], scores[known])
+        ledger.cached += int(known.sum())
+        ledger.record(positions[known], scores[known])
         return positions[~known]
 
-    def _call(self, orders: Sequence[tuple[Account, Positions]]) -> None:
-        if not orders:
+    def _batches(self, orders: list[Order]) -> Iterator[list[Order]]:
+        if self.deadline is None or self.batch_size is None:
+            yield orders
             return
-        answers = self._handed_out(orders)
-        bought: list[tuple[Any, Positions, Floats]] = []
-        faults: list[ScorerError] = []  # raised below: the good scores of the same batch are kept
-        missing = 0
-        for (account, positions), given in zip(orders, answers, strict=True):
-            answer = checked(given, account.query, positions)
-            scores = answer.scores
-            if not all_finite(scores):  # whatever has a score was paid for
-                self._count(account, -int((~answer.paid).sum()))
-                positions, scores = positions[good := np.isfinite(scores)], scores[good]
-            account.record(positions, scores)
-            bought.append((account.query, positions, scores))
-            if answer.error is None:
-                missing += len(answer.scores) - len(scores)
-            elif not (answer.error.spent and account.rounds):  # then what could not be sent again is given up
-                faults.append(answer.error)
-        for entry in bought:
-            if self.cache is not None and len(entry[1]):
-                kept(self.cache, *entry)
-        if faults:
-            raise faults[0]
-        if missing:
-            raise ScorerError(f"the scorer left out {missing} pairs of a batch and did not say why")
+        while orders and not self.late:
+            batch, orders = cut(orders, self._pairs_now(self.batch_size))
+            yield batch
 
-    def _handed_out(self, orders: Sequence[tuple[Account, Positions]]) -> list[Answer]:
-        """What the scorer answers to one batch; what it sends again meanwhile is counted as well."""
-        for account, positions in orders:  # counted before the call: a call that fails was still made
-            self._count(account, len(positions))
-        spares = [Spare(account.left) for account, _ in orders]
+    def _pairs_now(self, preferred: int) -> int:
+        """Return the size of the next batch: a scorer works best on many, and the clock is read only in between."""
+        assert self.deadline is not None
+        pace = self.scorer.seconds_per_pair
+        if pace is None:
+            return min(preferred, FIRST_BATCH)
+        left = max(self._started + self.deadline - time.monotonic(), 0.0)
+        return max(1, min(max(preferred, int(self.deadline / 20 / pace)), int(left / pace))) if pace else preferred
+
+    def _score_batch(self, orders: Sequence[Order]) -> None:
+        """Hand out one batch, count it, and record the scores and errors; an interrupt is raised after that."""
+        for ledger, positions in orders:  # counted before the call: a call that fails was still made
+            ledger.reserved -= len(positions)
+            self._count(ledger, len(positions))
+        budgets = [RetryBudget(ledger.left - ledger.reserved, ledger.halt) for ledger, _ in orders]
+        requests = [(ledger.query, _read_only(positions)) for ledger, positions in orders]
+        interrupt: BaseException | None = None
         began = time.perf_counter()
         try:
-            answers = self._ask([(account.query, _read_only(positions)) for account, positions in orders], spares)
-        finally:
-            for (account, _), spare in zip(orders, spares, strict=True):
-                self._count(account, spare.close())
-        self._learn(sum(len(positions) for _, positions in orders), time.perf_counter() - began)
-        if len(answers) != len(orders):
-            raise ScoreCountError(f"the scorer answered {len(answers)} of {len(orders)} queries in a batch")
-        return answers
+            given: Sequence[Any] = self._call(requests, budgets)
+        except Exception as error:
+            given = [_batch_error(error, orders)] * len(orders)
+        except BaseException as error:
+            interrupt = error
+            given = vars(error).pop("results", None) or [ScorerError("interrupted")] * len(orders)
+        else:
+            self._learn(sum(len(positions) for _, positions in orders), time.perf_counter() - began)
+        for (ledger, _), budget in zip(orders, budgets, strict=True):
+            self._count(ledger, budget.close())
+        for (ledger, positions), result in zip(orders, given, strict=True):
+            self._record(ledger, positions, validate_scores(result, ledger.query, positions))
+        if interrupt is not None:
+            raise interrupt
 
-    def _count(self, account: Account, pairs: int) -> None:
-        account.calls += pairs
+    def _record(self, ledger: QueryLedger, positions: Positions, result: ScoreResult) -> None:
+        scores, error = result.scores, result.error
+        if not all_finite(scores):
+            self._count(ledger, -int((~result.attempted).sum()))
+            good = np.isfinite(scores)
+            if error is None and not ledger.halted and not self.late:
+                error = ScorerError(f"the scorer left out {int((~good).sum())} pairs of a batch and did not say why")
+            positions, scores = positions[good], scores[good]
+        ledger.record(positions, scores)
+        if self.cache is not None and len(positions):
+            write_cache(self.cache, ledger.query, positions, scores)
+        if error is not None and not (error.budget_ended and ledger.rounds):
+            ledger.error = error
+
+    def _count(self, ledger: QueryLedger, pairs: int) -> None:
+        ledger.calls += pairs
         self.calls += pairs
 
     def _learn(self, pairs: int, seconds: float) -> None:
-        pace, last = seconds / max(pairs, 1), self.scorer.pace
-        self.scorer.pace = pace if last is None else last + 0.3 * (pace - last)
+        now, before = seconds / max(pairs, 1), self.scorer.seconds_per_pair
+        self.scorer.seconds_per_pair = now if before is None else before + 0.3 * (now - before)
 
-    def _ask(self, requests: list[Request], spares: Sequence[Spare]) -> list[Answer]:
-        try:
-            scorer = self.scorer.sparing(spares)
-            if self.deadline is None:
-                return list(scorer.score_many(requests))
-            limit = max(2 * self.deadline, self.deadline + 1.0)
-            left = max(self._started + limit - time.perf_counter(), 0.0)
-            told = scorer.within(left)
-            grace = 0.5 if told is not scorer else 0.0  # one that keeps time itself may bring what it has
-            try:
-                return in_thread(lambda: list(told.score_many(requests)), left + grace)
-            except TimeoutError as error:
-                raise ScorerTimeout(
-                    f"the scorer did not answer within {limit:.3g} s of a search whose deadline is "
-                    f"{self.deadline:.3g} s"
-                ) from error
-        except ScorerError:
-            raise
-        except Exception as error:
-            pairs = sum(len(positions) for _, positions in requests)
-            raise ScorerError(
-                f"the scorer failed on a batch of {pairs} pairs: {type(error).__name__}: {error}"
-            ) from error
+    def _call(self, requests: list[Request], budgets: Sequence[RetryBudget]) -> list[ScoreResult]:
+        count = len(requests)
+        if self.deadline is None:
+            results = self._score_many(requests, None, budgets)
+        else:
+            limit = self.deadline + min(max(self.deadline, SHORTEST_GRACE), LONGEST_GRACE)
+            end = self._started + limit
+            if self.scorer.keeps_deadline:
+                results = self._score_many(requests, end, budgets)
+            else:
+                try:
+                    results = in_thread(
+                        lambda: self._score_many(requests, end, budgets),
+                        end - time.monotonic(),
+                        owner=self.scorer,
+                    )
+                except TimeoutError as error:
+                    raise ScorerTimeout(
+                        f"the scorer did not answer within {limit:.3g} s of a search whose deadline is "
+                        f"{self.deadline:.3g} s"
+                    ) from error
+        if len(results) != count:
+            raise ScoreCountError(f"the scorer answered {len(results)} of {count} queries in a batch")
+        return results
 
-
-def looked_up(cache: ScoreCache, query: Any, positions: Positions) -> Floats:
-    """What a cache knows, one number per item; a cache that fails ends the search, which keeps what it has."""
-    try:
-        scores = np.array(cache.get(query, positions.copy()), dtype=np.float64)
-        if scores.shape != positions.shape:
-            raise ValueError(f"it told {scores.shape} scores of {len(positions)} items")
-    except CrosscutError:
-        raise
-    except Exception as error:
-        raise StoreUnavailable(
-            f"the cache of scores failed: {type(error).__name__}: {error}; repair it, or search without it"
-        ) from error
-    return scores
+    def _score_many(
+        self, requests: list[Request], end: float | None, budgets: Sequence[RetryBudget]
+    ) -> list[ScoreResult]:
+        keywords: dict[str, Any] = {"deadline": end, "retries": budgets}
+        accepted = {name: keywords[name] for name in accepted_keywords(type(self.scorer))}
+        return list(self.scorer.score_many(requests, **accepted))
 
 
-def kept(cache: ScoreCache, query: Any, positions: Positions, scores: Floats) -> None:
-    """Tell a cache what was bought; one that refuses it is a warning, because the search has it all the same."""
-    try:
-        cache.put(query, positions, scores)
-    except CrosscutError:
-        raise
-    except Exception as error:
-        LOGGER.warning("%d scores of a search were not kept: the cache raised %s", len(scores), type(error).__name__)
+def _batch_error(error: Exception, orders: Sequence[Order]) -> ScorerError:
+    """Return the error of a scorer that raised for a batch as one."""
+    if isinstance(error, ScorerError):
+        return error
+    pairs = sum(len(positions) for _, positions in orders)
+    wrapped = ScorerError(f"the scorer failed on a batch of {pairs} pairs: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
-def _batches(orders: Sequence[tuple[Account, Positions]], size: int) -> list[list[tuple[Account, Positions]]]:
-    """Cut orders into batches of at most `size` pairs, one slice of every query in turn; they are of about one size,
-    because a scorer is slow on the few that would be left over."""
+def cut(orders: Sequence[Order], size: int) -> tuple[list[Order], list[Order]]:
+    """Return a batch of at most `size` pairs, and the rest: first the queries that are not in the batch.
+
+    Batches are of about one size: a scorer is slow on the few pairs that would be left over.
+    """
     total = sum(len(positions) for _, positions in orders)
-    whole = min(size, max((len(positions) for _, positions in orders), default=1))  # slices are not cut further
-    even = -(-total // max(-(-total // size), 1))
-    size = min(size, -(-even // whole) * whole)
-    slices = [
-        (start, account, positions[start : start + size])
-        for account, positions in orders
-        for start in range(0, len(positions), size)
-    ]
-    slices.sort(key=lambda entry: entry[0])
-    batches: list[list[tuple[Account, Positions]]] = []
-    room = 0
-    for _, account, positions in slices:
-        if len(positions) > room:
-            batches.append([])
-            room = size
-        batches[-1].append((account, positions))
-        room -= len(positions)
-    return batches
+    room = -(-total // max(-(-total // size), 1))
+    batch: list[Order] = []
+    untouched: list[Order] = []
+    remainder: list[Order] = []
+    for ledger, positions in orders:
+        share = min(len(positions), room)
+        room -= share
+        if not share:
+            untouched.append((ledger, positions))
+            continue
+        batch.append((ledger, positions[:share]))
+        if share < len(positions):
+            remainder.append((ledger, positions[share:]))
+    return batch, untouched + remainder
 
 
 def _read_only(positions: Positions) -> Positions:
-    """A copy: whatever a scorer does with it, the search goes on with its own."""
+    """Return a copy: whatever a scorer does with it, the search goes on with its own."""
     copy = positions.copy()
     copy.setflags(write=False)
     return copy

@@ -33,7 +33,7 @@ from crosscut.encoders.tokens import Tokens, marked_text, matched
 from crosscut.encoders.words import Lexicon, Words
 from crosscut.errors import ScorerError
 from crosscut.linalg.blas import one_thread
-from crosscut.scorers.base import Answer, BoundScorer, Request, Scorer, count_of
+from crosscut.scorers.base import BoundScorer, Request, RetryBudget, Scorer, ScoreResult, count_of
 from crosscut.threads import ForkLock
 from crosscut.types import Floats, Handles, Positions
 
@@ -206,7 +206,9 @@ class BoundOnnxCrossEncoder(BoundScorer):
     def _texts(self, handles: Handles) -> list[str]:
         return [marked_text(item) for item in self._source.get(handles)]
 
-    def score_many(self, requests: Sequence[Request]) -> list[Answer]:
+    def score_many(
+        self, requests: Sequence[Request], *, deadline: float | None = None, retries: Sequence[RetryBudget] = ()
+    ) -> list[ScoreResult]:
         """An answer to every request: known + weight(query) · costly."""
         answers = self.costly_many(requests)
         if not self.model.corrects:
@@ -214,14 +216,14 @@ class BoundOnnxCrossEncoder(BoundScorer):
         with one_thread():
             return [self._corrected(*request, answer) for request, answer in zip(requests, answers, strict=True)]
 
-    def _corrected(self, query: Any, handles: Handles, answer: Answer) -> Answer:
+    def _corrected(self, query: Any, handles: Handles, answer: ScoreResult) -> ScoreResult:
         there = np.isfinite(answer.scores)  # nothing is added to what failed
         scores = np.full(len(there), np.nan)
         known, weight = self._known_at(str(query), np.asarray(handles, np.int64)[there])
         scores[there] = known + weight * answer.scores[there]
-        return Answer(scores, answer.paid, answer.error)
+        return ScoreResult(scores, answer.attempted, answer.error)
 
-    def costly_many(self, requests: Sequence[Request]) -> list[Answer]:
+    def costly_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
         """What the cross-encoder says of every request; pairs of about one length go to the model together, whosever
         they are."""
         queries = self.model.folder.read_queries([str(query) for query, _ in requests])
@@ -267,7 +269,9 @@ class BoundOnnxCrossEncoder(BoundScorer):
         return self.model._cross.run({"states": states, "roles": roles, "items": starts, "lengths": lengths})
 
 
-def as_pairs(requests: Sequence[Request], read: Callable[[Positions, Positions], Callable[[], Floats]]) -> list[Answer]:
+def as_pairs(
+    requests: Sequence[Request], read: Callable[[Positions, Positions], Callable[[], Floats]]
+) -> list[ScoreResult]:
     """All requests as one list of pairs, some at a time: `read(owners, handles)` reads them, the call it gives pays."""
     if not requests:
         return []
@@ -288,7 +292,7 @@ def as_pairs(requests: Sequence[Request], read: Callable[[Positions, Positions],
             break
     ends = np.cumsum(sizes)[:-1]
     return [
-        Answer(some, called, None if np.isfinite(some).all() else failed)
+        ScoreResult(some, called, None if np.isfinite(some).all() else failed)
         for some, called in zip(np.split(scores, ends), np.split(paid, ends), strict=True)
     ]
 

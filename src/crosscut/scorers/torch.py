@@ -19,8 +19,8 @@ from crosscut.encoders.named import torch_fingerprint
 from crosscut.encoders.pairs import Form, Row
 from crosscut.encoders.running import Running, check_device
 from crosscut.errors import InputError, ScorerError, needing
-from crosscut.scorers.base import Answer, BoundScorer, Scorer
-from crosscut.scorers.texts import BoundTexts, TextRequest
+from crosscut.scorers.adapters import BoundTexts, TextRequest
+from crosscut.scorers.base import BoundScorer, Scorer, ScoreResult
 from crosscut.types import Floats
 
 
@@ -93,10 +93,12 @@ class TorchCrossEncoder(Scorer):
         """This model over items, whose texts are title, newline, text."""
         return BoundTexts(items_of(items), self.answer)
 
-    def answer(self, requests: Sequence[TextRequest]) -> list[Answer]:
+    def answer(self, requests: Sequence[TextRequest]) -> list[ScoreResult]:
         """All requests, run as one list of pairs."""
         scores = self.score_pairs([(query, text) for query, texts in requests for text in texts])
-        return [Answer.of(part) for part in np.split(scores, np.cumsum([len(texts) for _, texts in requests])[:-1])]
+        return [
+            ScoreResult.of(part) for part in np.split(scores, np.cumsum([len(texts) for _, texts in requests])[:-1])
+        ]
 
     def __repr__(self) -> str:
         return f"TorchCrossEncoder({self.name!r}, fingerprint={self.fingerprint!r})"

@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item, items_of
 from crosscut.errors import InputError, StoreError
+from crosscut.scorers.adapters import AnyBound, as_bound
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.callable import AnyBound, as_bound
-from crosscut.scorers.meter import ScoreCache
-from crosscut.scorers.named import load_scorer
+from crosscut.scorers.caching import ScoreCache
+from crosscut.scorers.loading import load_scorer
 from crosscut.scores.engines import Engine, EngineChoice, make_engine
 from crosscut.scores.engines.ledger import Ledger, MemoryLedger, StoreLedger
 from crosscut.scores.engines.pace import BLOCK_PAIRS, PROBED, WARMED, Estimate, estimated, probe
@@ -120,7 +120,7 @@ def buy_matrix(
     Parameters
     ----------
     scorer
-        A scorer of texts, or its name for `crosscut.scorers.named.load_scorer`; without items, one bound to them.
+        A scorer of texts, or its name for `crosscut.scorers.loading.load_scorer`; without items, one bound to them.
     positions
         Only the items at these positions, ascending.
     consolidate

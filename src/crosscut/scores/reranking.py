@@ -16,10 +16,10 @@ import numpy as np
 
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError, ScorerError
-from crosscut.scorers.calibration import Calibration
-from crosscut.scorers.meter import Account, Halt, Meter, ScoreCache
-from crosscut.scorers.named import load_scorer
-from crosscut.scorers.relevance import relevance
+from crosscut.scorers.caching import ScoreCache
+from crosscut.scorers.calibration import Calibration, relevance
+from crosscut.scorers.loading import load_scorer
+from crosscut.scorers.meter import Halt, Meter, QueryLedger
 from crosscut.scores.keys import Keys, text_hash
 from crosscut.scores.store import ScoreStore
 from crosscut.types import Floats, Positions
@@ -34,7 +34,7 @@ class Ranking:
 
     order: Positions  # those that were scored, and passed the threshold
     scores: Floats  # (documents) NaN where there was no call left
-    relevance: Floats  # (documents) 0 … 1, what the scores mean (`crosscut.scorers.relevance`)
+    relevance: Floats  # (documents) 0 … 1, what the scores mean (`crosscut.scorers.calibration`)
     calls: int
     cached: int
 
@@ -93,10 +93,10 @@ class Reranker:
         known = ~np.isnan(cache.get(query, np.arange(len(documents))))
         budget = len(documents) if self.budget is None else self.budget
         affordable = np.flatnonzero(known | (np.cumsum(~known) <= budget))
-        account = Account(query, budget, halt=halt)
+        account = QueryLedger(query, budget, halt=halt)
         try:
             meter = Meter(self.scorer.bind(ItemList(documents)), cache=cache, deadline=deadline)
-            meter.buy([account], [affordable])
+            meter.score([account], [affordable])
         except ScorerError as error:
             error.calls = account.calls
             raise

@@ -108,7 +108,7 @@ def run(plan: Plan, queries: Sequence[QueryState], meter: Meter, k: int, *, trac
     budget = max((query.account.budget for query in queries), default=0)
     if plan.scarce is not None and budget < 2 * k:
         plan = replace(plan, topk=plan.scarce)
-    sizes = plan.schedule.sizes(budget, meter.scorer.in_flight)
+    sizes = plan.schedule.sizes(budget, meter.scorer.concurrency)
     for number, size in enumerate(sizes):
         active = [query for query in queries if query.stop is None]
         if not active:
@@ -335,7 +335,7 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
     before = [(len(query.account.positions), query.account.calls, query.account.cached) for query, _ in chosen]
     spent = meter.seconds
     try:
-        meter.buy([query.account for query, _ in chosen], [choice.handles for _, choice in chosen])
+        meter.score_each([query.account for query, _ in chosen], [choice.handles for _, choice in chosen])
     finally:
         scorer = (meter.seconds - spent) / len(chosen)
         for (query, choice), (size, calls, cached) in zip(chosen, before, strict=True):
@@ -360,6 +360,8 @@ def _score(meter: Meter, chosen: Sequence[tuple[QueryState, _Choice]]) -> None:
 
 
 def _why_stop(query: QueryState, choice: _Choice, meter: Meter, last: bool) -> str | None:
+    if query.account.error is not None:
+        return "scorer failed"
     short = len(query.rounds) > 1 and len(choice.handles) < choice.wanted  # the index had no more to give
     if short or query.size == len(query.account.positions):
         return "exhausted"

@@ -13,7 +13,7 @@ from crosscut.ann.base import Ask, Within
 from crosscut.ann.known import Known
 from crosscut.ann.trail import Trail
 from crosscut.retrievers.first import FirstRequest
-from crosscut.scorers.meter import Account
+from crosscut.scorers.meter import QueryLedger
 from crosscut.search.estimators import Fit
 from crosscut.search.hits import Bought, Hits, Round
 from crosscut.search.stopping import SoFar, Watch
@@ -24,7 +24,7 @@ from crosscut.types import NO_HANDLES, Floats, Handles, Positions
 class QueryState:
     """What one query brought, what it has bought, how far its fit has come."""
 
-    account: Account
+    account: QueryLedger
     seed: int = 0
     vector: Floats | None = None  # the encoder's query vector
     given: Handles = field(default_factory=lambda: NO_HANDLES)  # what the caller wants in round one

@@ -214,7 +214,11 @@ def _shared(error: Exception, count: int) -> list[Any]:
     if len(error.hits) != count:
         return [retold(error, [], error.calls if count == 1 else 0) for _ in range(count)]
     failed = ("scorer failed", "store failed")
-    return [hits if hits.stop_reason not in failed else retold(error, [hits], hits.calls) for hits in error.hits]
+    own = getattr(error, "failures", None) or [None] * count
+    return [
+        hits if hits.stop_reason not in failed else retold(fault or error, [hits], hits.calls)
+        for hits, fault in zip(error.hits, own, strict=True)
+    ]
 
 
 def _read(future: asyncio.Future[Any]) -> None:

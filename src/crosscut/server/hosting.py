@@ -15,7 +15,7 @@ from typing import Any
 
 from crosscut.errors import CrosscutError, InputError, NoSuchIndex, StoreError
 from crosscut.index import Index
-from crosscut.scorers.remote import RemoteScorer
+from crosscut.scorers.http import RemoteScorer
 from crosscut.server.batcher import HERE, Lane
 from crosscut.server.logs import LOGGER, outline
 from crosscut.server.settings import Settings

@@ -35,6 +35,7 @@ from crosscut.server.logs import LOGGER, outline
 
 SENTENCES: dict[type[ScorerError] | type[StoreUnavailable], tuple[int, str]] = {
     errors.ScorerTimeout: (504, "the scorer did not answer in time; ask for fewer calls, or give a longer deadline"),
+    errors.ScorerBusy: (503, "earlier calls of the scorer have not returned; try again later"),
     errors.ScorerRateLimited: (503, "the scorer's endpoint asks for fewer requests than were made; try again later"),
     errors.ScorerUnavailable: (502, "the scorer's endpoint is down, or kept failing; try again later"),
     errors.ScorerRefused: (502, "the scorer's endpoint refused the request: check its key, model and address"),

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from crosscut.index import Index
-from crosscut.scorers.relevance import relevance
+from crosscut.scorers.calibration import relevance
 from crosscut.scores.reranking import Ranking
 from crosscut.server.settings import Settings
 

@@ -67,7 +67,7 @@ class Models:
 
     @cached_property
     def scoring(self) -> Scorer:
-        from crosscut.scorers.named import load_scorer
+        from crosscut.scorers.loading import load_scorer
 
         return load_scorer(self.scorer)
 

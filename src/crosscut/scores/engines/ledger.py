@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.scorers.meter import ScoreCache
+from crosscut.scorers.caching import ScoreCache
 from crosscut.scores.engines.tasks import Scored
 from crosscut.scores.keys import Contents, Keys
 from crosscut.scores.records import Damage

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from crosscut.datasets.records import Item, items_of
 from crosscut.errors import ScorerError
+from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.callable import as_bound
-from crosscut.scorers.meter import Account, Meter
-from crosscut.scorers.named import load_scorer
+from crosscut.scorers.loading import load_scorer
+from crosscut.scorers.meter import Meter, QueryLedger
 from crosscut.scores.engines.ledger import Ledger, StoreLedger
 from crosscut.scores.engines.tasks import Scored, Task
 from crosscut.scores.store import ScoreStore
@@ -67,11 +67,11 @@ def load_named(name: str, threads: int | None = None) -> Scorer:
 def score_task(bound: BoundScorer, queries: Sequence[Any], task: Task) -> Scored:
     """Score a task; of a scorer that fails in the middle, what was paid for is kept beside the error."""
     picks = [task.positions(place) for place in range(len(task.rows))]
-    accounts = [Account(queries[row], sys.maxsize) for row in task.rows]  # what is asked for, retries and all
+    accounts = [QueryLedger(queries[row], sys.maxsize) for row in task.rows]  # what is asked for, retries and all
     meter = Meter(bound)
     failed: ScorerError | None = None
     try:
-        meter.buy(accounts, picks)
+        meter.score(accounts, picks)
     except ScorerError as error:
         failed = error
     positions, scores = [one.positions for one in accounts], [one.scores for one in accounts]

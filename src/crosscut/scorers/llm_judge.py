@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from crosscut.errors import InputError, ScorerAnswerError, ScorerError
-from crosscut.scorers.remote import RemoteScorer
-from crosscut.scorers.transport import Limits, Sending, Transport
+from crosscut.errors import InputError, ScorerAnswerError
+from crosscut.scorers.http import Delivery, RemoteScorer, Transport, TransportOptions
 from crosscut.types import Floats
 
 PATH = "/chat/completions"
@@ -67,7 +66,7 @@ class ChatJudge(RemoteScorer):
         key_env: str | None = AUTO,
         options: Mapping[str, Any] | None = None,
         concurrency: int = 8,
-        **transport: Unpack[Sending],
+        **transport: Unpack[TransportOptions],
     ) -> None:
         missing = [name for name in ("{query}", "{item}") if name not in prompt]
         if missing:
@@ -93,25 +92,21 @@ class ChatJudge(RemoteScorer):
             "options": self.options,
         }
 
-    async def ask(self, query: str, texts: Sequence[str], limits: Limits) -> Floats:
-        return np.array([await self._judge(query, text, limits) for text in texts], np.float64)
+    async def ask(self, query: str, texts: Sequence[str], delivery: Delivery) -> Floats:
+        return np.array([await self._judge(query, text, delivery) for text in texts], np.float64)
 
-    async def _judge(self, query: str, text: str, limits: Limits) -> float:
+    async def _judge(self, query: str, text: str, delivery: Delivery) -> float:
         messages = [{"role": "user", "content": filled(self.prompt, query, text)}]
-        first = await self._answer(messages, limits)
+        first = await self._answer(messages, delivery)
         score = self._rating(first)
         if score is not None:
             return score
         said = str(_content(first) or "")[:2000]
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": REMINDER}]
-        if not limits.again(1):
+        if delivery.budget.left < 1:
             told = f"{self.model} at {self.url} answered {said[:80]!r}, no digit from 0 to 9, and the budget ends here"
             raise ScorerAnswerError(told)
-        try:
-            second = await self._answer(messages, limits)
-        except ScorerError as error:
-            error.paid = True  # the pair was judged once
-            raise
+        second = await self._answer(messages, delivery)
         score = self._rating(second)
         if score is None:
             raise ScorerAnswerError(
@@ -120,14 +115,14 @@ class ChatJudge(RemoteScorer):
             )
         return score
 
-    async def _answer(self, messages: list[dict[str, str]], limits: Limits) -> dict[str, Any]:
+    async def _answer(self, messages: list[dict[str, str]], delivery: Delivery) -> dict[str, Any]:
         """The first choice of the endpoint."""
         body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": 8}
         if self.logprobs:
             body |= {"logprobs": True, "top_logprobs": 20}
         body |= self.options
         body = {name: value for name, value in body.items() if value is not None}
-        answer = await self.transport.post(body, 1, limits)
+        answer = await self.transport.post(body, delivery)
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or not choices or not isinstance(_content(choices[0]), str | None):
             raise ScorerAnswerError(

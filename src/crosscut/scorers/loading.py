@@ -7,9 +7,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from crosscut.errors import InputError
+from crosscut.scorers.adapters import TextScorer, from_library
 from crosscut.scorers.base import Scorer
-from crosscut.scorers.callable import TextScorer
-from crosscut.scorers.foreign import foreign
 
 
 def load_scorer(scorer: Any = "default") -> Scorer:
@@ -21,7 +20,7 @@ def load_scorer(scorer: Any = "default") -> Scorer:
                                                  sentence-transformers can load
     `"organisation/name"`                        a hub model: on onnxruntime on the CPU, by torch on a GPU; settings
                                                  behind a `#` (`crosscut.encoders.running`)
-    `"https://…"`, `"cohere+https://…"`, …       a rerank or chat endpoint (`crosscut.scorers.http`)
+    `"https://…"`, `"cohere+https://…"`, …       a rerank or chat endpoint (`crosscut.scorers.rerank_api`)
     a `CrossEncoder` of sentence-transformers    wrapped; raw logits
     a cross-encoder of LangChain                 `score(pairs)`
     a model of `rerankers`                       `rank(query, texts)`
@@ -37,7 +36,7 @@ def load_scorer(scorer: Any = "default") -> Scorer:
         from crosscut.scorers.torch import TorchCrossEncoder
 
         return TorchCrossEncoder(scorer)
-    known = foreign(scorer)
+    known = from_library(scorer)
     if known is not None:
         return known
     if callable(scorer):
@@ -72,7 +71,7 @@ def check_saved(name: str, where: str, trust_remote: bool) -> None:
 
 def _named(name: str) -> Scorer:
     if "://" in name:
-        from crosscut.scorers.http import from_url
+        from crosscut.scorers.rerank_api import from_url
 
         return from_url(name)
     if name == "default" or (Path(name) / "cross.onnx").is_file():
