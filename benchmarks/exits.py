@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from crosscut.ann.ivf import IVF
-from crosscut.ann.ivf.deciding import STAYED
+from crosscut.ann.ivf.kernels import STAYED
 from crosscut.ann.ivf.learning import observe
 from crosscut.ann.ivf.rules import TAU
 from crosscut.ann.ivf.tuning import TAUS, tune
@@ -37,7 +37,7 @@ NEEDED = (1, 2, 5, 10, 20, 50, 100, 200)
 
 def curves(index: IVF, queries: Any) -> dict[str, Any]:
     """φ_h of all queries, of those that need few lists and of the others; how many lists queries need."""
-    seen = observe(index.layout, queries, k=K, lists=max(PLACES))
+    seen = observe(index, queries, k=K, lists=max(PLACES))
     kept = seen.traces[:, :, STAYED] / K
     needed = seen.ranks[:, 0]
     groups = {"all": needed > 0, f"C(q) ≤ {TAU}": needed <= TAU, f"C(q) > {TAU}": needed > TAU}

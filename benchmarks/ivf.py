@@ -109,9 +109,9 @@ def quality(options: argparse.Namespace) -> None:
 def untuned(index: IVF, test: Array) -> dict[str, float]:
     """What the default does for those who tune nothing."""
     found = index.search_many(test, 10, rule=USUAL)
-    truth = exact(index.layout, test, 1)[:, 0]
+    truth = exact(index, test, 1)[:, 0]
     hit = found.ids[:, 0] == index.ids[truth]
-    ranks = observe(index.layout, test, 1, 1).ranks[:, 0]
+    ranks = observe(index, test, 1, 1).ranks[:, 0]
     rival = int(np.sort(ranks)[max(0, int(np.ceil(hit.mean() * len(hit))) - 1)])
     return {"recall_1": float(hit.mean()), "lists": float(found.lists.mean()), "rival": rival}
 
@@ -278,7 +278,7 @@ def growth(options: argparse.Namespace) -> None:
             "lists": len(index.centroids),
             "probes": options.probes,
             "vectors_GB": index.vectors.nbytes / 1e9,
-            "index_GB": index.nbytes / 1e9,
+            "index_GB": index.vectors.nbytes / 1e9,
             "ms_single_query": grown(index, test[: options.queries], options),
         }
         console.print(record)

@@ -24,7 +24,7 @@ from tests import test_index_learning as learning
 
 from crosscut.ann import clustered
 from crosscut.ann.ivf import IVF
-from crosscut.ann.ivf.folder import KIND as CLUSTERED
+from crosscut.ann.ivf.index import KIND as CLUSTERED
 from crosscut.datasets.reading import read_items
 from crosscut.encoders import late
 from crosscut.index import Index, streaming

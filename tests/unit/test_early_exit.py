@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosscut.ann.ivf import IVF, deciding, learning
+from crosscut.ann.ivf import IVF, kernels, learning
 from crosscut.ann.ivf.learning import Observations, observe
 from crosscut.ann.ivf.rules import Cascade, Chance, Classifier, Fixed, Patience, PredictedLists, Rule, Trees, from_json
 from crosscut.ann.ivf.tuning import TAUS, candidates, fewest, tune
@@ -34,7 +34,7 @@ def index() -> IVF:
 
 @pytest.fixture(scope="module")
 def observed(index: IVF) -> Observations:
-    return observe(index.layout, clumps(400, seed=1), K, 40)
+    return observe(index, clumps(400, seed=1), K, 40)
 
 
 def slow_results(index: IVF, query: Any, k: int, lists: int) -> list[list[tuple[float, int]]]:
@@ -75,13 +75,6 @@ def test_patience_is_its_definition(index: IVF, rounds: int, tolerance: float) -
         stop = slow_patience(results, rounds, 1 - tolerance, K)
         assert found.lists[j] == stop
         assert set(found.ids[j].tolist()) - {-1} == members(results[stop - 1])
-
-
-def test_patience_waits_for_k_results() -> None:
-    vectors = clumps(40)
-    sparse = IVF.build(vectors, lists=20)
-    found = sparse.search(vectors[0], 30, rule=Patience(1, 0.0, 10))
-    assert found.lists == 10  # never 30 members: nothing to be patient about
 
 
 @settings(max_examples=30, deadline=None)
@@ -154,7 +147,7 @@ def test_forests_say_what_lightgbm_says() -> None:
     labels = features[:, 0] * features[:, 1] + (features[:, 2] > 0.3)
     forest = lightgbm.train({"verbosity": -1, "num_threads": 1}, lightgbm.Dataset(features, labels), 20)
     trees = learning.trees_of(forest.dump_model())
-    mine = [deciding.sum_of_trees(trees.arrays, row) for row in features]
+    mine = [kernels.sum_of_trees(trees.arrays, row) for row in features]
     np.testing.assert_allclose(mine, forest.predict(features), rtol=1e-9, atol=1e-12)
     rule = Classifier(trees)
     assert from_json(json.loads(json.dumps(rule.json()))) == rule
@@ -222,6 +215,7 @@ def slow_stop(rule: Rule, index: IVF, observed: Observations, row: int) -> int:
     return most
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("name", ["fixed", "reg", "reg+int", "classifier", "cascade reg", "cascade patience", "chance"])
 def test_rules_match_slow_references(name: str, rules: dict[str, Rule], index: IVF, observed: Observations) -> None:
     rule = rules[name]
@@ -294,7 +288,7 @@ def test_tune(tmp_path: Path) -> None:
     for name in ("patience", "chance"):
         assert tuned[name].recall >= fixed.recall - 0.03
     assert own.rule == tuned.rule
-    fresh = observe(own.layout, clumps(300, seed=20), K, 60)
+    fresh = observe(own, clumps(300, seed=20), K, 60)
     found = own.search_many(fresh.queries, K)
     assert fresh.recall(found.lists).mean() >= 0.9 - 0.03 - 0.06
     assert found.lists.mean() < tuned.lists
@@ -400,62 +394,7 @@ def test_forests_learn_where_a_result_is_not_full_after_tau_lists() -> None:
     pytest.importorskip("lightgbm")
     pytest.importorskip("imblearn")
     own = IVF.build(clumps(1500), lists=300)  # five vectors a list
-    observed = observe(own.layout, clumps(200, seed=1), 100, 60)
-    assert (observed.traces[:, 2, deciding.KTH] == -np.inf).any()
+    observed = observe(own, clumps(200, seed=1), 100, 60)
+    assert (observed.traces[:, 2, kernels.KTH] == -np.inf).any()
     rule = learning.learn_classifier(observed, 30, tau=3)
     assert (own.search_many(observed.queries, 100, rule=rule).lists == observed.stops(rule)).all()
-
-
-def test_what_every_kind_of_rule_tries_differs_in_one_parameter(rules: dict[str, Rule]) -> None:
-    for name, rule in {**rules, "patience": Patience(3, 0.1, 30)}.items():
-        variants = rule.variants()
-        assert {variant.kind for variant in variants} == {rule.kind}
-        assert len({*variants}) == len(variants)
-        assert name == "fixed" or {variant.lists for variant in variants} == {rule.lists}
-
-
-@pytest.mark.slow
-def test_bench_ivf(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from crosscut.cli import app
-
-    np.save(tmp_path / "items.npy", clumps(1500))
-    np.save(tmp_path / "train.npy", clumps(150, seed=4))
-    np.save(tmp_path / "test.npy", clumps(40, seed=5))
-    (tmp_path / "gold.json").write_text(json.dumps([[j, j + 1] if j % 2 else [] for j in range(40)]))
-    files = ["--vectors", str(tmp_path / "items.npy"), "--queries", str(tmp_path / "train.npy")]
-    more = ["--test-queries", str(tmp_path / "test.npy"), "--judgements", str(tmp_path / "gold.json")]
-    rest = ["--lists", "40", "-k", "10", "--repeats", "1", "--json", str(tmp_path / "out.json")]
-    done = CliRunner().invoke(app, ["bench", "ivf", *files, *more, *rest, "--save", str(tmp_path / "ivf")])
-    assert done.exit_code == 0, done.output
-    record = json.loads((tmp_path / "out.json").read_text())
-    rows = {row["name"]: row for row in record["rows"]}
-    assert {"fixed", "patience", "chance"} <= set(rows)
-    assert rows["fixed"]["lists"] == record["N"]
-    assert rows["fixed"]["p"] == 1.0
-    assert record["limits"]["oracle_lists"] <= rows["fixed"]["lists"]
-    assert 0 <= rows["patience"]["mrr_10"] <= 1
-    assert "trees" not in json.dumps(record["rows"])
-    assert IVF.load(tmp_path / "ivf").rule.lists == record["N"]
-    plain = CliRunner().invoke(app, ["bench", "ivf", *files, "--lists", "40", "-k", "10", "--repeats", "1"])
-    assert plain.exit_code == 0, plain.output
-    assert "patience" in plain.output
-    assert "mRR" not in plain.output
-
-
-def test_what_a_rule_earns_has_an_interval() -> None:
-    from crosscut.evaluation.clustered import earned
-
-    rng = np.random.default_rng(0)
-    needed = rng.geometric(0.1, 4000)  # the list that holds the neighbour
-    observed = Observations.__new__(Observations)
-    object.__setattr__(observed, "ranks", needed[:, None])
-    fixed = earned(observed, np.full(4000, 20))  # N′ is the rule itself
-    assert 0.95 <= fixed[0] <= 1.0 <= fixed[1] <= 1.06
-    oracle = earned(observed, np.where(needed <= 20, needed, 1))  # finds as much, and stops where it should
-    assert oracle[1] < 0.5
-    few = Observations.__new__(Observations)
-    object.__setattr__(few, "ranks", needed[:60, None])
-    wide = earned(few, np.full(60, 20))
-    assert wide[1] - wide[0] > fixed[1] - fixed[0]

@@ -5,33 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosscut.ann.ivf import IVF, learning, searching
-from crosscut.ann.ivf.probing import FIRST
+from crosscut.ann.ivf import IVF, learning
+from crosscut.ann.ivf.index import DESCRIBED
+from crosscut.ann.ivf.kernels import FIRST
 from crosscut.ann.ivf.rules import Fixed, Patience
 from crosscut.errors import InputError
-
-
-def clumps(n: int = 600, d: int = 12, seed: int = 0) -> npt.NDArray[np.float32]:
-    rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((20, d))
-    return (centres[rng.integers(20, size=n)] + 0.4 * rng.standard_normal((n, d))).astype(np.float32)
-
-
-def brute(vectors: Any, query: Any, k: int, metric: str, among: Any = None) -> list[int]:
-    values = np.asarray(vectors, dtype=np.float64)
-    # einsum sums every row in the same order: equal rows tie to the last bit, as a product of BLAS may not have them
-    scores = np.einsum("nd,d->n", values, query) if metric == "ip" else -((values - query) ** 2).sum(axis=1)
-    if among is not None:
-        mask = np.full(len(values), -np.inf)
-        mask[among] = 0
-        scores = scores + mask
-    order = np.lexsort((np.arange(len(values)), -scores))
-    return [int(j) for j in order[:k] if scores[j] > -np.inf]
+from tests.vectors import brute, clumps
 
 
 @pytest.mark.services
@@ -141,32 +124,6 @@ def test_corners() -> None:
     assert IVF.build(np.zeros((5, 4), dtype=np.float32)).search(np.zeros(4), 3).ids.tolist() == [0, 1, 2]
 
 
-def test_what_is_refused() -> None:
-    vectors = clumps(50)
-    index = IVF.build(vectors, lists=4)
-    broken = vectors.copy()
-    broken[7, 3] = np.nan
-    with pytest.raises(InputError, match="row 7 of the vectors"):
-        IVF.build(broken)
-    with pytest.raises(InputError, match="NaN"):
-        index.search(broken[7])
-    with pytest.raises(InputError, match="12 dimensions"):
-        index.search(np.zeros(5))
-    with pytest.raises(InputError, match="id 50 is not"):
-        index.search(vectors[0], exclude=[50])
-    with pytest.raises(InputError, match="at least 1"):
-        index.search(vectors[0], k=0)
-    with pytest.raises(InputError, match="2 sets of excluded ids for 1"):
-        index.search_many(vectors[:1], exclude=[[1], [2]])
-    for wrong in ({"metric": "cosine"}, {"lists": 0}, {"dtype": np.int8}, {"ids": [1] * 50}, {"centroids": [[1.0]]}):
-        with pytest.raises(InputError):
-            IVF.build(vectors, **wrong)
-    with pytest.raises(InputError, match="one at least"):
-        IVF.build(np.zeros((0, 3)))
-    with pytest.raises(InputError, match="exit rule"):
-        index.search(vectors[0], rule="fast")  # type: ignore[arg-type]
-
-
 def test_ids_of_ones_own() -> None:
     vectors = clumps(80)
     names = np.random.default_rng(0).permutation(1000)[:80]
@@ -177,24 +134,6 @@ def test_ids_of_ones_own() -> None:
     missing = next(j for j in range(1000) if j not in set(names.tolist()))
     with pytest.raises(InputError, match=f"id {missing} is not"):
         index.search(vectors[5], exclude=[missing])
-
-
-def test_add_and_remove() -> None:
-    vectors, more = clumps(300), clumps(50, seed=9)
-    index = IVF.build(vectors, lists=10, metric="l2")
-    assert index.add(more).tolist() == list(range(300, 350))
-    everything = np.concatenate([vectors, more])
-    query = more[4]
-    assert index.search(query, 9, rule=10).ids.tolist() == brute(everything, query, 9, "l2")
-    gone = brute(everything, query, 4, "l2")
-    index.remove(gone)
-    left = sorted(set(range(350)) - set(gone))
-    assert index.search(query, 9, rule=10).ids.tolist() == brute(everything, query, 9, "l2", left)
-    assert index.n == 346
-    with pytest.raises(InputError, match="new to the index"):
-        index.add(more[:1], ids=[left[0]])
-    index.add(everything[gone], ids=gone)
-    assert index.search(query, 9, rule=10).ids.tolist() == brute(everything, query, 9, "l2")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -209,7 +148,6 @@ def test_save_and_load(tmp_path: Path, dtype: Any) -> None:
         assert isinstance(again.vectors, np.memmap) == memory_map
         for old, new in zip(index.search_many(queries, 6), again.search_many(queries, 6), strict=True):
             assert np.all(old == new)
-    again.add(queries)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ivf"]
     next((tmp_path / "ivf").glob("0*/vectors.npy")).write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"damaged: vectors\.npy has 7 bytes"):
@@ -248,33 +186,9 @@ def test_an_index_is_a_space() -> None:
     queries = clumps(4, seed=2).astype(np.float64)
     assert (index.rows(np.array([5, 3])) == vectors[[5, 3]].astype(np.float64)).all()
     np.testing.assert_allclose(index.predict(queries), queries @ vectors.astype(np.float64).T, rtol=1e-4, atol=1e-4)
-    index.remove([0])
+    index = IVF.build(vectors, lists=8, ids=np.arange(1, 101))
     with pytest.raises(InputError, match="0 … n − 1"):
         index.predict(queries)
-
-
-@pytest.mark.services
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-@pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_faiss_behind_the_same_interface(kind: Any, metric: Any) -> None:
-    pytest.importorskip("faiss")
-    from crosscut.ann.faiss import Faiss
-
-    vectors = clumps(400)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    index = Faiss.build(vectors, kind=kind, metric=metric, lists=8, rule=400)
-    for query in vectors[:5]:
-        assert index.search(query, 6).ids.tolist() == brute(vectors, query, 6, metric)
-        gone, only = [1, 2, 3], list(range(0, 400, 2))
-        among = sorted(set(only) - set(gone))
-        found = index.search(query, 6, exclude=gone, allow=only)
-        assert found.ids.tolist() == brute(vectors, query, 6, metric, among)
-    np.testing.assert_array_equal(index.rows(np.array([7, 3])), vectors[[7, 3]].astype(np.float64))
-    np.testing.assert_allclose(index.predict(vectors[:2].astype(np.float64)), vectors[:2] @ vectors.T, atol=1e-5)
-    with pytest.raises(InputError, match="no exit rules"):
-        index.search(vectors[0], rule=Patience(2))
-    with pytest.raises(InputError, match="NaN"):
-        index.search(np.full(12, np.nan))
 
 
 def test_a_patient_search_goes_past_the_lists_that_are_ranked_first() -> None:
@@ -311,18 +225,53 @@ def test_what_lists_do_is_observed_without_a_matrix_of_queries_and_lists(monkeyp
     vectors = rng.normal(size=(lists, 4)).astype(np.float32)
     index = IVF.build(vectors, lists=lists, centroids=vectors)
     queries = rng.normal(size=(asked, 4)).astype(np.float32)
-    few = learning.observe(index.layout, queries[:40], 3, 5)
+    few = learning.observe(index, queries[:40], 3, 5)
     monkeypatch.setattr(learning, "exact", lambda layout, queries, k: np.zeros((len(queries), k), np.int64))
     tracemalloc.start()
-    many = learning.observe(index.layout, queries, 3, 5)
+    many = learning.observe(index, queries, 3, 5)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * asked * lists  # similarities alone would be as much
     similarities = queries[:40] @ vectors.T
-    assert few.near.shape == (40, searching.DESCRIBED)
-    np.testing.assert_allclose(
-        few.near, -np.sort(-similarities, axis=1)[:, : searching.DESCRIBED], rtol=1e-5, atol=1e-6
-    )
+    assert few.near.shape == (40, DESCRIBED)
+    np.testing.assert_allclose(few.near, -np.sort(-similarities, axis=1)[:, :DESCRIBED], rtol=1e-5, atol=1e-6)
     assert (few.ranks == np.arange(1, 4)).all()  # every vector is its own list
     np.testing.assert_array_equal(many.near[:40], few.near)
     np.testing.assert_allclose(few.spreads[:, 0], similarities.mean(axis=1), atol=1e-5)
+
+
+def test_a_search_begins_with_what_an_earlier_one_found() -> None:
+    """It is found though its list is far, once, unless it is excluded or not allowed."""
+    vectors = clumps()
+    index = IVF.build(vectors, lists=30)
+    query = clumps(1, seed=3)
+    far = brute(vectors, -query[0], 3, "ip")
+    ids = index.search_many(query, 600, rule=1, starts=[far]).ids[0]
+    found = ids[ids >= 0].tolist()
+    assert {*far} <= {*found}
+    assert len(found) == len({*found})
+    without = index.search_many(query, 600, rule=1, exclude=[far[:2]], starts=[far]).ids[0].tolist()
+    assert not {*far[:2]} & {*without}
+    assert far[2] in without
+    among = index.search_many(query, 600, rule=1, allow=far[:1], starts=[far]).ids[0]
+    assert among[among >= 0].tolist() == far[:1]
+    with pytest.raises(InputError, match="1 sets of ids to begin with for 2 queries"):
+        index.search_many(clumps(2), 5, starts=[far])
+
+
+def test_patience_counts_what_a_search_began_with_as_members_that_stayed() -> None:
+    index, queries = IVF.build(clumps(3000), lists=40), clumps(30, seed=4)
+    cold = index.search_many(queries, 20, rule=40)
+    warm = index.search_many(queries, 20, rule=Patience(2, 0.0), starts=list(cold.ids))
+    assert (warm.ids == cold.ids).all()
+    assert (warm.lists == 2).all()  # nothing can change: settled from the first list on
+
+
+def test_indexes_of_other_items_share_centroids() -> None:
+    vectors, query = clumps(), clumps(1, seed=7)[0]
+    whole = IVF.build(vectors, lists=20)
+    parts = [IVF.build(vectors[half], centroids=whole.centroids, ids=half) for half in np.split(np.arange(600), 2)]
+    found = [part.search(query, 10, rule=20) for part in parts]
+    ids, scores = (np.concatenate([getattr(one, name) for one in found]) for name in ("ids", "scores"))
+    assert ids[np.argsort(-scores, kind="stable")][:10].tolist() == whole.search(query, 10, rule=20).ids.tolist()
+    assert sum(one.vectors for one in found) == 600

@@ -28,7 +28,7 @@ from crosscut.search.prior import Prior
 from crosscut.spaces.base import Constant, Stacked, Vectors
 from crosscut.spaces.cur import CUR
 from tests.unit.test_index import Planted, best, build, planted_items
-from tests.unit.test_ivf import clumps
+from tests.vectors import clumps
 
 N, D = 600, 12
 

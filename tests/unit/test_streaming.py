@@ -312,7 +312,7 @@ def test_what_a_build_leaves_goes_with_the_next_save(
 def test_damage_is_told_where_it_is_read(tmp_path: Path, corpus: Path, large: None) -> None:
     path = tmp_path / "a.index"
     Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
-    for name in ("items.npy", "vectors.npy", "bm25-items.npy"):
+    for name in ("items.npy", "bm25-items.npy"):
         file = next(path.glob(f"0*/{name}"))
         whole = file.read_bytes()
         file.write_bytes(whole[:512] + bytes(byte ^ 1 for byte in whole[512:]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from crosscut.ann.base import NOTHING_FOUND, Ask, Found, OfRows
+from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import USUAL, Patience, Rule
 from crosscut.ann.nearest import VectorIndex
 from crosscut.errors import InputError
@@ -23,7 +24,7 @@ class Clustered(OfRows):
 
     exact = False
 
-    def __init__(self, index: VectorIndex) -> None:
+    def __init__(self, index: IVF | VectorIndex) -> None:
         if index.metric != "ip":
             raise InputError(
                 "rounds look for high inner products; this index ranks by distance: build it with metric='ip'"
@@ -59,7 +60,7 @@ class Clustered(OfRows):
             rule=rule,
             exclude=[ask.exclude for ask in asks],
             allow=asks[0].within,
-            trails=[ask.trail for ask in asks],
+            starts=[ask.trail.ids for ask in asks],
         )
         answers = zip(found.ids, found.scores, strict=True)
         return [Found(ids[ids >= 0], scores[ids >= 0].astype(np.float64)) for ids, scores in answers]

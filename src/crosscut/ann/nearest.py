@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.ivf.layout import Single
+from crosscut.ann.ivf.index import Single
 from crosscut.ann.ivf.rules import Rule, as_rule
 from crosscut.ann.results import Metric, Nearest, NearestMany, as_queries, each
-from crosscut.ann.trail import Trail
 from crosscut.spaces.base import Slot, Space
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class Lookup(NamedTuple):
     rule: Rule
     exclude: Sequence[npt.ArrayLike | None]  # ids to leave out of each
     allow: npt.ArrayLike | None
-    trails: Sequence[Trail] | None
+    starts: Sequence[npt.ArrayLike | None] | None
     threads: int | None
 
 
@@ -86,18 +85,17 @@ class VectorIndex(Space):
         rule: Rule | int | None = None,
         exclude: Sequence[npt.ArrayLike | None] | None = None,
         allow: npt.ArrayLike | None = None,
-        trails: Sequence[Trail] | None = None,
+        starts: Sequence[npt.ArrayLike | None] | None = None,
         threads: int | None = None,
     ) -> NearestMany:
         """What `search` finds, for every query (q × d).
 
-        `exclude` and `trails` have one entry per query, `allow` holds for all. With a trail a search goes on where
-        those before it have stopped, see `crosscut.ann.trail`; FAISS begins every search anew.
+        `exclude` and `starts` have one entry per query, `allow` holds for all. FAISS begins every search anew.
         """
         points = as_queries(queries, self.d, k)
         given = self.rule if rule is None else as_rule(rule)
         gone = each("sets of excluded ids", exclude, len(points))
-        return self._nearest(Lookup(points, int(k), given, gone, allow, trails, threads))
+        return self._nearest(Lookup(points, int(k), given, gone, allow, starts, threads))
 
     @abstractmethod
     def _nearest(self, asked: Lookup) -> NearestMany:

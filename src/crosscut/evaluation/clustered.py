@@ -67,7 +67,7 @@ def table_2(
     tell = progress or (lambda what, done, total: None)
     points = np.ascontiguousarray(queries, dtype=np.float32)
     tell("searching the test queries", 0, repeats + 1)
-    observed = observe(index.layout, points, k, tuned.lists)
+    observed = observe(index, points, k, tuned.lists)
     found = {one.name: index.search_many(points, k, rule=one.rule, threads=threads) for one in tuned.choices}
     seconds: dict[str, list[float]] = {name: [] for name in found}
     timed = points[:TIMED]

@@ -30,7 +30,7 @@ class LaterLists:
     @classmethod
     def of(cls, more: Array, centroids: npt.NDArray[np.float32], lists: npt.NDArray[np.int32]) -> LaterLists:
         """Of the vectors of items that came later, of which the first are in lists."""
-        return cls(lists, IVF.from_assignment(more[: len(lists)], centroids, lists.astype(np.int64)))
+        return cls(lists, IVF.arrange(more[: len(lists)], centroids, lists.astype(np.int64)))
 
     def write(self, files: Files) -> None:
         files.array("more-centroids", self.index.centroids)

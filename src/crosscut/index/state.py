@@ -178,7 +178,9 @@ class State:
             return Vectors(np.asarray(rows))
         filed = rows if isinstance(rows, FiledVectors) else FiledVectors(Touched(rows))
         # of the items that lie list by list: it outlives what is added behind them
-        first = self._kept("lists", (centroids, starts), lambda: IVF.laid_out(filed.first, centroids, starts))
+        first = self._kept(
+            "lists", (centroids, starts), lambda: IVF(centroids, filed.first.array, starts, np.arange(len(filed.first)))
+        )
         behind = None if self.later is None else self.later.index
         return Segments(first, filed.more, behind) if len(filed.more) else first
 

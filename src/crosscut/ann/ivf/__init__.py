@@ -1,5 +1,4 @@
-"""A clustered index with early exit: `index` (what users hold), `layout` (its data), `searching` → `probing` and
-`deciding` (compiled), `rules`, `learning` and `tuning` of them, `folder` (on disk)."""
+"""A clustered index with early exit: `index`, its compiled search `kernels`, exit `rules`, `learning`, `tuning`."""
 
 from crosscut.ann.ivf.index import IVF
 from crosscut.ann.results import Metric, Nearest, NearestMany

@@ -1,4 +1,4 @@
-"""Learning exit rules from queries: what each list did, what each query needed, and forests that tell it ahead.
+"""Learning exit rules from queries: what each list did, what each query needed, and forests that predict it.
 
 Busolin et al. 2024, §2 and Table 1:
 
@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann import clusters
-from crosscut.ann.ivf import searching
-from crosscut.ann.ivf.layout import Layout, Single
+from crosscut.ann.ivf.index import DESCRIBED, IVF, Single
 from crosscut.ann.ivf.rules import TAU, Chance, Classifier, Conditions, PredictedLists, Rule, Trees
 from crosscut.ann.results import as_queries
 from crosscut.errors import InputError, MissingDependency
@@ -40,7 +39,7 @@ class Observations:
 
     k: int
     queries: Single  # (q × d)
-    traces: Single  # (q × N × 4): see `deciding`
+    traces: Single  # (q × N × 4): see `kernels`
     near: Single  # (q × N + 1, at least 100) similarities to the closest centroids, best first
     spreads: npt.NDArray[np.float64]  # (q × 2) their mean and standard deviation
     ranks: Whole  # (q × k) in which list, counted in the query's order from 1, each of its true k nearest lies
@@ -66,7 +65,7 @@ class Observations:
 
     def stops(self, rule: Rule) -> Whole:
         """After how many lists a rule stops each query: what a search under it would do, without searching again."""
-        from crosscut.ann.ivf.deciding import replay
+        from crosscut.ann.ivf.kernels import replay
 
         stop = rule.conditions(self.k, self.most)
         return replay(stop, self.queries, self.near, self.spreads, self.traces, self.k)
@@ -74,13 +73,13 @@ class Observations:
     @cached_property
     def clues(self) -> npt.NDArray[np.float64]:
         """What `Chance` sees after every list (q × N × clues)."""
-        from crosscut.ann.ivf.deciding import every_clue
+        from crosscut.ann.ivf.kernels import every_clue
 
         return every_clue(self.queries, self.near, self.spreads, self.traces)
 
     def features(self, tau: int = TAU) -> npt.NDArray[np.float64]:
         """The features of Table 1 after τ lists (q × f): query, centroids, results, stability."""
-        from crosscut.ann.ivf.deciding import Outlook, describe, features_of
+        from crosscut.ann.ivf.kernels import Outlook, describe, features_of
 
         out = np.empty((len(self.queries), features_of(self.queries.shape[1], tau)))
         for row, found in enumerate(out):
@@ -89,39 +88,39 @@ class Observations:
         return out
 
 
-def observe(layout: Layout, queries: npt.ArrayLike, k: int = 100, lists: int | None = None) -> Observations:
+def observe(index: IVF, queries: npt.ArrayLike, k: int = 100, lists: int | None = None) -> Observations:
     """Visit `lists` lists (all of them, when not given) for every query, and find its true neighbours."""
-    from crosscut.ann.ivf.deciding import moments
+    from crosscut.ann.ivf.kernels import moments
 
-    points = as_queries(queries, layout.d, k)
-    if not layout.n or not len(points):
-        raise InputError(f"{len(points)} queries to an index of {layout.n} vectors: there is nothing to observe")
-    most = len(layout.centroids)
+    points = as_queries(queries, index.d, k)
+    if not index.n or not len(points):
+        raise InputError(f"{len(points)} queries to an index of {index.n} vectors: there is nothing to observe")
+    most = index.most
     stop = Conditions(min(lists or most, most))
-    traces = searching.search(layout, points, k, stop, searching.Restrictions.of(layout, len(points)), traced=True)[1]
-    list_of = np.searchsorted(layout.starts, exact(layout, points, min(k, layout.n)), side="right") - 1
-    kept = min(max(stop.lists + 1, searching.DESCRIBED), most)
-    near, ranks = np.empty((len(points), kept), np.float32), np.empty(list_of.shape, np.int64)
+    traces = index.probe(points, k, stop, traced=True)[1]
+    list_of = np.searchsorted(index.starts, exact(index, points, min(k, index.n)), side="right") - 1
+    width = min(max(stop.lists + 1, DESCRIBED), most)
+    near, ranks = np.empty((len(points), width), np.float32), np.empty(list_of.shape, np.int64)
     spreads = np.empty((len(points), 2))
     for row, point in enumerate(points):  # one query at a time: many queries times many lists are no matrix to hold
-        (values,) = layout.similarities(point[None, :])
+        (values,) = index.similarities(point[None, :])
         order = np.argsort(-values, kind="stable")
         place = np.empty(most, np.int64)  # a list's rank in the query's order
         place[order] = np.arange(1, most + 1)
-        near[row], ranks[row], spreads[row] = values[order[:kept]], place[list_of[row]], moments(values)
+        near[row], ranks[row], spreads[row] = values[order[:width]], place[list_of[row]], moments(values)
     return Observations(k, points, traces, near, spreads, ranks)
 
 
-def exact(layout: Layout, queries: Single, k: int) -> Whole:
+def exact(index: IVF, queries: Single, k: int) -> Whole:
     """(q × k) places of the true nearest vectors, best first: every query against every vector."""
     if len(queries) > ASKED:
-        return np.concatenate([exact(layout, queries[j : j + ASKED], k) for j in range(0, len(queries), ASKED)])
+        return np.concatenate([exact(index, queries[j : j + ASKED], k) for j in range(0, len(queries), ASKED)])
     best = np.full((len(queries), 0), 0, dtype=np.int64)
     scores = np.full((len(queries), 0), 0, dtype=np.float32)
     step = max(1, (1 << 25) // max(len(queries), 1))
-    for rows, block in clusters.blocks(layout.vectors, max(step, 2048)):
+    for rows, block in clusters.blocks(index.vectors, max(step, 2048)):
         near = queries @ block.T
-        if layout.metric == "l2":
+        if index.metric == "l2":
             near = 2 * near - (block * block).sum(axis=1)
         top = np.argpartition(-near, min(k, near.shape[1]) - 1, axis=1)[:, :k]
         scores = np.concatenate([scores, np.take_along_axis(near, top, axis=1)], axis=1)
@@ -267,7 +266,7 @@ def learn_chance(observed: Observations, lists: int, rate: float = 0.002) -> Cha
     """
     from sklearn.linear_model import LogisticRegression
 
-    from crosscut.ann.ivf.deciding import window
+    from crosscut.ann.ivf.kernels import window
 
     clues, most = observed.clues, observed.most
     after = np.unique(np.concatenate([np.arange(1, 17), np.geomspace(16, max(most - 1, 16), 24).astype(np.int64)]))
@@ -289,7 +288,7 @@ def learn_chance(observed: Observations, lists: int, rate: float = 0.002) -> Cha
 
 
 def squared(clues: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Clues (… × c) and all their products of two, in the order of `deciding.log_odds`."""
+    """Clues (… × c) and all their products of two, in the order of `kernels.log_odds`."""
     count = clues.shape[-1]
     pairs = [clues[..., i] * clues[..., j] for i in range(count) for j in range(i, count)]
     return np.concatenate([clues, np.stack(pairs, axis=-1)], axis=-1)

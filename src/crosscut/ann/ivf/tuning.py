@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.ivf.index import IVF
-from crosscut.ann.ivf.layout import Layout, Single
+from crosscut.ann.ivf.index import IVF, Single
 from crosscut.ann.ivf.learning import Observations, learn_chance, learn_classifier, learn_prediction, observe
 from crosscut.ann.ivf.rules import TAU, Cascade, Fixed, Patience, Rule
 from crosscut.ann.results import as_queries
@@ -114,7 +113,7 @@ def tune(
     tell = progress or (lambda what, done, total: None)
     tell("tuning", 0, len(KINDS))
     rows = np.random.default_rng(seed).permutation(len(points))
-    observed = observe(index.layout, points, k, deepest(index.layout, points[rows[:500]], target))
+    observed = observe(index, points, k, deepest(index, points[rows[:500]], target))
     train, held = observed.some(np.sort(rows[len(rows) // 3 :])), observed.some(np.sort(rows[: len(rows) // 3]))
     lists = fewest(observed, target)
     recall = float(held.recall(lists).mean())
@@ -139,10 +138,10 @@ def _drawn(queries: Single, seed: int) -> Single:
     return queries[np.sort(np.random.default_rng(seed).choice(len(queries), MOST, replace=False))]
 
 
-def deepest(layout: Layout, queries: Single, target: float) -> int:
+def deepest(index: IVF, queries: Single, target: float) -> int:
     """How many lists must be looked at: enough for a recall well above the target, on a sample."""
-    needed = observe(layout, queries, 1, 1).ranks[:, 0]
-    return int(min(max(np.quantile(needed, 1 - (1 - target) / 2), 2 * TAU, 32), len(layout.centroids)))
+    needed = observe(index, queries, 1, 1).ranks[:, 0]
+    return int(min(max(np.quantile(needed, 1 - (1 - target) / 2), 2 * TAU, 32), index.most))
 
 
 def fewest(observed: Observations, target: float) -> int:

@@ -22,13 +22,13 @@ def clustered(setting: Setting) -> tuple[IVF, Array]:
 
 def exits(setting: Setting) -> Records:
     """φ_h against h, for queries that need few lists and for others; the distribution of C(q) (early exit, fig. 1)."""
-    from crosscut.ann.ivf.deciding import STAYED
+    from crosscut.ann.ivf.kernels import STAYED
     from crosscut.ann.ivf.learning import observe
     from crosscut.ann.ivf.rules import TAU
 
     index, queries = clustered(setting)
     k = min(100, setting.n // 4)
-    seen = observe(index.layout, queries, k=k)
+    seen = observe(index, queries, k=k)
     kept = seen.traces[:, :, STAYED] / k
     needed = seen.needed(seen.most)
     records = []

@@ -85,7 +85,7 @@ INVENTORY = (
     Entry("axn", "table1", "sizes of data and splits", None, "`--plan` of any figure prints them"),
     Entry("axn", "table2", "hyper-parameters of factorisation", None, "[settings](inventory.md#settings-and-grids) of `crosscut.factorize`"),
     Entry("early-exit", "fig1", "φ_h against h, and C(q)", "exits"),
-    Entry("early-exit", "table1", "features", None, "`crosscut.ann.ivf.deciding.describe` computes them"),
+    Entry("early-exit", "table1", "features", None, "`crosscut.ann.ivf.kernels.describe` computes them"),
     Entry("early-exit", "table2", "exit rules: recall, lists, time", "exit-rules", f"vectors of your own: `{_BENCH}`"),
 )  # fmt: skip
 

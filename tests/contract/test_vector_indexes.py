@@ -13,11 +13,10 @@ from crosscut.ann.base import Ask
 from crosscut.ann.faiss import Faiss
 from crosscut.ann.flat import Flat as FlatTopK
 from crosscut.ann.ivf import IVF, NearestMany
-from crosscut.ann.ivf.rules import Fixed, Patience
-from crosscut.ann.trail import Trail
+from crosscut.ann.ivf.rules import Patience
 from crosscut.errors import InputError
 from crosscut.spaces.base import Vectors
-from tests.unit.test_ivf import brute, clumps
+from tests.vectors import brute, clumps
 
 N, D = 300, 8
 Ids = Sequence[npt.ArrayLike | None] | None
@@ -158,48 +157,6 @@ def test_of_equal_vectors_the_lowest_ids_are_found(name: str) -> None:
         assert ids.tolist() == brute(vectors.astype(np.float32), query, 17, "ip")
 
 
-def test_ties_go_to_the_lower_id_whatever_order_they_came_in() -> None:
-    vectors = np.ones((1, D), np.float32)
-    index = IVF.build(vectors, lists=1, ids=[50])
-    for name in (9, 30, 2, 40):
-        index.add(vectors, ids=[name])
-    index.add(2 * vectors, ids=[60])
-    assert index.search(vectors[0], 3).ids.tolist() == [60, 2, 9]
-
-
-def test_what_is_removed_is_gone() -> None:
-    vectors, queries = unit(), unit(5, 1)
-    index = IVF.build(vectors, lists=12, rule=12)
-    gone = np.arange(0, N, 3)
-    index.remove(gone)
-    found = index.search_many(queries, 20)
-    left = sorted({*range(N)} - {*gone.tolist()})
-    for j, query in enumerate(queries):
-        assert found.ids[j].tolist() == brute(vectors, query, 20, "ip", left)
-    with pytest.raises(InputError, match="id 0 is not in this index of 200"):
-        index.remove([0])
-
-
-@pytest.mark.parametrize("rule", [Fixed(3), Patience(2), None])
-def test_an_emptied_index_finds_nothing_and_can_be_filled_again(rule: Any, tmp_path: Any) -> None:
-    vectors, queries = unit(), unit(4, 1)
-    index = IVF.build(vectors, lists=12)
-    index.remove(np.arange(N))
-    assert (index.n, len(index), index.d) == (0, 0, D)
-    assert index.search(queries[0], 5, rule=rule).ids.tolist() == []
-    assert (index.search_many(queries, 5, rule=rule, trails=[Trail() for _ in queries]).ids == -1).all()
-    assert index.search(queries[0], 5, allow=[]).ids.tolist() == []
-    assert index.predict(queries.astype(np.float64)).shape == (4, 0)
-    with pytest.raises(InputError, match="id 3 is not in this index of 0 vectors"):
-        index.search(queries[0], 5, exclude=[3])
-    with pytest.raises(InputError, match="nothing to observe"):
-        index.tune(unit(40, 2))
-    index.save(tmp_path / "empty")
-    again = IVF.load(tmp_path / "empty")
-    assert again.add(vectors).tolist() == list(range(N))
-    assert again.search(queries[0], 5, rule=12).ids.tolist() == brute(vectors, queries[0], 5, "ip")
-
-
 @pytest.mark.parametrize("metric", ["ip", "l2"])
 @pytest.mark.parametrize("faiss", [True, False])
 def test_huge_numbers_are_refused_in_a_sentence(metric: Any, faiss: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,8 +170,6 @@ def test_huge_numbers_are_refused_in_a_sentence(metric: Any, faiss: bool, monkey
     with pytest.raises(InputError, match="row 0 of the vectors holds"):
         IVF.build(vectors.astype(np.float64) * 1e200, lists=4, metric=metric)
     index = IVF.build(vectors, lists=4, metric=metric)
-    with pytest.raises(InputError, match="row 1 of the vectors holds"):
-        index.add(np.stack([vectors[0], vectors[1] * np.float32(1e20)]))
     with pytest.raises(InputError, match="row 0 of the queries holds"):
         index.search(vectors[0].astype(np.float64) * 1e200)
     large = IVF.build(vectors * np.float32(1e15), lists=4, metric=metric, rule=4)
@@ -228,10 +183,6 @@ def test_what_float16_cannot_hold_is_refused() -> None:
     vectors[7] *= 1e6
     with pytest.raises(InputError, match=r"row 7 of the vectors holds .*float16 takes up to 65504"):
         IVF.build(vectors, lists=4, dtype=np.float16)
-    index = IVF.build(unit().astype(np.float16), lists=4)
-    with pytest.raises(InputError, match="row 7 of the vectors holds"):
-        index.add(vectors)
-    assert index.n == N
 
 
 @pytest.mark.services
