@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from crosscut.evaluation.world import World, make_world
+
 from crosscut.measures import paired_interval
 from crosscut.methods import parse
 from crosscut.spaces.base import Vectors

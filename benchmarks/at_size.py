@@ -23,6 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from crosscut.evaluation.papers.experiments import EXPERIMENTS
+from crosscut.evaluation.papers.setting import Setting
+from crosscut.evaluation.report import machine
+from crosscut.evaluation.world import make_world
 
 import crosscut
 import indexing
@@ -31,10 +35,6 @@ from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.folder import ModelFolder, default_folder
 from crosscut.encoders.graph import Precision
 from crosscut.encoders.tokens import marked_text
-from crosscut.evaluation.papers.experiments import EXPERIMENTS
-from crosscut.evaluation.papers.setting import Setting
-from crosscut.evaluation.report import machine
-from crosscut.evaluation.world import make_world
 from crosscut.spaces.sparse import SparseScores
 from crosscut.storage import write_json
 from crosscut.training.distill import distill

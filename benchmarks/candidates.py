@@ -19,11 +19,11 @@ from typing import Any
 import lancedb
 import numpy as np
 import pyarrow as pa
+from crosscut.evaluation.report import machine
 
 import crosscut
 from crosscut.datasets.beir import read_beir
 from crosscut.datasets.records import Item
-from crosscut.evaluation.report import machine
 from crosscut.linalg.top import ranked
 from crosscut.measures import interval, paired_interval
 from crosscut.scorers.base import BoundScorer, Scorer

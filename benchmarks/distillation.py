@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.report import machine
 
 import crosscut
 from crosscut.datasets.files import find, records
-from crosscut.evaluation.report import machine
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.storage import write_json

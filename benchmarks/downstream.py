@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from crosscut.evaluation.world import World, make_world
 
 from crosscut.datasets.beir import read_judgements
 from crosscut.datasets.files import find
-from crosscut.evaluation.world import World, make_world
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.types import Floats
 

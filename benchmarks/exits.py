@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.clustered import as_records, as_table, table_2
+from crosscut.evaluation.report import machine
 
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.kernels import STAYED
@@ -24,8 +26,6 @@ from crosscut.ann.ivf.learning import observe
 from crosscut.ann.ivf.rules import TAU
 from crosscut.ann.ivf.tuning import TAUS, tune
 from crosscut.cli.common import table
-from crosscut.evaluation.clustered import as_records, as_table, table_2
-from crosscut.evaluation.report import machine
 from crosscut.storage import write_json
 from ivf import console, load
 

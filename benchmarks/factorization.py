@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.report import machine
 
 from crosscut.ann.flat import top_items
 from crosscut.datasets.planted import planted
-from crosscut.evaluation.report import machine
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.storage import write_json

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.world import make_world
 
 from crosscut.datasets.beir import read_beir
 from crosscut.encoders.dual import OnnxDualEncoder
-from crosscut.evaluation.world import make_world
 from crosscut.measures import paired_interval, recall
 from crosscut.retrieval.bm25 import BM25
 from crosscut.retrievers.late import DEPTH, Late

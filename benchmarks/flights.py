@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.world import make_world
 
 from crosscut.evaluation.replay import per_query_recall
-from crosscut.evaluation.world import make_world
 from crosscut.measures import paired_interval
 from crosscut.methods import Crosscut
 from crosscut.storage import write_json

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from crosscut.evaluation.world import make_world
+
 from crosscut.measures import interval, recall
 from crosscut.spaces.base import Vectors
 from crosscut.storage import write_json

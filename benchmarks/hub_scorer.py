@@ -38,9 +38,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from crosscut.evaluation.report import machine
+
 from crosscut.datasets.bundled import load_world
 from crosscut.datasets.records import Item
-from crosscut.evaluation.report import machine
 from crosscut.scorers.exported import ExportedCrossEncoder, Precision
 
 SIZES = {  # architecture, layers, width, heads

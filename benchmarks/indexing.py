@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from crosscut.evaluation.report import machine
 
 import crosscut
 from crosscut.ann.flat import top_items
-from crosscut.evaluation.report import machine
 from crosscut.measures import interval, paired_interval, recall
 from crosscut.spaces.factorization import Factors, Solver, factorize
 from crosscut.spaces.factorization.inductive import InductiveFactors

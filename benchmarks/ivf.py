@@ -26,6 +26,8 @@ from typing import Any
 
 import faiss
 import numpy as np
+from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
+from crosscut.evaluation.report import machine
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
@@ -38,8 +40,6 @@ from crosscut.ann.ivf.learning import exact, observe
 from crosscut.ann.ivf.rules import USUAL, Fixed, Patience, Rule
 from crosscut.ann.ivf.tuning import tune
 from crosscut.cli.common import table
-from crosscut.evaluation.clustered import as_records, as_table, parameters, table_2
-from crosscut.evaluation.report import machine
 from crosscut.methods import Crosscut
 from crosscut.storage import write_json
 from crosscut.types import Array, Floats

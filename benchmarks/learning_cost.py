@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks.turns import FIRST_VERSION, checked_out
-
 from crosscut.evaluation.report import machine
+
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
 from crosscut.scorers.adapters import MatrixScorer

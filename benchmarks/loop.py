@@ -21,9 +21,9 @@ from typing import Any
 import numba
 import numpy as np
 import numpy.typing as npt
+from crosscut.evaluation.report import machine
 
 import crosscut
-from crosscut.evaluation.report import machine
 from crosscut.storage import write_json
 from transcription import adaptive, ranking
 from turns import in_turns, spread

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.report import machine
 
 from crosscut.datasets.beir import read_beir
-from crosscut.evaluation.report import machine
 from crosscut.linalg.top import ranked
 from crosscut.measures import paired_interval
 from crosscut.scorers.onnx import OnnxCrossEncoder

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.world import World, make_world
 
 from crosscut.datasets.beir import read_beir
 from crosscut.datasets.records import ItemList
-from crosscut.evaluation.world import World, make_world
 from crosscut.measures import paired_interval
 from crosscut.methods import Crosscut, Method, parse
 from crosscut.methods.learning import learn

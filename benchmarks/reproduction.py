@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import track
-
-from crosscut.evaluation import plots
 from crosscut.evaluation.oracle import oracle_study
-from crosscut.evaluation.replay import Report, replay
 from crosscut.evaluation.report import machine
 from crosscut.evaluation.studies import approximation, spectrum
 from crosscut.evaluation.world import World, make_world
+from rich.progress import track
+
+from crosscut.evaluation import plots
+from crosscut.evaluation.replay import Report, replay
 from crosscut.measures import paired_interval
 from crosscut.methods import ADACUR, Crosscut
 from crosscut.storage import write_json

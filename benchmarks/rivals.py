@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.world import World, make_world
 
 from crosscut.evaluation.replay import Seeds, per_query_recall, tuned_axn
-from crosscut.evaluation.world import World, make_world
 from crosscut.measures import paired_interval
 from crosscut.methods import AXN, Crosscut, Method, QdrantFeedback, parse
 from crosscut.methods.learning import learn

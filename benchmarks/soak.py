@@ -50,9 +50,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.report import machine
 
 from crosscut.errors import CrosscutError
-from crosscut.evaluation.report import machine
 from crosscut.index.log import Logged, SearchLog
 from crosscut.index.streaming import BUILDING
 from crosscut.scores import ScoreStore

@@ -34,12 +34,12 @@ os.environ |= {"CROSSCUT_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
+from crosscut.evaluation.report import machine
 from tests.fake_store import FakeStore
 from tests.unit.test_meter_properties import ACTS, OWN_ACTS, Adversary, OwnClass, as_async_function, as_function, truth
 
 import crosscut
 from crosscut.errors import BudgetError, InputError, ScorerError
-from crosscut.evaluation.report import machine
 from crosscut.index.over_learning import StoreLearned
 from crosscut.scorers import MemoryCache, TextScorer
 from crosscut.search.prior import Prior

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crosscut.evaluation.report import machine
 
 from crosscut.datasets.bundled import load_world
 from crosscut.datasets.records import Item, ItemList, Items
-from crosscut.evaluation.report import machine
 from crosscut.scorers.base import BoundScorer, Request, ScoreResult
 from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import Keys, ScoreStore

@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
+from crosscut.evaluation.report import machine
 from wordnet import WordNet
 
 from crosscut.datasets.beir import read_beir
 from crosscut.datasets.records import Collection
-from crosscut.evaluation.report import machine
 from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn

@@ -130,15 +130,12 @@ def test_progress_of_nobody_knows_how_much_says_what_is_done(
 def test_a_hint_in_brackets_is_printed_as_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`crosscut train` used to say: pip install 'crosscut'."""
     hint = "training needs torch: pip install 'crosscut[torch]' :smile:"
 
-    def lacking(why: str, extra: str) -> None:
+    def lacking() -> None:
         raise MissingDependency(hint)
 
-    monkeypatch.setattr(cli.train, "needing", lacking)
-    options = ["--encoder", "e", "--output", "o"]
-    monkeypatch.setattr(sys, "argv", ["crosscut", "train", "dual-encoder", "data", *options])
+    monkeypatch.setattr(cli, "app", lacking)
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
@@ -224,7 +221,9 @@ def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatc
     np.save(tmp_path / "test.npy", np.random.default_rng(0).normal(size=(3, 20)))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
-    done = CliRunner().invoke(app, ["replay", "--test", str(tmp_path / "test.npy"), "--plots", str(tmp_path / "plots")])
+    done = CliRunner().invoke(
+        app, ["replay", "--test", str(tmp_path / "test.npy"), "--plot", str(tmp_path / "recall.png")]
+    )
     assert isinstance(done.exception, MissingDependency)
     assert "matplotlib" in str(done.exception)
     assert "recall" not in done.output

@@ -9,7 +9,7 @@ from crosscut import Index, replay
 from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.known import Known
 from crosscut.errors import InputError
-from crosscut.evaluation.world import make_world
+from crosscut.evaluation.replay import score_data
 from crosscut.retrievers.first import FirstRequest, FixedOrder
 from crosscut.retrievers.late import Late, Reordered
 from crosscut.types import Floats, Positions
@@ -66,7 +66,7 @@ def test_by_name_in_a_replay() -> None:
     vectors, queries = rng.normal(size=(300, 8)), rng.normal(size=(20, 8))
     test = queries @ vectors.T + rng.normal(size=(20, 300))
     late = test + 0.1 * rng.normal(size=test.shape)  # nearly the truth
-    world = make_world(test, vectors=vectors, query_vectors=queries, late=late)
+    world = score_data(test, vectors=vectors, query_vectors=queries, late=late)
     hits = world.search(world.searcher("crosscut@first=late,rounds=1"), 10, 20)
     best = [np.argsort(-row)[:20] for row in late]
     assert [set(found.scored) for found in hits] == [set(row.tolist()) for row in best]

@@ -7,6 +7,8 @@ import sys
 import typer
 
 from crosscut.errors import CrosscutError
+from crosscut_lab.papers import command
+from crosscut_lab.papers.inventory import INVENTORY
 
 app = typer.Typer(
     name="crosscut-lab",
@@ -25,11 +27,18 @@ def root() -> None:
 
 @app.command("list")
 def list_all() -> None:
-    """List the methods, those of plug-ins included, and where each is defined."""
+    """List the methods, those of plug-ins included, and the papers' experiments."""
     from crosscut.methods import methods
 
     for name, made in methods().items():
         typer.echo(f"{name:<20} {made.__module__}")
+    typer.echo("\nexperiments: " + ", ".join(sorted({one.experiment for one in INVENTORY if one.experiment})))
+
+
+app.command()(command.reproduce)
+app.command()(command.macro)
+app.command()(command.ivf)
+app.add_typer(command.train_app, name="train")
 
 
 def main() -> None:

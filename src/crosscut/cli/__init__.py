@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from crosscut.cli import (
-    bench,
     calibrate,
     demo,
     encode,
@@ -17,11 +16,9 @@ from crosscut.cli import (
     index,
     mcp,
     replay,
-    reproduce,
     score,
     search,
     serve,
-    train,
 )
 from crosscut.cli.common import say
 from crosscut.errors import CrosscutError
@@ -55,7 +52,7 @@ def root(
     state["debug"] = debug
 
 
-SEARCH, MEASURE, LAB = "Search your texts", "Does it pay?", "Scores, models, the papers' experiments"
+SEARCH, MEASURE, LAB = "Search your texts", "Does it pay?", "Scores and replays"
 
 app.command(rich_help_panel=SEARCH)(demo.demo)
 app.add_typer(index.app, name="index", rich_help_panel=SEARCH)
@@ -65,13 +62,10 @@ app.command(rich_help_panel=SEARCH, context_settings={"auto_envvar_prefix": "CRO
 app.command(rich_help_panel=SEARCH)(mcp.mcp)
 app.command(rich_help_panel=MEASURE)(evaluate.evaluate)
 app.command(rich_help_panel=MEASURE)(calibrate.calibrate)
-app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 app.command(rich_help_panel=LAB)(score.score)
 app.command(rich_help_panel=LAB)(encode.encode)
 app.command(rich_help_panel=LAB)(encode.export)
 app.command(rich_help_panel=LAB)(replay.replay)
-app.command(rich_help_panel=LAB)(reproduce.reproduce)
-app.add_typer(train.app, name="train", rich_help_panel=LAB)
 
 
 def main() -> None:

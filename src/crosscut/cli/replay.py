@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import console, loaded_array, numbers, progress_bar, say, table
+from crosscut.cli.common import loaded_array, numbers, progress_bar, say, table
 from crosscut.cli.options import with_groups
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.evaluation.replay import Report
-    from crosscut.methods import Method
 
 
 @dataclass(frozen=True)
@@ -62,34 +60,30 @@ def replay(
         typer.Option(help="ANNCUR's share for anchor items: tuned on held-out anchor queries, oracle, or a number."),
     ] = "tuned",
     tune_axn: Annotated[bool, typer.Option(help="Choose λ, α, β of axn on the anchor queries.")] = False,
-    studies: Annotated[
-        Path | None,
-        typer.Option(help="Also study rank, spectrum, approximation error, oracle anchors; JSON goes here."),
-    ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the records here.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Write plots (PNG) into this folder.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw recall against the budget (PNG).")] = None,
 ) -> None:
     """Replay the papers' experiments on a known score matrix: recall of each method at each budget.
 
     Examples:
 
-        crosscut replay --data scores.npz --json out.json --plots plots/
+        crosscut replay --data scores.npz --json out.json --plot recall.png
 
         crosscut replay --test test.npy --anchors train.npy --methods adacur,adacur@select=softmax -k 1,10
     """
     from crosscut.evaluation.replay import replay as run_replay
-    from crosscut.evaluation.world import make_world
+    from crosscut.evaluation.replay import score_data
     from crosscut.methods import parse_all
     from crosscut.storage import write_json
 
     arrays = files.read(data)
     if "test" not in arrays:
         raise InputError("a replay needs the scores of test queries: pass --test scores.npy or --data scores.npz")
-    if plots is not None:
+    if plot is not None:
         from crosscut.evaluation.plots import library
 
         library()  # what is missing is said before the work, not after it
-    world = make_world(**arrays, stop=stop)
+    world = score_data(**arrays, stop=stop)
     chosen = parse_all(methods)
     sizes, ks = numbers("--budgets", budgets), numbers("-k", k)
     reports: dict[int | None, Report] = {}
@@ -114,11 +108,11 @@ def replay(
     if json_path is not None:
         write_json(json_path, [record for report in reports.values() for record in report.json()])
         say(f"wrote {json_path}")
-    if studies is not None:
-        write_json(studies, _studies(world, sizes, ks))
-        say(f"wrote {studies}")
-    if plots is not None:
-        _plots(world, reports, plots, chosen, sizes)
+    if plot is not None:
+        from crosscut.evaluation.plots import recall_against_budget
+
+        recall_against_budget(next(reversed(reports.values())), plot)
+        say(f"wrote {plot}")
 
 
 def _show(report: Report, rounds: str) -> None:
@@ -139,65 +133,6 @@ def _show(report: Report, rounds: str) -> None:
                     bold.add((len(rows) - 1, column))
         columns = ("method", *(f"{budget} calls" for budget in budgets))
         table(f"share of the top {k} found{rounds}", columns, rows, bold=bold, note=note)
-
-
-def _studies(world: Any, budgets: list[int], k: list[int]) -> dict[str, Any]:
-    from crosscut.evaluation.oracle import oracle_study
-    from crosscut.evaluation.studies import approximation, spectrum
-
-    results: dict[str, Any] = {"spectrum": {"test": spectrum(world.test).json()}}
-    told = results["spectrum"]["test"]
-    console().print(
-        f"rank {told['rank']} of {min(world.test.shape)}; directions that hold 90/95/99 % of the energy: "
-        f"{'/'.join(str(v) for v in told['directions'].values())}, centred on item means "
-        f"{'/'.join(str(v) for v in told['centred'].values())}"
-    )
-    if world.anchors is None:
-        return results
-    say("approximation and oracle anchors …")
-    close = approximation(world.test, world.anchors, budgets, k)
-    oracle = oracle_study(world, budgets[:2], k)
-    results["approximation"] = [entry.json() for entry in close]
-    results["oracle"] = oracle
-    columns = ("anchor items", "U", "all items", *(f"top {size}" for size in close[0].top_error))
-    rows = [
-        (one.anchors, one.u, f"{one.error:.3f}", *(f"{value:.3f}" for value in one.top_error.values())) for one in close
-    ]
-    table("relative error of CUR, ‖M − M̃‖ / ‖M‖", columns, rows, keys=2)
-    columns = ("anchors", "k_m", "ε", "k", "B", "recall")
-    cells = [
-        (*(one[key] for key in ("method", "masked", "epsilon", "k", "budget")), f"{one['recall']:.3f}")
-        for one in oracle
-    ]
-    table("ANNCUR with anchor items chosen by an oracle (best split)", columns, cells)
-    return results
-
-
-def _plots(world: Any, reports: dict[Any, Any], folder: Path, methods: list[Method], budgets: list[int]) -> None:
-    from crosscut.evaluation import plots as draw
-    from crosscut.evaluation.studies import spectrum
-    from crosscut.methods.rounds import InRounds
-
-    folder.mkdir(parents=True, exist_ok=True)
-    rounds, report = next(reversed(reports.items()))
-    draw.recall_against_budget(report, folder / "recall.png")
-    if len(reports) > 1:
-        draw.recall_against_rounds(reports, folder / "rounds.png")
-    draw.spectrum_plot({"test queries": spectrum(world.test).singular_values}, folder / "spectrum.png")
-    largest = max(budgets)
-    rows = [
-        {"label": f"{r.method}, B={r.budget}", "seconds": r.seconds}
-        for r in report.records
-        if r.budget == largest and r.k == report.records[0].k
-    ]
-    draw.time_split(rows, folder / "time.png")
-    for method in methods:
-        if isinstance(method, InRounds):
-            target = folder / f"one-query-{re.sub('[@=,]', '-', str(method))}.png"
-            if rounds is not None and "rounds" not in method.settings:
-                method = method.with_settings({"rounds": rounds})
-            draw.rounds_of_one_query(world, method, 0, min(budgets, key=lambda b: abs(b - 100)), target)
-    say(f"wrote plots to {folder}")
 
 
 def _archive(path: Path | None, wanted: set[str]) -> dict[str, Any]:

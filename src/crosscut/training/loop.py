@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -29,9 +29,6 @@ from crosscut.storage import write_file, write_json
 from crosscut.training.examples import Example, Examples, TrainingBatch, batches, collate
 from crosscut.training.hardware import Hardware
 from crosscut.training.models import CrossModel, DualModel, Split, pack_texts
-
-if TYPE_CHECKING:
-    from crosscut.training.published.fitting import Recipe
 
 Report = Callable[[dict[str, Any]], None]
 Objective = Callable[[Split, TrainingBatch], tuple[Tensor, int]]
@@ -249,7 +246,7 @@ class Run:
     def __init__(
         self,
         model: nn.Module,
-        settings: TrainingSettings | Recipe,
+        settings: TrainingSettings,
         folder: Path,
         report: Report | None = None,
         scaler: torch.amp.GradScaler | None = None,

@@ -1,4 +1,4 @@
-"""Table 2 of Busolin et al. 2024 for vectors of one's own: every exit rule against A-kNN at N, and against N′.
+"""Early exit (Busolin et al. 2024): φ_h and C(q), and every exit rule against A-kNN at N and against N′ (table 2).
 
 | column | meaning |
 |---|---|
@@ -22,9 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.ivf import IVF, NearestMany
+from crosscut.ann.ivf.kernels import STAYED
 from crosscut.ann.ivf.learning import Observations, observe
-from crosscut.ann.ivf.tuning import Tuned, fewest
-from crosscut.types import Floats, Progress
+from crosscut.ann.ivf.rules import TAU
+from crosscut.ann.ivf.tuning import TAUS, Tuned, fewest, tune
+from crosscut.errors import InputError
+from crosscut.evaluation.replay import ScoreData
+from crosscut.types import Array, Floats, Progress
+from crosscut_lab.report import Records, record
 
 Gold = Sequence[Sequence[int]]
 TIMED = 500
@@ -199,6 +204,46 @@ def as_table(rows: Sequence[RuleResult], limit: dict[str, Any], k: int) -> tuple
     return names, cells
 
 
-def as_records(rows: Sequence[RuleResult]) -> list[dict[str, Any]]:
-    """Rows as JSON."""
-    return [asdict(row) for row in rows]
+def clustered(data: ScoreData) -> tuple[IVF, Array]:
+    """Return the item vectors in the paper's number of clusters, 16 √n rounded up to a power of two; test queries."""
+    if data.vectors is None or data.query_vectors is None:
+        raise InputError("the study of exits needs vectors of items and of queries")
+    rows = np.asarray(data.vectors.rows(np.arange(data.vectors.n)), np.float32)
+    count = max(4, min(1 << int(np.ceil(np.log2(16 * np.sqrt(len(rows))))), len(rows) // 8))
+    return IVF.build(rows, lists=count, seed=0), np.asarray(data.query_vectors, np.float32)
+
+
+def exits(data: ScoreData, k: int = 100) -> Records:
+    """φ_h against h, for queries that need few lists and for others; the distribution of C(q) (early exit, fig. 1)."""
+    index, queries = clustered(data)
+    k = min(k, data.test.shape[1] // 4)
+    seen = observe(index, queries, k=k)
+    kept = seen.traces[:, :, STAYED] / k
+    needed = seen.needed(seen.most)
+    records = []
+    for name, chosen in (("all", needed > 0), (f"C(q) ≤ {TAU}", needed <= TAU), (f"C(q) > {TAU}", needed > TAU)):
+        if chosen.any():
+            for place in range(1, min(seen.most, 60)):
+                values = np.asarray(kept[chosen, place], np.float64)
+                records.append(record(f"φ, {name}", k, place + 1, values))
+    for place in range(1, min(seen.most, 60)):
+        records.append(record("share with C(q) ≤ x", k, place, (needed <= place).astype(np.float64)))
+    return records
+
+
+def exit_rules(data: ScoreData, k: int = 100) -> Records:
+    """Every exit rule at equal R*@1, learned and tuned on the train queries: τ ∈ {2 … 15}, hyper-parameters of the
+    forests searched (early exit, table 2). x is the mean number of lists."""
+    index, queries = clustered(data)
+    train = data.anchor_query_vectors
+    if train is None:
+        raise InputError("exit rules are learned on train queries: their vectors are missing")
+    k = min(k, data.test.shape[1] // 4)
+    tuned = tune(index, np.asarray(train, np.float32), k=k, taus=TAUS, trials=4)
+    rows, limit = table_2(index, tuned, queries, k=k, repeats=1)
+    records: Records = [
+        {"method": row["name"], "k": 1, "x": row["lists"], "recall": row["recall_1"], **row}
+        for row in map(asdict, rows)
+    ]
+    records.append({"method": "oracle", "k": 1, "x": limit["oracle_lists"], "recall": limit["oracle_recall_1"]})
+    return records

@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def command(self) -> str:
-        return f"crosscut reproduce {self.paper} {self.names[0]} --data DIR" if self.experiment else ""
+        return f"crosscut-lab reproduce {self.paper} {self.names[0]} --data DIR" if self.experiment else ""
 
 
 PAPERS = {
@@ -46,7 +46,7 @@ PAPERS = {
     "early-exit": "Busolin et al. 2024, Early Exit Strategies for Approximate k-NN Search in Dense Retrieval",
 }
 _TRAIN = "once for each head, [CLS] and [EMB]"
-_BENCH = "crosscut bench ivf --vectors items.npy --queries queries.npy --tau 2 --tau 5 --tau 8 --tau 10 --tau 12 --tau 15 --trials 8"
+_BENCH = "crosscut-lab ivf --vectors items.npy --queries queries.npy --tau 2 --tau 5 --tau 8 --tau 10 --tau 12 --tau 15 --trials 8"
 INVENTORY = (
     Entry("anncur", "fig1a", "the three scorers", None, "a drawing of the models ([recipes](recipes.md))"),
     Entry("anncur", "fig1b", "distribution of scores, scorer and dual encoder", "histogram", _TRAIN),

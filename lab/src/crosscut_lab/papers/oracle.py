@@ -1,4 +1,4 @@
-"""What an oracle could do: anchor items chosen with sight of the exact scores (ADACUR app. C.2).
+"""Anchor items chosen by an oracle that sees the exact scores (ADACUR app. C.2), and the spectrum of a matrix.
 
     A (k_i)                          TopK^O or SoftMax^O of the exact scores, the best k_m masked, a share ε at random
     ŝ = s[A] (R_anc[:, A])† R_anc    approximate scores of *all* items, anchors included
@@ -12,16 +12,16 @@ random ones brings it back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.special import softmax
 
 from crosscut.errors import InputError
-from crosscut.evaluation.replay import SPLITS
-from crosscut.evaluation.world import World
+from crosscut.evaluation.replay import SPLITS, ScoreData
 from crosscut.measures import interval, recall
-from crosscut.types import Floats, Positions
+from crosscut.types import Array, Floats, Positions
 
 Rule: TypeAlias = Literal["top", "softmax", "random"]
 
@@ -67,7 +67,7 @@ def retrieved(predicted: Floats, chosen: Positions, further: int) -> Positions:
 
 
 def oracle_study(
-    world: World,
+    data: ScoreData,
     budgets: Sequence[int],
     k: Sequence[int],
     *,
@@ -77,7 +77,7 @@ def oracle_study(
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Recall of what CUR retrieves with oracle anchor items, k_m ∈ {0, k}, at the best split (ADACUR fig. 8)."""
-    if world.anchors is None:
+    if data.anchors is None:
         raise InputError("an oracle study needs anchors: the scores of anchor queries with every item (k_q × n)")
     results = []
     for rule in rules:
@@ -86,7 +86,7 @@ def oracle_study(
                 for budget in budgets:
                     for size in k:
                         mask = size if masked else 0
-                        tried = {s: _recall(world, rule, mask, epsilon, budget, size, s, seed) for s in splits}
+                        tried = {s: _recall(data, rule, mask, epsilon, budget, size, s, seed) for s in splits}
                         split, best = max(tried.items(), key=lambda one: float(one[1].mean()))
                         low, high = interval(best)
                         results.append(
@@ -107,13 +107,13 @@ def oracle_study(
 
 
 def _recall(
-    world: World, rule: Rule, mask: int, epsilon: float, budget: int, k: int, split: float, seed: int
+    data: ScoreData, rule: Rule, mask: int, epsilon: float, budget: int, k: int, split: float, seed: int
 ) -> Floats:
     rng = np.random.default_rng(seed)
-    known = np.asarray(world.anchors, np.float64)
+    known = np.asarray(data.anchors, np.float64)
     count = max(1, round(split * budget))
     found = []
-    for row in world.test:
+    for row in data.test:
         exact = np.asarray(row, np.float64)
         chosen = oracle_anchors(exact, count, rule, mask, epsilon, rng)
         predicted = approximate(exact, known, chosen)
@@ -121,22 +121,22 @@ def _recall(
     return np.asarray(found)
 
 
-def sampling_errors(world: World, count: int, k: Sequence[int]) -> list[dict[str, Any]]:
+def sampling_errors(data: ScoreData, count: int, k: Sequence[int]) -> list[dict[str, Any]]:
     """Mean |ŝ − s| over all items and over each query's top k, by how `count` anchor items are chosen (ADACUR fig. 7).
 
     ANNCUR draws them, the oracle sees the scores, and ADACUR finds them in rounds.
     """
-    if world.anchors is None:
+    if data.anchors is None:
         raise InputError("errors of sampling need anchors: the scores of anchor queries with every item (k_q × n)")
-    known = np.asarray(world.anchors, np.float64)
-    exact = np.asarray(world.test, np.float64)
-    ways = anchor_items(world, count, max(k))
+    known = np.asarray(data.anchors, np.float64)
+    exact = np.asarray(data.test, np.float64)
+    ways = anchor_items(data, count, max(k))
     return [{"anchors": name, "count": count, **_errors(exact, known, chosen, k)} for name, chosen in ways.items()]
 
 
-def anchor_items(world: World, count: int, masked: int) -> dict[str, list[Positions]]:
+def anchor_items(data: ScoreData, count: int, masked: int) -> dict[str, list[Positions]]:
     """Of every test query, `count` anchor items: drawn, by an oracle (k_m of 0 and `masked`), and by ADACUR."""
-    exact = np.asarray(world.test, np.float64)
+    exact = np.asarray(data.test, np.float64)
     rng = np.random.default_rng(0)
     ways: dict[str, list[Positions]] = {"anncur": [oracle_anchors(row, count, "random", 0, 0.0, rng) for row in exact]}
     for rule in ("top", "softmax"):
@@ -144,8 +144,8 @@ def anchor_items(world: World, count: int, masked: int) -> dict[str, list[Positi
             for epsilon in (0.0, 0.75):
                 name = f"oracle-{rule}, k_m={mask}, ε={epsilon:g}"
                 ways[name] = [oracle_anchors(row, count, rule, mask, epsilon, rng) for row in exact]
-    searcher = world.searcher("adacur@rounds=5")
-    ways["adacur@rounds=5"] = [np.asarray(hits.scored) for hits in world.search(searcher, 1, count)]
+    searcher = data.searcher("adacur@rounds=5")
+    ways["adacur@rounds=5"] = [np.asarray(hits.scored) for hits in data.search(searcher, 1, count)]
     return ways
 
 
@@ -154,3 +154,31 @@ def _errors(exact: Floats, known: Floats, chosen: Sequence[Positions], k: Sequen
     order = np.argsort(-exact, axis=1, kind="stable")
     top = {size: float(np.take_along_axis(wrong, order[:, :size], 1).mean()) for size in k}
     return {"error": float(wrong.mean()), "top_error": top}
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values of a matrix and its rank (ANNCUR §3.3, table 3b)."""
+
+    singular_values: list[float]
+    rank: int  # numerical: above ε · max(shape) · σ₁
+    directions: dict[str, int]  # how many hold 90, 95, 99 % of the energy
+    centred: dict[str, int]  # the same, after the mean of each item is subtracted
+
+
+def spectrum(matrix: Array) -> Spectrum:
+    """Return the singular spectrum of a score matrix."""
+    values = np.asarray(matrix, dtype=np.float64)
+    singular = np.linalg.svd(values, compute_uv=False)
+    # scores stored in half precision have rank only down to its rounding
+    eps = float(np.finfo(matrix.dtype if np.issubdtype(matrix.dtype, np.floating) else np.float64).eps)
+    rank = int(np.sum(singular > singular[0] * max(values.shape) * eps)) if singular[0] > 0 else 0
+    without = np.linalg.svd(values - values.mean(axis=0), compute_uv=False)
+    return Spectrum([float(s) for s in singular], rank, _directions(singular), _directions(without))
+
+
+def _directions(singular: Array) -> dict[str, int]:
+    energy = np.cumsum(singular**2)
+    if not energy[-1]:
+        return dict.fromkeys(("90%", "95%", "99%"), 0)
+    return {f"{p}%": int(np.searchsorted(energy, p / 100 * energy[-1]) + 1) for p in (90, 95, 99)}
