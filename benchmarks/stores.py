@@ -38,12 +38,11 @@ from tests.real_stores import Corpus, corpus
 
 import crosscut
 from crosscut.ann.base import Indexed
-from crosscut.ann.stores.base import Session, Store
-from crosscut.ann.stores.records import Rows, Want
 from crosscut.measures import recall
 from crosscut.methods import Method, parse
 from crosscut.methods.base import Parts
 from crosscut.stores import Qdrant
+from crosscut.stores.base import Rows, Session, Store, Want
 
 K, BUDGET, ROUNDS = 10, 100, 10
 METHOD = parse(f"crosscut@rounds={ROUNDS}")

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from crosscut.ann.base import Ask, Found
-from crosscut.ann.stores.base import Store
-from crosscut.ann.stores.records import Fields, Rows, Want
 from crosscut.datasets.records import Item
+from crosscut.stores.base import Fields, Rows, Store, Want
 from crosscut.types import NO_HANDLES, Floats, Handles
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.ann.stores.base import Store
+from crosscut.stores.base import Store
 
 TEXT, LONG = "text", "bigint"
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crosscut.ann.stores.base import Store
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.index import Index, filling
 from crosscut.index.over import StoreIndex
 from crosscut.scores.engines import LocalEngine, RayEngine
+from crosscut.stores.base import Store
 from tests import real_stores
 from tests.coding import Coding
 from tests.fake_store import MemoryStore

@@ -18,13 +18,13 @@ import pytest
 import crosscut
 import crosscut.server
 from crosscut.ann.base import Ask, TopK
-from crosscut.ann.stores import qdrant_words
-from crosscut.ann.stores.base import Session, Store
-from crosscut.ann.stores.filters import conditions
 from crosscut.datasets.records import Item, Items
 from crosscut.errors import InputError, MissingDependency, StoreUnavailable
 from crosscut.index.log import SearchLog
 from crosscut.index.metadata import Metadata
+from crosscut.stores import qdrant_words
+from crosscut.stores.base import Session, Store
+from crosscut.stores.filters import conditions
 from tests import real_stores
 from tests.real_stores import Corpus, corpus
 from tests.unit.test_prior import N, planted

@@ -21,7 +21,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crosscut
-from crosscut.ann.stores.filters import conditions as of_a_store
 from crosscut.datasets import Item, ItemList
 from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError, LockedError, ScorerError, WriteError
@@ -32,6 +31,7 @@ from crosscut.index.metadata import Metadata
 from crosscut.scorers.adapters import TextScorer
 from crosscut.scorers.loading import load_scorer
 from crosscut.scores import ScoreStore
+from crosscut.stores.filters import conditions as of_a_store
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
 

@@ -10,9 +10,9 @@ import pytest
 from crosscut.ann.base import Ask, Indexed
 from crosscut.ann.flat import Flat
 from crosscut.ann.linear import OneBlock, SeenItems, topk_of
-from crosscut.ann.stores.records import Rows, Want
 from crosscut.datasets.records import Item
 from crosscut.spaces.base import Constant, Stacked, Vectors
+from crosscut.stores.base import Rows, Want
 from crosscut.types import NO_HANDLES
 from tests.fake_store import MemoryStore
 

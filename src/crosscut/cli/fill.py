@@ -50,10 +50,10 @@ def fill(
 
         crosscut fill papers.jsonl http://localhost:6333 papers --engine ray --address auto --workers 16
     """
-    from crosscut.ann.stores.opening import open_store
     from crosscut.encoders.named import load_encoder
     from crosscut.index.filling import Filling
     from crosscut.index.items import stream
+    from crosscut.stores.opening import open_store
 
     engine = engines.made()
     there = open_store(

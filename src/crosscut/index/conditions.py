@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from crosscut.ann.stores.filters import SIGNS
+from crosscut.stores.filters import SIGNS
 
 MOST = 64  # conditions of a filter
 LONGEST = 1000  # characters of a key

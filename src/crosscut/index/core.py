@@ -28,7 +28,7 @@ from crosscut.storage import Folder, Lock
 from crosscut.types import Progress
 
 if TYPE_CHECKING:
-    from crosscut.ann.stores.base import Store
+    from crosscut.stores.base import Store
 
 
 class Core:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.stores.base import Store
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.encoders.running import placed
@@ -26,6 +25,7 @@ from crosscut.index.building import distinct
 from crosscut.linalg.arrays import finite
 from crosscut.scores.engines import Engine, LocalEngine, RayEngine
 from crosscut.scores.engines.ray import Crew, connected
+from crosscut.stores.base import Store
 from crosscut.types import Array, Progress
 
 BLOCK = 512  # items that are encoded and written together

@@ -50,8 +50,8 @@ from crosscut.search.stopping import Patience
 from crosscut.types import Progress, whole
 
 if TYPE_CHECKING:
-    from crosscut.ann.stores.base import Store
     from crosscut.index.over import StoreIndex
+    from crosscut.stores.base import Store
 
 ANCHORS = 200
 PER_QUERY = 100

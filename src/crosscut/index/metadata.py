@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.stores.filters import Condition, conditions, is_something
 from crosscut.datasets.columnar import FiledItems, Packed
 from crosscut.datasets.records import Item
 from crosscut.datasets.storable import as_json
@@ -29,6 +28,7 @@ from crosscut.errors import InputError
 from crosscut.index.items import Filter
 from crosscut.latest import Latest
 from crosscut.storage import Files, Saved
+from crosscut.stores.filters import Condition, conditions, is_something
 from crosscut.types import Floats, Mask, Positions
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """`Index.over(store, …)`: an index whose items and vectors stay in a vector database.
 
-Nothing is copied and nothing of size n is held. Every search opens a session of the store (`ann/stores/base.py`) and
+Nothing is copied and nothing of size n is held. Every search opens a session of the store (`stores/base.py`) and
 forgets it. The default method works as without train queries: round one by the encoder's query vector, then better and
 better vectors u in the encoder's own space, each asked of the store without what was scored and within the filter.
 What needs every item in memory (`exact`, anchor scores, words, traces, saving) is refused in a sentence. It learns from
@@ -19,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.base import Indexed
-from crosscut.ann.stores.base import Session, Store
-from crosscut.ann.stores.filters import conditions
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
@@ -51,6 +49,8 @@ from crosscut.search.ranking import Evidence
 from crosscut.search.stopping import Confident, Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
+from crosscut.stores.base import Session, Store
+from crosscut.stores.filters import conditions
 from crosscut.types import Floats, Progress, whole
 
 DEEP = 5

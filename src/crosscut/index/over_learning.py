@@ -14,12 +14,12 @@ import numpy as np
 
 from crosscut.ann.base import Within
 from crosscut.ann.linear import JOIN
-from crosscut.ann.stores.base import Session, Store
-from crosscut.ann.stores.filters import conditions
 from crosscut.errors import InputError
 from crosscut.index.log import Logged
 from crosscut.linalg.arrays import without
 from crosscut.search.prior import Prior
+from crosscut.stores.base import Session, Store
+from crosscut.stores.filters import conditions
 from crosscut.types import NO_HANDLES, NO_SCORES, Array, Floats, Handles
 
 NEWEST = 4_000  # searches that are learned from

@@ -16,9 +16,9 @@ from pydantic import (
     model_validator,
 )
 
-from crosscut.ann.stores.filters import SIGNS
 from crosscut.index.conditions import MOST, conditions
 from crosscut.server.settings import Settings
+from crosscut.stores.filters import SIGNS
 
 SCALAR = {"type": ["string", "boolean", "number"]}
 CONDITIONS: dict[str, Any] = {

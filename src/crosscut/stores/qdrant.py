@@ -19,12 +19,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from crosscut.ann.stores.base import Store, needed, numbered
-from crosscut.ann.stores.filters import LARGEST, Condition, number, whole, written
-from crosscut.ann.stores.qdrant_words import Edge, QdrantClientWords
-from crosscut.ann.stores.records import Fields, Rows, Want
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, StoreUnavailable
+from crosscut.stores.base import Fields, Rows, Store, Want, needed, numbered
+from crosscut.stores.filters import LARGEST, Condition, number, whole, written
+from crosscut.stores.qdrant_words import Edge, QdrantClientWords
 from crosscut.types import Floats
 
 WIDTH = 128  # of the walk through the graph, at least

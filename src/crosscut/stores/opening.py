@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from crosscut.ann.stores.base import Store
 from crosscut.errors import InputError
+from crosscut.stores.base import Store
 
 
 def open_store(
@@ -28,12 +28,12 @@ def open_store(
     fields = {"id": id, "vector": vector, "text": text, "title": title, "metadata": metadata}
     given: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
     if where.startswith(("postgresql://", "postgres://")):
-        from crosscut.ann.stores.pgvector import PgVector
+        from crosscut.stores.pgvector import PgVector
 
         return PgVector(where, name, **given)
     folder = Path(where)
     if where.startswith(("http://", "https://")) or (folder / "edge_config.json").is_file():
-        from crosscut.ann.stores.qdrant import Qdrant
+        from crosscut.stores.qdrant import Qdrant
 
         if folder.is_dir():
             return Qdrant(name, shard=folder, **given)
@@ -43,6 +43,6 @@ def open_store(
             f"{where!r} is no store: give postgresql://… (PostgreSQL), http://… or https://… (Qdrant), or a folder of "
             "LanceDB or of a shard of qdrant-edge"
         )
-    from crosscut.ann.stores.lancedb import LanceDB
+    from crosscut.stores.lancedb import LanceDB
 
     return LanceDB(where, name, **given)

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.ann.stores.base import Store, check_columns, needed, numbered, unit
-from crosscut.ann.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
-from crosscut.ann.stores.records import Fields, Rows, Want
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
+from crosscut.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered, unit
+from crosscut.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
 from crosscut.types import Floats
 
 METRICS = ("dot", "cosine")

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from crosscut.ann.stores.base import needed
 from crosscut.errors import InputError
+from crosscut.stores.base import needed
 
 
 class QdrantClientWords:

@@ -1,1 +1,0 @@
-"""Vector databases behind `TopK`; `crosscut.stores` has their names."""
