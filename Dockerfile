@@ -1,14 +1,16 @@
 # A server over an index: docker build -t crosscut . && docker run -p 8000:8000 -v ./my.index:/index -e CROSSCUT_TOKEN=… crosscut
 FROM python:3.12-slim AS build
+ARG EXTRAS=serve
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir '.[serve]' \
+RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir ".[$EXTRAS]" \
     && find /venv -name __pycache__ -type d -prune -exec rm -rf {} +
 
 FROM python:3.12-slim
 COPY --from=build /venv /venv
-RUN useradd --create-home --uid 10001 crosscut
+RUN useradd --create-home --uid 10001 crosscut && mkdir /index && chown crosscut /index
+VOLUME /index
 USER crosscut
 ENV PATH=/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 NUMBA_CACHE_DIR=/tmp/numba
 EXPOSE 8000
