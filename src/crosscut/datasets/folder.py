@@ -16,7 +16,6 @@ from crosscut.errors import InputError
 from crosscut.types import Progress
 
 ENDINGS = (".txt", ".md", ".markdown", ".html", ".htm")
-HEADING = re.compile(r"\A\s*#\s+(.+?)\s*#*\s*$", re.M)
 FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 UNREAD = {"script", "style", "noscript", "template", "svg"}
 BLOCKS = {"p", "div", "li", "tr", "br", "section", "article", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "td", "th"}
@@ -48,14 +47,22 @@ def _parts(path: Path, text: str) -> tuple[str, str]:
     ending = path.suffix.lower()
     if ending in (".md", ".markdown"):
         text = FRONT.sub("", text)
-        heading = HEADING.match(text)
-        return (heading[1], text[heading.end() :].strip()) if heading else ("", text.strip())
+        return _split_heading(text.strip())
     if ending in (".html", ".htm"):
         page = _Page()
         page.feed(text)
         page.close()
         return page.told(page.title), page.told(page.words)
     return "", text.strip()
+
+
+def _split_heading(text: str) -> tuple[str, str]:
+    """Return the first-level heading that a Markdown text begins with, if it does, and the rest."""
+    if not (text.startswith("#") and text[1:2].isspace()):
+        return "", text
+    line, _, rest = text[1:].lstrip().partition("\n")
+    title = line.rstrip().rstrip("#").rstrip()
+    return (title, rest.strip()) if title else ("", text)
 
 
 class _Page(HTMLParser):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from crosscut.types import whole
 
 OF, AT = "passage_of", "passage_at"
 """In a passage's metadata: the id of its document, and the character at which it begins there."""
-SENTENCE = re.compile(r"[^\n]*?(?:[.!?…]+[\"'”’)\]]*(?=\s)|\n|\Z)\s*", re.S)
+SENTENCE_END = re.compile(r"(?:[.!?…][\"'”’)\]]*+(?=\s)|\n)\s*")
 WORD = re.compile(r"\S+\s*")
 
 
@@ -95,8 +96,9 @@ class Passages:
 
     def _pieces(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Sentences as (start, end, words); one that is too long comes in parts."""
-        for sentence in SENTENCE.finditer(text):
-            words = [word.span() for word in WORD.finditer(text, *sentence.span())]
+        ends = [end.end() for end in SENTENCE_END.finditer(text)]
+        for first, last in pairwise([0, *ends, len(text)]):
+            words = [word.span() for word in WORD.finditer(text, first, last)]
             for start in range(0, len(words), self.words):
                 part = words[start : start + self.words]
                 yield part[0][0], part[-1][1], len(part)

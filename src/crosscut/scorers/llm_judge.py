@@ -22,7 +22,9 @@ from crosscut.types import Floats
 PATH = "/chat/completions"
 AUTO = "auto"
 RATINGS = {str(rating): rating for rating in range(10)}
-ANSWER = re.compile(r"(?:(?:rating|score|answer)\s*[:=]\s*)?([0-9](?:\.[0-9]+)?)\s*(?:/\s*9)?\s*\.?", re.IGNORECASE)
+ANSWER = re.compile(
+    r"(?:(?:rating|score|answer)\s*+[:=]\s*+)?([0-9](?:\.[0-9]+)?)\s*+(?:/\s*+9\s*+)?\.?", re.IGNORECASE
+)
 
 PROMPT = """Rate how well the document answers the query, from 0 (not at all) to 9 (perfectly).
 

@@ -353,8 +353,9 @@ class PgVector(Store):
 
 def _secrets(dsn: str) -> tuple[str, ...]:
     """The passwords of a connection string, well-formed or not: a client quotes what it cannot read."""
-    found = re.findall(r"[^\s:/@]*:([^\s/]+)@|password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)", dsn)
-    passwords = [part.strip("'") for parts in found for part in parts if part]
+    before_host = [part.partition(":")[2].rpartition("@")[0] for part in re.split(r"[\s/]+", dsn)]
+    settings = re.findall(r"password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)", dsn)
+    passwords = [part.strip("'") for part in [*before_host, *settings] if part]
     return tuple(dict.fromkeys([*passwords, *map(unquote, passwords)]))
 
 

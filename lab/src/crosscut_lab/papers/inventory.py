@@ -32,7 +32,7 @@ class Entry:
     @property
     def why(self) -> str:
         """The note without its links, for a screen."""
-        return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", self.note)
+        return re.sub(r"\[([^][]*)\]\([^()]*\)", r"\1", self.note)
 
     @property
     def command(self) -> str:
