@@ -10,13 +10,14 @@ module of `CROSSCUT_PLUGINS` defines.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import importlib
 import os
 import types
 import typing
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from math import isfinite
@@ -192,3 +193,17 @@ def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+COMMON = {"top_k": "k", "topk": "k", "limit": "k", "n": "k", "size": "k", "num_results": "k", "max_calls": "budget"}
+"""What other libraries call arguments of a search."""
+
+
+def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse keyword arguments that a function does not have, with the name that was probably meant."""
+    names = ["k", "budget", *known]
+    for name in given:
+        if name not in names:
+            close = [COMMON[name]] if name in COMMON else difflib.get_close_matches(name, names, 1)
+            hint = f": did you mean {close[0]}?" if close else ""
+            raise TypeError(f"{function}() has no argument {name!r}{hint}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +11,13 @@ import typer
 
 from crosscut.cli.common import console, numbers, progress_bar, say, table
 from crosscut.cli.options import EngineName, IndexFolder, LoadOptions, with_groups
-from crosscut.errors import InputError
+from crosscut.errors import InputError, needing
 
 if TYPE_CHECKING:
     from crosscut.datasets.judged import JudgedQueries
-    from crosscut.evaluation.judged import Judged
+    from crosscut.evaluation.judged import Judged, Point
     from crosscut.index import Index
+    from crosscut.methods import Method
 
 SHOWN = ("nDCG@10", "Success@1")
 """Measures of the table; the others are in the JSON."""
@@ -87,16 +90,18 @@ def evaluate(
     say(asked.note)
     names = parse_all(methods) if methods else list(dict.fromkeys([*parse_all("rerank"), loaded.method]))
     own = str(loaded.method) if loaded.method in names else str(names[-1])
+    _check_first(loaded, asked, names, sizes, (json_path, plot), plot is not None)
     known = dict(list(asked.queries.items())[:truth])
-    recalls, searched, free = [], [], []
-    with progress_bar() as progress:
+    recalls: list[Point] = []
+    searched, free = [], []
+    with progress_bar() as progress, _kept(json_path, asked.note, recalls):
         if known:
             say(
                 f"the truth of {len(known)} queries × {len(loaded):,} items: {len(known) * len(loaded):,} calls; "
                 "--truth 0 leaves it out"
             )
             scores, _ = truth_of(loaded, list(known.values()), progress, engine=engine)  # type: ignore[arg-type]
-            recalls = unscored(loaded, known, {}, k=ks, truth=scores)
+            recalls += unscored(loaded, known, {}, k=ks, truth=scores)
             recalls += points(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=progress)
         if asked.by_text:
             free = unscored(loaded, asked.queries, asked.judgements)
@@ -116,6 +121,45 @@ def evaluate(
     if plot is not None:
         measures_against_calls([record for record in records if _is_shown(record)], plot)
         say(f"wrote {plot}")
+
+
+def _check_first(
+    index: Index,
+    asked: JudgedQueries,
+    methods: Sequence[Method],
+    budgets: Sequence[int],
+    written: Sequence[Path | None],
+    plotted: bool,
+) -> None:
+    """Refuse what would fail after calls have been paid for."""
+    if asked.by_text:
+        with needing("relevance is measured by ir-measures", "eval"):
+            import ir_measures  # noqa: F401
+    if plotted:
+        with needing("plots are drawn by {}", "plots"):
+            import matplotlib  # noqa: F401
+    for path in written:
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise InputError(f"{str(path)!r} cannot be written: name a file in a folder that exists")
+    query = next(iter(asked.queries.values()))
+    for method in methods:  # a search that is halted before its first call
+        budget = None if method.name == "exact" else max(budgets)
+        index.search_many([query], 1, budget, method=method, halts=[lambda: "checked"])
+
+
+@contextmanager
+def _kept(path: Path | None, note: str, recalls: list[Point]) -> Iterator[None]:
+    """Write what the truth has shown, where a later step fails."""
+    from crosscut.evaluation.advice import records_of
+    from crosscut.storage import write_json
+
+    try:
+        yield
+    except BaseException:
+        if path is not None and recalls:
+            write_json(path, {"queries": note, "records": [record.json() for record in records_of(recalls)]})
+            say(f"wrote what was measured to {path}")
+        raise
 
 
 def _is_shown(record: Judged) -> bool:

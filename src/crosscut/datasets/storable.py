@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Set
 from datetime import date, time
 from typing import Any
@@ -48,6 +49,10 @@ def as_json(value: Any, where: str, depth: int = 0) -> Any:
         value = value.tolist()
     if isinstance(value, str):
         return valid_text(value, where)
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):  # how pandas and Parquet readers mark what is missing
+            return None
+        raise InputError(f"{where} holds {value}, which JSON does not have: leave it out, or store it as a string")
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, date | time):

@@ -23,6 +23,7 @@ from crosscut.index.options import ManyQueries, OneQuery, Options, checked_queri
 from crosscut.index.passages import OfDocuments, document_at
 from crosscut.index.state import State
 from crosscut.methods import Method, Parts, methods, parse
+from crosscut.names import check_keywords
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
 from crosscut.search.ranking import Evidence, Rank
@@ -59,6 +60,7 @@ class Searching(Learning, Calibrating):
         **options: Unpack[Options],
     ) -> Hits:
         """The k best items for one query, with at most `budget` calls of the scorer (100); see `search_many`."""
+        check_keywords("search", options, OneQuery.__annotations__)
         return self.search_many(
             [query],
             k,
@@ -218,6 +220,7 @@ class Searching(Learning, Calibrating):
         self, query: str, k: int = 10, budget: int | None = None, **options: Unpack[OneQuery]
     ) -> Hits:
         """`search`, beside other work of an event loop."""
+        check_keywords("search_async", options, OneQuery.__annotations__)
         first, vector = options.pop("candidates", None), options.pop("query_vector", None)
         found = await self.search_many_async(
             [query],
