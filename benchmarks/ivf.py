@@ -33,12 +33,12 @@ from threadpoolctl import threadpool_limits
 
 import crosscut
 from crosscut.ann import clusters
-from crosscut.ann.base import Indexed
 from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.learning import exact, observe
 from crosscut.ann.ivf.rules import USUAL, Fixed, Patience, Rule
 from crosscut.ann.ivf.tuning import tune
+from crosscut.ann.topk import Indexed
 from crosscut.cli.common import table
 from crosscut.methods import Crosscut
 from crosscut.storage import write_json

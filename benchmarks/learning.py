@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import Indexed
 from crosscut.ann.flat import Flat
+from crosscut.ann.topk import Indexed
 from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import Learned, learn

@@ -41,7 +41,7 @@ PAPERS = (
     "tour@loss=mse",
 )
 ROUNDS = (1, 2, 5, 10, 20)
-SELECTIONS = ("adacur", "adacur@select=softmax", "adacur@select=random", "adacur@epsilon=0.2", "adacur@epsilon=0.5")
+SELECTIONS = ("adacur", "adacur@select=softmax", "adacur@select=random", "adacur@explore=0.2", "adacur@explore=0.5")
 
 
 def parts(world: World) -> dict[str, Any]:

@@ -221,9 +221,12 @@ class Soak:
             (Knowing if form == "known part" else FORMS[form])(one)
             for form, one in zip(forms, (cheap, dear), strict=True)
         ]
-        both = crosscut.TwoScorers(cheap=scorers[0], dear=scorers[1], vectors=self.vectors)
+        both = crosscut.CascadeSearcher(
+            cheap=crosscut.Searcher(scorers[0], vectors=self.vectors),
+            expensive=crosscut.Searcher(scorers[1], vectors=self.vectors),
+        )
         queries = self._queries()
-        budget = {"cheap": self.rng.randrange(1, 50), "dear": self.rng.randrange(1, 30)}
+        budget = {"cheap": self.rng.randrange(1, 50), "expensive": self.rng.randrange(1, 30)}
         how = {name: value for name, value in self._how(queries).items() if name != "halts"}
         vectors = np.array([_hashed(query) for query in queries])
         try:

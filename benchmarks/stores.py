@@ -37,7 +37,7 @@ from tests import real_stores
 from tests.real_stores import Corpus, corpus
 
 import crosscut
-from crosscut.ann.base import Indexed
+from crosscut.ann.topk import Indexed
 from crosscut.measures import recall
 from crosscut.methods import Method, parse
 from crosscut.methods.base import Parts

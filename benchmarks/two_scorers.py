@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from crosscut import Searcher, TwoScorers
+from crosscut import CascadeSearcher, Searcher
 from crosscut.measures import paired_interval, recall
 from crosscut.scorers.adapters import MatrixScorer
 from crosscut.types import Floats
@@ -85,9 +85,9 @@ def measured(name: str, wanted: str | None = None) -> list[dict[str, Any]]:
             continue
         pairs = zip(dear, scores, strict=True)
         correlation = round(float(np.mean([np.corrcoef(*pair)[0, 1] for pair in pairs])), 3)
-        both = TwoScorers(cheap=MatrixScorer(scores), dear=MatrixScorer(dear), vectors=vectors)
+        both = CascadeSearcher(cheap=Searcher(MatrixScorer(scores), vectors=vectors), expensive=alone)
         for budget in BUDGETS:
-            found = both.search_many(queries, K, {"cheap": CHEAP, "dear": budget}, query_vectors=asked)
+            found = both.search_many(queries, K, {"cheap": CHEAP, "expensive": budget}, query_vectors=asked)
             assert all(hits.calls <= budget for hits in found)
             filtered = [_best(hits.cheap, budget) for hits in found if hits.cheap is not None]
             recalls = {"both": _recalls(dear, [hits.scored for hits in found]), "filter": _recalls(dear, filtered)}

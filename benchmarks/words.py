@@ -30,8 +30,8 @@ from crosscut.measures import paired_interval, recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import learn
 from crosscut.retrieval.bm25 import BM25
-from crosscut.retrievers.first import Retriever
 from crosscut.scorers.adapters import MatrixScorer
+from crosscut.search.stages import Retriever
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from crosscut import Parts, register
-from crosscut.ann.base import Ask, Everything, Found, Indexed
-from crosscut.ann.flat import masked
+from crosscut.ann.baseline import masked
+from crosscut.ann.topk import Ask, Everything, Found, Indexed
 from crosscut.linalg.top import ranked
 from crosscut.methods import Crosscut
 from crosscut.search.loop import Plan
@@ -32,7 +32,7 @@ class EightBits(Everything):
     def top(self, asks: Sequence[Ask]) -> list[Found]:
         found = []
         for ask in asks:
-            scores = masked(self.values @ ask.vector * self.scale[:, 0], ask.exclude, ask.within)
+            scores = masked(self.values @ ask.vector * self.scale[:, 0], ask.exclude, ask.allowed)
             handles = ranked(scores, ask.count)
             found.append(Found(handles, scores[handles]))
         return found

@@ -10,9 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from crosscut import Parts, Vectors, register
-from crosscut.methods.rounds import InRounds
-from crosscut.search.estimators import Regression
+from crosscut.ann.baseline import NOTHING
+from crosscut.methods import InRounds
+from crosscut.search.fits import Ridge
 from crosscut.search.loop import Plan
+from crosscut.search.pickers import Linear
 
 
 @register
@@ -23,7 +25,7 @@ class KernelRidge(InRounds):
     name: ClassVar[str] = "kernel-ridge"
     needs: ClassVar[tuple[str, ...]] = ("encoder",)
 
-    epsilon: float = 0.1
+    explore: float = 0.1
     ridge: float = 0.1
     width: float = 1.0
     features: int = 256
@@ -35,5 +37,5 @@ class KernelRidge(InRounds):
         angles = rows @ rng.normal(scale=1 / self.width, size=(rows.shape[1], self.features))
         angles += rng.uniform(0, 2 * np.pi, self.features)
         space = Vectors(np.sqrt(2 / self.features) * np.cos(angles))  # (n × features)
-        ridge = Regression(ridge=self.ridge)
-        return Plan(parts.pool, parts.stage(self.first), self.schedule(), space, ridge, self.selection())
+        then = Linear(space, parts.topk(space, NOTHING), lambda query, d: Ridge(d, self.ridge))
+        return self.in_rounds(parts, parts.stage(self.first), then)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.ann.base import Ask, Found
+from crosscut.ann.topk import Ask, Found
 from crosscut.datasets.records import Item
 from crosscut.stores.base import Fields, Rows, Store, Want
 from crosscut.types import NO_HANDLES, Floats, Handles
@@ -53,7 +53,7 @@ class FakeStore:
         self.trips += 1
         answers = []
         for ask in asks:
-            rows = np.array(self._open(ask.exclude, ask.within), dtype=np.int64)
+            rows = np.array(self._open(ask.exclude, ask.allowed), dtype=np.int64)
             values = np.einsum("md,d->m", self._vectors[rows], ask.vector)
             order = np.lexsort((rows, -values))[: ask.count]
             handles = np.array([self.handle(int(row)) for row in rows[order]], dtype=np.int64)

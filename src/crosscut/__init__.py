@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crosscut import methods, stores
-    from crosscut.ann.base import TopK
     from crosscut.ann.ivf.index import IVF
     from crosscut.ann.ivf.rules import Fixed, Patience
+    from crosscut.ann.topk import TopK
+    from crosscut.cascade import CascadeSearcher
     from crosscut.errors import (
         BudgetError,
         CrosscutError,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
     from crosscut.spaces.factorization import Factors, factorize
     from crosscut.spaces.sparse import SparseScores
-    from crosscut.two_scorers import TwoScorers
 
 __version__ = "0.2.0"
 
@@ -45,6 +45,7 @@ __all__ = [
     "IVF",
     "BudgetError",
     "Calibration",
+    "CascadeSearcher",
     "CrosscutError",
     "DivergedError",
     "Factors",
@@ -72,7 +73,6 @@ __all__ = [
     "StoreError",
     "TextScorer",
     "TopK",
-    "TwoScorers",
     "Vectors",
     "factorize",
     "methods",
@@ -97,7 +97,7 @@ _HOME = {
     "index.passages": ("Passages",),
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "scorers.calibration": ("Calibration",),
-    "two_scorers": ("TwoScorers",),
+    "cascade": ("CascadeSearcher",),
     "search.hits": ("Hit", "Hits"),
     "search.price": ("Price",),
     "methods": ("Method", "Parts", "register"),
@@ -106,7 +106,7 @@ _HOME = {
     "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
-    "ann.base": ("TopK",),
+    "ann.topk": ("TopK",),
     "ann.ivf.index": ("IVF",),
     "ann.ivf.rules": ("Fixed", "Patience"),
 }

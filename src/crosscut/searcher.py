@@ -10,21 +10,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import TopK, Within, as_vectors
+from crosscut.ann.baseline import Baseline, OfCandidates, PerItem
 from crosscut.ann.ivf.rules import Rule
-from crosscut.ann.known import Known, KnownOfCandidates
-from crosscut.ann.linear import block_of, cluster, topk_of
+from crosscut.ann.linear import Clustering
 from crosscut.ann.results import each
+from crosscut.ann.topk import Allowed, TopK, as_vectors
 from crosscut.errors import InputError, StoreUnavailable
 from crosscut.methods.base import Method, Parts, parse
-from crosscut.retrievers.first import Retriever
 from crosscut.scorers.adapters import AnyBound, as_bound
 from crosscut.scorers.caching import ScoreCache
 from crosscut.scorers.meter import Halt, Meter, QueryLedger
 from crosscut.scorers.validation import validate_base_scores
 from crosscut.search.hits import Hits
-from crosscut.search.loop import Plan, run
-from crosscut.search.query import QueryState
+from crosscut.search.loop import Plan, Query, run
+from crosscut.search.stages import Retriever
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions, whole
@@ -107,13 +106,10 @@ class Searcher:
         a search then visit some of its lists (`rule`, see `crosscut.IVF`). Where the vectors alone are searched, pass
         an `IVF` as `vectors` instead: it needs no second copy of them. Returns self.
         """
-        plan = self.plan
-        if plan.space is None:
+        if self.plan.then is None:
             raise InputError(f"{self.method} makes one round and searches no space: there is nothing to cluster")
-        topk = cluster(plan.space, plan.offset.base, lists=lists, rule=rule, seed=self.parts.seed)
-        encoder = self.parts.encoder
-        first = plan.first if encoder is None else plan.first.through(block_of(topk, encoder) or topk_of(encoder))
-        self.plan = replace(plan, topk=topk, first=first)
+        self.parts = replace(self.parts, topk=Clustering(lists, rule, self.parts.seed))
+        self.plan = self.method.made(self.parts)
         return self
 
     def search(
@@ -174,38 +170,51 @@ class Searcher:
         trace: bool = False,
         halts: Sequence[Halt] | None = None,
         within: Handles | None = None,
+        columns: Sequence[Floats] | None = None,
     ) -> list[Hits]:
         """What `search` returns, for every query; each round of all queries is one batch of calls.
 
         A query that stands twice in the list is searched, and paid for, twice; a `cache` makes the second free.
         `halts` has one function a query, asked before every batch of its calls: a reason ends that search, and is its
         `stop_reason`. `within` is what `allow` comes to, for callers that know it: sorted positions.
+        `columns` are further coordinates of every item (n × m) for each query: what something else says of them.
         """
-        within = within if allow is None else self._allowed(allow)
-        budget = self._budget(budget, k, self.parts.pool.count(within))
+        within = within if allow is None else self.allowed(allow)
+        size = self.parts.pool.count(within)
+        budget = self._budget(budget, k, size)
         vectors = [self._vector(one) for one in each("query vectors", query_vectors, len(queries))]
         given = each("lists of candidates", candidates, len(queries))
         halting = each("halts", halts, len(queries))
         checked_deadline(deadline)
         rule = None if stop is None else parse_stop(stop)
         states = [
-            QueryState(
+            Query(
                 QueryLedger(query, budget, halt=halt),
+                k,
                 self.parts.seed,
                 vector=vector,
-                given=self._given(first, within),
-                known=known,
-                within=within,
+                candidates=self._given(first, within),
+                base=base,
+                columns=column,
+                allowed=within,
+                size=size,
                 watch=None if rule is None else rule.watch(k),
                 reason="" if rule is None else rule.reason,
+                trace=trace,
             )
-            for query, vector, first, halt, known in zip(
-                queries, vectors, given, halting, self._known(queries, vectors), strict=True
+            for query, vector, first, halt, base, column in zip(
+                queries,
+                vectors,
+                given,
+                halting,
+                self._bases(queries, vectors),
+                each("columns", columns, len(queries)),
+                strict=True,
             )
         ]
         meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
         try:
-            run(self.plan, states, meter, k, trace=trace)
+            run(self.plan, states, meter)
             for state in states:
                 if state.account.error is not None:
                     raise state.account.error
@@ -214,23 +223,23 @@ class Searcher:
             for state in states:
                 state.stop = state.stop or failed
             vars(error).update(
-                hits=[state.hits(k, self.ids, self.texts) for state in states],
+                hits=[state.hits(self.ids, self.texts) for state in states],
                 calls=meter.calls,
                 failures=[state.account.error for state in states],
             )
             raise
-        return [state.hits(k, self.ids, self.texts) for state in states]
+        return [state.hits(self.ids, self.texts) for state in states]
 
-    def _known(self, queries: Sequence[Any], vectors: Sequence[Floats | None]) -> Sequence[Known | None]:
-        """What the scorer knows of these items without a call, if it does and the method asks for it."""
-        if not (self.plan.corrects and self.scorer.knows):
+    def _bases(self, queries: Sequence[Any], vectors: Sequence[Floats | None]) -> Sequence[Baseline | None]:
+        """Return what the scorer knows of items without a call, if it does and the method takes it."""
+        if not (self.method.takes_base and self.scorer.knows):
             return [None] * len(queries)
         if self.parts.n is not None:
-            return validate_base_scores(self.scorer, queries, self.parts.n)
+            return [PerItem(scores) for scores in validate_base_scores(self.scorer, queries, self.parts.n)]
         encoder = self.parts.encoder
         assert encoder is not None  # what does not tell how many items it has are vectors
         return [
-            KnownOfCandidates(partial(self._known_of, query), encoder.rows, vector)
+            OfCandidates(partial(self._known_of, query), encoder.rows, vector)
             for query, vector in zip(queries, vectors, strict=True)
         ]
 
@@ -256,7 +265,7 @@ class Searcher:
             raise InputError("the query vector contains NaN or infinities")
         return values
 
-    def _given(self, names: Sequence[Any] | Positions | None, allowed: Within) -> Positions:
+    def _given(self, names: Sequence[Any] | Positions | None, allowed: Allowed) -> Positions:
         if names is None:
             return NO_HANDLES
         positions = self._positions(names)
@@ -265,7 +274,7 @@ class Searcher:
         # what a store's filter lets through only the store knows: its caller names items that pass
         return positions[np.isin(positions, allowed)] if isinstance(allowed, np.ndarray) else positions
 
-    def _allowed(self, allow: Allow) -> Within:
+    def allowed(self, allow: Allow) -> Allowed:
         if isinstance(allow, Mapping):
             if self.parts.n is not None:
                 raise InputError(f"conditions on metadata are for a store, which knows it; got allow={allow!r}")

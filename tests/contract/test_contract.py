@@ -85,7 +85,7 @@ def test_same_seed_same_answer_and_many_equals_one_by_one(world: Planted, method
 
 @pytest.mark.parametrize("select", ["softmax", "random"])
 def test_draws_depend_on_seed_and_query_alone(world: Planted, select: str) -> None:
-    searcher = world.searcher("adacur", seed=1, select=select, epsilon=0.25)
+    searcher = world.searcher("adacur", seed=1, select=select, explore=0.25)
     many = searcher.search_many([4, 2], 5, 50)
     assert searcher.search(2, 5, 50).scored.tolist() == many[1].scored.tolist()
     assert world.searcher("adacur", seed=2).search(2, 5, 50).scored.tolist() != many[1].scored.tolist()

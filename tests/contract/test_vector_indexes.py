@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from crosscut.ann.base import Ask
 from crosscut.ann.faiss import Faiss
 from crosscut.ann.flat import Flat as FlatTopK
 from crosscut.ann.ivf import IVF, NearestMany
 from crosscut.ann.ivf.rules import Patience
+from crosscut.ann.topk import Ask
 from crosscut.errors import InputError
 from crosscut.spaces.base import Vectors
 from tests.vectors import brute, clumps
@@ -46,8 +46,8 @@ class Flat(Vectors):
         asks = [Ask(point, k, out, within) for point, out in zip(points, gone, strict=True)]
         ids, scores = np.full((len(points), k), -1), np.full((len(points), k), -np.inf, dtype=np.float32)
         for j, found in enumerate(FlatTopK(self).top(asks)):
-            there = found.handles[found.scores > -np.inf]
-            ids[j, : len(there)], scores[j, : len(there)] = there, found.scores[: len(there)]
+            there = found.handles[found.expected > -np.inf]
+            ids[j, : len(there)], scores[j, : len(there)] = there, found.expected[: len(there)]
         return NearestMany(ids, scores, np.zeros(len(points), np.int64), np.full(len(points), self.n))
 
 

@@ -219,7 +219,7 @@ def test_axn_takes_the_normalisation_of_its_factors(fitted: dict[str, Factors], 
     def offset(**settings: Any) -> tuple[object, float]:
         scorer = crosscut.MatrixScorer(world["test"])
         plan = crosscut.Searcher(scorer, space=factors, method=AXN(**settings)).plan
-        return plan.offset.base, plan.offset.scale
+        return plan.then.base.everywhere(), plan.then.scale
 
     assert offset() == (factors.normalisation.alpha, factors.normalisation.beta)
     assert offset(alpha=0.0, beta=1.0) == (0.0, 1.0)

@@ -17,7 +17,7 @@ import pytest
 
 import crosscut
 import crosscut.server
-from crosscut.ann.base import Ask, TopK
+from crosscut.ann.topk import Ask, TopK
 from crosscut.datasets.records import Item, Items
 from crosscut.errors import InputError, MissingDependency, StoreUnavailable
 from crosscut.index.log import SearchLog
@@ -95,7 +95,7 @@ def test_top_without_what_was_scored_and_ids_round_trip(make: Make, ids: str) ->
             (found,) = session.top([Ask(1e-3 * u, 9, gone)])
             assert named(session, found.handles) == best(contents, store, u, 9, without=9 * turn)
             rows = session.rows(found.handles)
-            assert np.allclose(found.scores, 1e-3 * rows @ u)
+            assert np.allclose(found.expected, 1e-3 * rows @ u)
             assert not np.isin(found.handles, gone).any()
             gone = np.concatenate([gone, found.handles])
         place = {store.named(id): j for j, id in enumerate(contents.ids)}
@@ -120,7 +120,7 @@ def test_one_trip_a_round_and_batches_equal_singles(make: Make) -> None:
         (single,) = alone.top([ask])
         singles.append(named(alone, single.handles))
         assert named(together, found.handles) == singles[-1]
-        assert np.allclose(found.scores, single.scores)
+        assert np.allclose(found.expected, single.expected)
     assert together.trips == 1
     assert together.top([]) == []
     assert together.trips == 1
@@ -148,7 +148,7 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
     store = make(contents)
     if make.kind == "edge" and "draft" in filter:  # type: ignore[attr-defined]
         with pytest.raises(InputError, match=r"reads (True|False) as the number"):
-            store.session().top([Ask(direction(), 3, within=filter)])
+            store.session().top([Ask(direction(), 3, allowed=filter)])
         return
     items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
     allowed = np.flatnonzero(Metadata(items).passing(filter))
@@ -176,19 +176,19 @@ def test_filters_that_cannot_be(make: Make) -> None:
         ({"lang": object()}, "object"),
     ):
         with pytest.raises(InputError, match=told):
-            store.session().top([Ask(direction(), 3, within=wrong)])
+            store.session().top([Ask(direction(), 3, allowed=wrong)])
     if make.kind in ("postgres", "lance"):  # type: ignore[attr-defined]
         for wrong, told in (({"colour": "red"}, "no column 'colour'"), ({"year": {"gt": "x"}}, "compares it with 'x'")):
             with pytest.raises(InputError, match=told):
-                store.session().top([Ask(direction(), 3, within=wrong)])
+                store.session().top([Ask(direction(), 3, allowed=wrong)])
     else:  # no schema: what is not there does not pass
-        (found,) = store.session().top([Ask(direction(), 3, within={"colour": "red"})])
+        (found,) = store.session().top([Ask(direction(), 3, allowed={"colour": "red"})])
         assert not len(found.handles)
     if make.kind in ("edge", "client"):  # type: ignore[attr-defined]
         with pytest.raises(InputError, match="numbers and dates"):
-            store.session().top([Ask(direction(), 3, within={"lang": {"gt": "en"}})])
+            store.session().top([Ask(direction(), 3, allowed={"lang": {"gt": "en"}})])
     evil = "'; DROP TABLE papers; --"
-    (found,) = store.session().top([Ask(direction(), 3, within={"lang": [evil, "it's"]})])
+    (found,) = store.session().top([Ask(direction(), 3, allowed={"lang": [evil, "it's"]})])
     assert len(found.handles) == 3
 
 
@@ -228,7 +228,7 @@ def test_hostile_filters_mean_the_same_or_are_refused(make: Make) -> None:
     items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
     for filter in HOSTILE:
         try:
-            (found,) = store.session().top([Ask(direction(), 60, within=filter)])
+            (found,) = store.session().top([Ask(direction(), 60, allowed=filter)])
             count = store.count(conditions(filter))
         except InputError:
             continue

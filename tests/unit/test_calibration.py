@@ -35,7 +35,7 @@ from crosscut.scorers.calibration import (
     relevance,
 )
 from crosscut.scorers.onnx import OnnxCrossEncoder
-from crosscut.search.hits import Bought
+from crosscut.search.hits import Scored
 from crosscut.search.ranking import Fused
 from crosscut.types import Floats
 from tests.fake_store import MemoryStore
@@ -121,12 +121,12 @@ def test_searches_tell_whether_they_were_cut_short(world: Planted) -> None:
     assert made is not None
     hits = index.search("query 70", k=3, budget=5)
     assert hits.cut
-    scores = Bought.of(hits.trace).scores
+    scores = Scored.of(hits.trace).scores
     assert [hit.probability for hit in hits] == made.probabilities(hits.scores, scores, cut=True).tolist()
     assert [hit.probability for hit in hits] > made.probabilities(hits.scores, scores).tolist()
     few = index.search("query 70", k=3, filter=lambda item: item.id in ("i1", "i2", "i3", "i4"))
     assert not few.cut
-    scores = Bought.of(few.trace).scores
+    scores = Scored.of(few.trace).scores
     assert [hit.probability for hit in few] == made.probabilities(few.scores, scores).tolist()
 
 

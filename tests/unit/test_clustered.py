@@ -8,27 +8,19 @@ import pytest
 
 import crosscut
 from crosscut.ann import clustered as module
-from crosscut.ann.base import Ask
 from crosscut.ann.clustered import Clustered
 from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
 from crosscut.ann.linear import Projected
+from crosscut.ann.topk import Ask
 from crosscut.errors import InputError
 from crosscut.methods import parse
-from crosscut.retrievers.first import MostKnown
 from tests.worlds import Planted
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SMALL", 0)
-
-
-def first_index(searcher: crosscut.Searcher) -> Any:
-    """What the first stage asks: that of the default is for scorers that know nothing without a call."""
-    first: Any = searcher.plan.first
-    asks: Any = first.otherwise if isinstance(first, MostKnown) else first
-    return asks.topk
 
 
 def searched(searcher: crosscut.Searcher, world: Planted, **how: Any) -> list[list[tuple[Any, float]]]:
@@ -44,8 +36,6 @@ def test_rounds_that_visit_every_list_are_flat_rounds(world: Planted, method: st
     index = IVF.build(world.vectors, lists=12, rule=12)
     flat = crosscut.Searcher(scorer, vectors=world.vectors, method=method)
     clustered = crosscut.Searcher(scorer, vectors=index, method=method)
-    assert isinstance(first_index(clustered), Projected)
-    assert method == "rerank" or isinstance(clustered.plan.topk, Projected)
     only = np.arange(0, len(world.vectors), 2)
     assert searched(clustered, world) == searched(flat, world)
     assert searched(clustered, world, allow=only) == searched(flat, world, allow=only)
@@ -63,10 +53,7 @@ def test_any_space_can_be_clustered(world: Planted, method: str) -> None:
         return crosscut.Searcher(scorer, vectors=world.vectors, space=space, method=f"{method}@first=dense")
 
     flat, clustered = made(), made().cluster(lists=10, rule=10)
-    assert isinstance(clustered.plan.topk, Projected)
-    if method == "crosscut":
-        assert clustered.plan.topk.level == 1.0
-        assert isinstance(first_index(clustered), Projected)
+    assert isinstance(clustered.plan.then.topk, Projected)
     mine, theirs = searched(clustered, world), searched(flat, world)
     shared = np.mean([len({*a} & {*b}) / 10 for a, b in zip(mine, theirs, strict=True)])
     assert shared >= 0.95  # the index holds float16, so that a near-tie at the edge of a round may fall either way
@@ -74,8 +61,7 @@ def test_any_space_can_be_clustered(world: Planted, method: str) -> None:
 
 def test_small_corpora_stay_flat(world: Planted) -> None:
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=IVF.build(world.vectors, lists=8))
-    assert isinstance(searcher.plan.topk, Flat)
-    assert isinstance(first_index(searcher), Flat)
+    assert isinstance(searcher.plan.then.topk, Flat)
 
 
 @pytest.mark.usefixtures("large")

@@ -135,13 +135,13 @@ def test_factors_and_encoder_are_stacked_and_a_given_rank_is_kept() -> None:
     scorer = crosscut.MatrixScorer(world.test)
     factors = Vectors(world.vectors[:, :5])
     both = crosscut.Searcher(scorer, vectors=world.vectors, space=factors)
-    assert both.plan.space is not None
-    assert both.plan.space.d == 5 + world.vectors.shape[1] + 1
+    assert both.plan.then is not None
+    assert both.plan.then.predicts_in().d == 5 + world.vectors.shape[1] + 1
     found = mean_recall(world.test, both.search_many(range(10), 10, 60, query_vectors=world.query_vectors))
     assert found > 0.8
     ranked = crosscut.Searcher(scorer, space=crosscut.CUR(world.anchors, rank=2))
-    assert ranked.plan.space is not None
-    assert ranked.plan.space.d == 3
+    assert ranked.plan.then is not None
+    assert ranked.plan.then.predicts_in().d == 3
 
 
 def test_a_query_without_a_vector_starts_from_the_base() -> None:
@@ -192,7 +192,7 @@ def test_a_scorer_of_ones_own_says_what_it_answers_side_by_side() -> None:
     world = planted()
 
     class Judge:
-        in_flight = 10
+        concurrency = 10
 
         def score_many(self, requests: Any) -> list[np.ndarray]:
             return [world.test[query, handles] for query, handles in requests]

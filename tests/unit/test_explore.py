@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crosscut.ann.base import as_vectors
+from crosscut.ann.topk import as_vectors
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.index.learning import past_of

@@ -11,10 +11,10 @@ import pytest
 
 import crosscut
 from crosscut.ann import clustered
-from crosscut.ann.base import Ask, Found, Indexed
+from crosscut.ann.baseline import OfCandidates
 from crosscut.ann.ivf import IVF
-from crosscut.ann.known import KnownOfCandidates
 from crosscut.ann.linear import topk_of
+from crosscut.ann.topk import Ask, Found, Indexed
 from crosscut.datasets import Item, Items
 from crosscut.evaluation.judged import unscored
 from crosscut.scorers.base import BoundScorer, Request, Scorer, ScoreResult
@@ -271,10 +271,10 @@ def test_what_is_known_of_candidates_is_read_once() -> None:
         return np.asarray(handles * 2.0 + 1.0, np.float64)
 
     rows = np.arange(20.0)[:, None] * [1.0, 0.0]
-    known = KnownOfCandidates(read, lambda handles: rows[handles], np.array([1.0, 1.0]))
+    known = OfCandidates(read, lambda handles: rows[handles], np.array([1.0, 1.0]))
     assert known.direction == 0.0  # too little to go by
-    assert known[np.array([3, 7, 3])].tolist() == [7.0, 15.0, 7.0]
-    assert known[np.array([7, 0, 19])].tolist() == [15.0, 1.0, 39.0]
+    assert known.at(np.array([3, 7, 3])).tolist() == [7.0, 15.0, 7.0]
+    assert known.at(np.array([7, 0, 19])).tolist() == [15.0, 1.0, 39.0]
     assert sorted(asked) == [0, 3, 7, 19]
     np.testing.assert_allclose(known.direction, [2.0, 2.0])  # g = 1 + 2 (q · v)
 
@@ -291,9 +291,9 @@ def test_a_store_is_asked_for_what_follows_from_the_vectors_and_for_more_than_is
             return super().top(asks)
 
     store = Noting([str(j) for j in range(400)], vectors)
-    known = KnownOfCandidates(lambda handles: known_of[[store.seen[h] for h in handles]], store.rows, query)
-    known[store.sample(20, rng)]
-    (found,) = topk_of(Indexed(store)).top([Ask(np.zeros(6), 5, known=known)])
+    known = OfCandidates(lambda handles: known_of[[store.seen[h] for h in handles]], store.rows, query)
+    known.at(store.sample(20, rng))
+    (found,) = topk_of(Indexed(store)).top([Ask(np.zeros(6), 5, base=known)])
     np.testing.assert_allclose(noted[-1].vector, 2.0 * query)
     assert noted[-1].count >= 8 * 5
     assert [store.seen[handle] for handle in found.handles] == np.argsort(-known_of)[:5].tolist()

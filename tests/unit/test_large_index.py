@@ -29,7 +29,7 @@ def clusters_of(index: Index) -> Any:
     space = index._state.encoder_space
     assert isinstance(space, IVF | Segments)
     searcher = index._state.searcher(parse("crosscut@first=dense"))
-    assert isinstance(searcher.plan.topk, Projected)
+    assert isinstance(searcher.plan.then.topk, Projected)
     return space
 
 

@@ -10,8 +10,10 @@ from crosscut.encoders.dual import OnnxDualEncoder
 from crosscut.encoders.known import Known
 from crosscut.errors import InputError
 from crosscut.evaluation.replay import score_data
-from crosscut.retrievers.first import FirstRequest, FixedOrder
 from crosscut.retrievers.late import Late, Reordered
+from crosscut.scorers.meter import QueryLedger
+from crosscut.search.loop import Query
+from crosscut.search.stages import Fixed
 from crosscut.types import Floats, Positions
 
 TEXTS = [
@@ -37,15 +39,15 @@ def test_only_the_best_of_the_other_stage_are_looked_at_and_put_in_order() -> No
     rng = np.random.default_rng(0)
     values = rng.normal(size=(2, 50))
     order = rng.permutation(50)
-    stage = Reordered(FixedOrder(order), Table(values), depth=20)
-    request = FirstRequest(1, 5, lambda: rng, exclude=order[:3])
-    (got,) = stage.pick([request])
+    stage = Reordered(Fixed(order), Table(values), depth=20)
+    query = Query(QueryLedger(1, 50))
+    (got,) = stage.pick([query.without(order[:3])], [5])
     pool = order[3:23]
-    assert got.tolist() == pool[np.argsort(-values[1, pool])][:5].tolist()
-    (wide,) = stage.pick([FirstRequest(0, 30, lambda: rng)])
-    assert len(wide) == 30  # more than the depth, where more are asked for
-    (none,) = stage.pick([FirstRequest(0, 0, lambda: rng)])
-    assert not len(none)
+    assert got.handles.tolist() == pool[np.argsort(-values[1, pool])][:5].tolist()
+    (wide,) = stage.pick([query], [30])
+    assert len(wide.handles) == 30  # more than the depth, where more are asked for
+    (none,) = stage.pick([query], [0])
+    assert not len(none.handles)
 
 
 def test_it_is_the_late_interaction_of_the_box() -> None:

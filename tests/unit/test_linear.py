@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
-from crosscut.ann.base import Ask, Indexed
+from crosscut.ann.baseline import Level, OfSome
 from crosscut.ann.flat import Flat
-from crosscut.ann.linear import OneBlock, SeenItems, topk_of
+from crosscut.ann.linear import OneBlock, topk_of
+from crosscut.ann.topk import Ask, Indexed
 from crosscut.datasets.records import Item
 from crosscut.spaces.base import Constant, Stacked, Vectors
 from crosscut.stores.base import Rows, Want
@@ -25,24 +25,24 @@ def test_residuals_order_wider_answers_and_the_highest_join() -> None:
     values = rng.normal(size=300)
     low = int(seen[0])
     values[0] = 50.0  # whatever its vector says
-    residuals = SeenItems(seen, values)
+    residuals = OfSome(seen, values, 4000)
     base = np.zeros(4000)
     base[seen] = values
-    np.testing.assert_array_equal(residuals[np.arange(4000)], base)
-    assert SeenItems(seen[:0], values[:0])[np.array([3, 4])].tolist() == [0, 0]
+    np.testing.assert_array_equal(residuals.at(np.arange(4000)), base)
+    assert OfSome(seen[:0], values[:0], 9).at(np.array([3, 4])).tolist() == [0, 0]
     asked = Indexed(Flat(space))
     u = rng.normal(size=8)
     for exclude, within in ((NO_HANDLES, None), (np.array([low]), None), (NO_HANDLES, np.arange(1, 4000, 3))):
         allowed = np.setdiff1d(np.arange(4000) if within is None else within, exclude)
         exact = base[allowed] + rows[allowed] @ u
-        (found,) = topk_of(asked, residuals).top([Ask(u, 10, exclude, within)])
+        (found,) = topk_of(asked).top([Ask(u, 10, exclude, within, residuals)])
         assert len(found.handles) == 10
         assert np.isin(found.handles, allowed).all()
         assert (low in found.handles) == (low in allowed)
-        np.testing.assert_allclose(found.scores, base[found.handles] + rows[found.handles] @ u)
+        np.testing.assert_allclose(found.expected, base[found.handles] + rows[found.handles] @ u)
         assert len(np.intersect1d(found.handles, allowed[np.argsort(-exact)[:10]])) >= 8  # 40 asked for, 256 joined
-    with pytest.raises(AssertionError):
-        topk_of(space, residuals)  # every item is read: each has a base
+    (flat,) = Flat(space).top([Ask(u, 10, base=residuals)])
+    assert flat.handles.tolist() == np.argsort(-(base + rows @ u))[:10].tolist()
 
 
 class Rounding(MemoryStore):
@@ -66,11 +66,11 @@ def test_one_block_of_a_store_as_it_stands_in_u() -> None:
     for _ in range(20):
         u = rng.normal(size=8)
         session = store.session()
-        found = topk_of(Stacked([Constant(None), Indexed(session), Constant(None)], weights), 0.25)
+        found = topk_of(Stacked([Constant(None), Indexed(session), Constant(None)], weights))
         assert isinstance(found, OneBlock)
         exclude = found.top([Ask(u, 4)])[0].handles[:2]
         gone = np.array([int(session.name(handle)) for handle in exclude.tolist()])
-        (mine,) = found.top([Ask(u, 8, exclude)])
-        (flat,) = Flat(Stacked(blocks, weights), 0.25).top([Ask(u, 8, gone)])
+        (mine,) = found.top([Ask(u, 8, exclude, base=Level(0.25))])
+        (flat,) = Flat(Stacked(blocks, weights)).top([Ask(u, 8, gone, base=Level(0.25))])
         assert [int(session.name(handle)) for handle in mine.handles.tolist()] == flat.handles.tolist()
-        np.testing.assert_allclose(mine.scores, flat.scores, atol=1e-12)
+        np.testing.assert_allclose(mine.expected, flat.expected, atol=1e-12)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import crosscut
 from crosscut.ann import clustered
-from crosscut.ann.base import Ask
+from crosscut.ann.baseline import NOTHING, Baseline, Level, PerItem, Sum
 from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
 from crosscut.ann.lists import Lists
 from crosscut.ann.segments import Segments
-from crosscut.ann.trail import Trail
+from crosscut.ann.topk import Ask
 from crosscut.errors import InputError
 from crosscut.index import Index, later
 from crosscut.methods import parse
@@ -65,41 +65,41 @@ def test_all_lists_are_the_flat_answer(seed: int, how: str, filtered: bool, base
     vectors = clumps(N, D, seed % 7)
     encoder: Any = IVF.build(vectors, lists=30) if how == "lists" else in_parts(vectors)
     space, base = stacked(encoder, seed)
-    base = base if based else 0.25
+    own: Baseline = PerItem(base) if based else Level(0.25)
     asks = [
         Ask(
             rng.normal(size=space.d),
             int(rng.integers(1, 40)),
             exclude=rng.choice(N, rng.integers(0, 80), replace=False),
-            within=np.sort(rng.choice(N, 150, replace=False)) if filtered else None,
-            known=rng.normal(size=N) if known else None,
+            allowed=np.sort(rng.choice(N, 150, replace=False)) if filtered else None,
+            base=Sum(own, PerItem(rng.normal(size=N))) if known else own,
         )
         for _ in range(3)
     ]
     assert space.home is not None
-    found = Lists(space, base, space.home, all_lists=True).top(asks)
-    wanted = Flat(space, base).top(asks)
+    found = Lists(space, own, space.home, all_lists=True).top(asks)
+    wanted = Flat(space).top(asks)
     for one, other in zip(found, wanted, strict=True):
         assert one.handles.tolist() == other.handles.tolist()
-        assert np.allclose(one.scores, other.scores)
+        assert np.allclose(one.expected, other.expected)
 
 
 def test_some_lists_find_most_of_it_and_nothing_that_is_excluded_or_filtered_out() -> None:
     vectors = clumps(N, D)
     space, base = stacked(in_parts(vectors))
     assert space.home is not None
-    lists = Lists(space, 0.1 * base, space.home, together=4)
+    own = PerItem(0.1 * base)
+    lists = Lists(space, own, space.home, together=4)
     rng = np.random.default_rng(0)
     shares = []
     for turn in range(30):
         within = None if turn % 2 else np.sort(rng.choice(N, 300, replace=False))
         gone = rng.choice(N, 60, replace=False)
-        ask = Ask(rng.normal(size=space.d), 10, gone, within)
-        one, other = lists.top([ask])[0], Flat(space, 0.1 * base).top([ask])[0]
+        ask = Ask(rng.normal(size=space.d), 10, gone, within, own)
+        one, other = lists.top([ask])[0], Flat(space).top([ask])[0]
         assert not {*one.handles.tolist()} & {*gone.tolist()}
         assert within is None or {*one.handles.tolist()} <= {*within.tolist()}
         assert len(one.handles) == 10 == len({*one.handles.tolist()})
-        assert 0 < ask.trail.probed < 37  # of the 37 lists
         shares.append(len({*one.handles.tolist()} & {*other.handles.tolist()}) / 10)
     assert np.mean(shares) > 0.85
 
@@ -107,23 +107,23 @@ def test_some_lists_find_most_of_it_and_nothing_that_is_excluded_or_filtered_out
 def test_a_round_begins_with_what_the_one_before_found() -> None:
     space, base = stacked(IVF.build(clumps(N, D), lists=30))
     assert space.home is not None
-    lists, u = Lists(space, base, space.home, together=3), np.random.default_rng(1).normal(size=space.d)
-    ask = Ask(u, 25)
-    first = lists.top([ask])[0].handles
-    assert len(ask.trail.ids)
-    assert not {*ask.trail.ids.tolist()} & {*first.tolist()}
-    far = np.argsort(Flat(space, base).scan([Ask(u, 1)], lambda _, row: row.copy())[0])[:3]  # in no list that is near
-    later = Ask(u, N, exclude=first, trail=Trail(ids=far))
+    own = PerItem(base)
+    lists, u = Lists(space, own, space.home, together=3), np.random.default_rng(1).normal(size=space.d)
+    first, rest = (lists.top([Ask(u, 25, base=own)])[0][j] for j in (0, 3))
+    assert len(rest)
+    assert not {*rest.tolist()} & {*first.tolist()}
+    far = np.argsort(Flat(space).scan([Ask(u, 1, base=own)], lambda _, row: row.copy())[0])[:3]
+    later = Ask(u, N, exclude=first, base=own, start=far)
     assert {*far.tolist()} <= {*lists.top([later])[0].handles.tolist()}
-    gone = Ask(u, 25, exclude=first, trail=Trail(ids=first[:5]))
+    gone = Ask(u, 25, exclude=first, base=own, start=first[:5])
     assert not {*first.tolist()} & {*lists.top([gone])[0].handles.tolist()}
 
 
 def test_a_short_answer_means_that_there_is_no_more() -> None:
     space, base = stacked(in_parts(clumps(N, D)))
     assert space.home is not None
-    lists, rng = Lists(space, base, space.home, together=2), np.random.default_rng(2)
-    ask = Ask(rng.normal(size=space.d), 400, within=np.arange(0, N, 2))
+    lists, rng = Lists(space, PerItem(base), space.home, together=2), np.random.default_rng(2)
+    ask = Ask(rng.normal(size=space.d), 400, allowed=np.arange(0, N, 2))
     assert sorted(lists.top([ask])[0].handles.tolist()) == list(range(0, N, 2))
     ask.exclude = np.arange(0, 100)
     assert sorted(lists.top([ask])[0].handles.tolist()) == list(range(100, N, 2))
@@ -133,7 +133,7 @@ def test_wild_vectors_do_not_overflow() -> None:
     space, _ = stacked(IVF.build(clumps(N, D), lists=30))
     assert space.home is not None
     u = np.random.default_rng(3).normal(size=space.d)
-    lists = Lists(space, 0.0, space.home, all_lists=True)
+    lists = Lists(space, NOTHING, space.home, all_lists=True)
     assert lists.top([Ask(1e60 * u, 9)])[0].handles.tolist() == lists.top([Ask(u, 9)])[0].handles.tolist()
 
 
@@ -159,15 +159,15 @@ def test_an_index_with_anchor_scores_searches_by_lists(
     monkeypatch.setattr(clustered, "SMALL", 100)
     index = build(world, queries=30)
     assert index.build_calls == 30 * 200
-    assert isinstance(plan_of(index, "crosscut").topk, Lists)
-    assert isinstance(plan_of(index, "adacur").topk, Lists)
+    assert isinstance(plan_of(index, "crosscut").then.topk, Lists)
+    assert isinstance(plan_of(index, "adacur").then.topk, Lists)
     assert shares(index, world, range(200), method=method) >= flat - 0.05
     asked = [f"query {j}" for j in range(40, 50)]
     before = [hits.ids for hits in index.search_many(asked, 10, 60, method=method)]
     assert [index.search(query, 10, 60, method=method).ids for query in asked] == before
     index.save(tmp_path / "a.index")
     again = Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
-    assert isinstance(plan_of(again).topk, Lists)
+    assert isinstance(plan_of(again).then.topk, Lists)
     assert [hits.ids for hits in again.search_many(asked, 10, 60, method=method)] == before
     hits = asyncio.run(again.search_async("query 45", 10, 60, filter={"colour": "red"}, method=method))
     assert all(int(id[1:]) % 2 for id in hits.ids)
@@ -185,10 +185,10 @@ def test_an_index_with_factors_searches_by_lists(space: Any, monkeypatch: pytest
     monkeypatch.setattr(clustered, "SMALL", 100)
     index = build(world, queries=30, space=space, per_query=60)
     for method in ("crosscut", "axn"):
-        assert isinstance(plan_of(index, method).topk, Lists)
+        assert isinstance(plan_of(index, method).then.topk, Lists)
     assert shares(index, world, range(200)) >= flat - 0.05
     index.add(planted_items(200, 260))
-    assert isinstance(plan_of(index).topk, Lists)
+    assert isinstance(plan_of(index).then.topk, Lists)
     assert shares(index, world, range(260)) >= flat - 0.1
 
 
@@ -201,8 +201,7 @@ def test_a_learned_prior_is_searched_by_lists(large: None) -> None:
         prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.array([3]), np.array([0.5]))
         index._state = replace(index._state, prior=prior)
         plan = plan_of(index)
-        assert type(plan.estimator).__name__ == "Expecting"
-        assert isinstance(plan.topk, kind)
+        assert isinstance(plan.then.topk, kind)
         assert shares(index, world, range(200)) > 0.8
 
 
@@ -215,10 +214,10 @@ def test_lists_come_when_an_index_with_anchor_scores_and_a_prior_has_grown(monke
     residuals = np.arange(200) / 100
     prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.arange(200), residuals)
     index._state = replace(state, prior=prior)
-    assert isinstance(plan_of(index).topk, Flat)
+    assert isinstance(plan_of(index).then.topk, Flat)
     scores = {item.id: state.anchors[:, j] for j, item in enumerate(state.items)}  # type: ignore[index]
     index.add(planted_items(200, 300))
-    assert isinstance(plan_of(index).topk, Lists)
+    assert isinstance(plan_of(index).then.topk, Lists)
     grown = index._state
     assert grown.prior is not None
     assert grown.anchors is not None
@@ -332,7 +331,7 @@ def test_a_searcher_of_an_ivf_and_anchor_scores_uses_its_lists(large: None) -> N
     how: dict[str, Any] = {"space": CUR(truth[:30]), "method": "crosscut"}
     searcher = crosscut.Searcher(crosscut.MatrixScorer(truth), vectors=ivf, **how)
     plain = crosscut.Searcher(crosscut.MatrixScorer(truth), vectors=world.items, **how)
-    assert isinstance(searcher.plan.topk, Lists)
+    assert isinstance(searcher.plan.then.topk, Lists)
     found, wanted = ([*one.search_many([*range(50, 70)], 10, 80)] for one in (searcher, plain))
     same = [len({*a.ids} & {*b.ids}) / 10 for a, b in zip(found, wanted, strict=True)]
     assert np.mean(same) > 0.9

@@ -232,19 +232,23 @@ def test_a_search_that_is_cancelled_makes_no_further_calls() -> None:
     assert whole.ids == index.search("query 3", 5, 40, candidates=["7"], query_vector=world.queries[3]).ids
 
 
-def test_two_scorers_are_told_what_is_wrong_before_the_first_call() -> None:
+def test_a_cascade_refuses_what_is_wrong_before_the_first_call() -> None:
     seen = [0]
 
     def cheap(query: int, handles: Any) -> Any:
         seen[0] += len(handles)
         return TRUTH[query, handles]
 
-    both = crosscut.TwoScorers(cheap=cheap, dear=scored, vectors=VECTORS)
+    both = crosscut.CascadeSearcher(
+        cheap=crosscut.Searcher(cheap, vectors=VECTORS), expensive=crosscut.Searcher(scored, vectors=VECTORS)
+    )
     for stop in ("nonsense", "patience@rounds=0", 3):
         with pytest.raises(InputError):
-            both.search(0, 5, {"cheap": 60, "dear": 20}, query_vector=ASKED[0], stop=stop)  # type: ignore[arg-type]
+            both.search(0, 5, {"cheap": 60, "expensive": 20}, query_vector=ASKED[0], stop=stop)  # type: ignore[arg-type]
     assert seen == [0]
-    assert both.search(0, 5, {"cheap": 60, "dear": 20}, query_vector=ASKED[0], stop="patience@rounds=9").calls == 20
+    assert (
+        both.search(0, 5, {"cheap": 60, "expensive": 20}, query_vector=ASKED[0], stop="patience@rounds=9").calls == 20
+    )
 
 
 def test_a_log_that_cannot_be_written_costs_no_search(

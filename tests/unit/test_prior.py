@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from crosscut.ann.base import as_vectors
+from crosscut.ann.topk import as_vectors
 from crosscut.errors import InputError
 from crosscut.measures import recall
 from crosscut.methods import Parts
 from crosscut.methods.learning import FEWEST, learn
 from crosscut.scorers.adapters import MatrixScorer
-from crosscut.search.estimators import Expecting
+from crosscut.search.fits import learned
 from crosscut.search.prior import Past, Prior, fit_prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Constant, Stacked, Vectors
@@ -106,18 +106,18 @@ def test_the_estimate_is_the_posterior_mean() -> None:
     prior = Prior(rng.normal(size=6), rng.normal(size=6), 0.7, half @ half.T, 0.3, 9)
     space = Stacked([Vectors(vectors), Constant(50)], [1.0, 5.0])
     query = rng.normal(size=6)
-    fit = Expecting(prior, 0.3).start(space, query)
+    fit = learned(7, 0.3, prior, query)
     for items in (np.arange(7), np.arange(7, 20)):
-        fit.add(items, scores[items])
+        fit.add(items, space.rows(items), scores[items])
     rows, expected = vectors[:20], prior.at(query)
     gram = rows @ prior.covariance @ rows.T + 25.0 + 0.3 * np.eye(20)
     dual = np.linalg.solve(gram, scores[:20] - rows @ expected)
     u = fit.solve()
     assert np.allclose(u[:6], expected + prior.covariance @ rows.T @ dual)
     assert np.allclose(5.0 * u[6], 25.0 * dual.sum())
-    assert np.allclose(Expecting(prior, 0.3).start(space, None).solve()[:6], prior.mean)
+    assert np.allclose(learned(7, 0.3, prior, None).solve()[:6], prior.mean)
     with pytest.raises(InputError, match="6 dimensions and the space 2"):
-        Expecting(prior, 0.3).start(Stacked([Vectors(vectors[:, :2]), Constant(50)]), None)
+        learned(3, 0.3, prior, None)
 
 
 def test_past_searches_raise_recall() -> None:

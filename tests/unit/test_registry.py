@@ -19,7 +19,6 @@ from crosscut.errors import InputError
 from crosscut.methods import ADACUR, AXN, Crosscut, Method, Parts, methods, parse, parse_all, register
 from crosscut.methods import base as registry
 from crosscut.search.loop import Plan
-from crosscut.search.stopping import Schedule
 from tests.worlds import Planted
 
 
@@ -34,15 +33,15 @@ def test_a_name_alone_is_the_method_as_usual(name: str) -> None:
 @given(
     rounds=st.integers(1, 50),
     mix=st.floats(0, 1),
-    epsilon=st.sampled_from([0.0, 0.25, 1.0]),
+    explore=st.sampled_from([0.0, 0.25, 0.9]),
     first=st.sampled_from(["auto", "dense", "lexical", "union", "random"]),
     rcond=st.none() | st.floats(1e-12, 0.1),
     shortlist=st.none() | st.integers(1, 9),
 )
 def test_repr_and_parse_are_inverse(
-    rounds: int, mix: float, epsilon: float, first: str, rcond: float | None, shortlist: int | None
+    rounds: int, mix: float, explore: float, first: str, rcond: float | None, shortlist: int | None
 ) -> None:
-    method = AXN(rounds=rounds, mix=mix, epsilon=epsilon, first=first, rcond=rcond, shortlist=shortlist)  # type: ignore[arg-type]
+    method = AXN(rounds=rounds, mix=mix, explore=explore, first=first, rcond=rcond, shortlist=shortlist)  # type: ignore[arg-type]
     assert parse(repr(method)) == method
     assert hash(parse(repr(method))) == hash(method)
 
@@ -63,7 +62,7 @@ def test_several_methods_in_one_line() -> None:
         ("axn@rounds=0", "at least 1 round; got 0"),
         ("axn@mix=2", "0 … 1; got 2"),
         ("axn@first=best", "first of axn is one of auto, dense, lexical, union, late, random; got 'best'"),
-        ("adacur@epsilon=much", "epsilon of adacur is a number; got 'much'"),
+        ("adacur@explore=much", "explore of adacur is a number; got 'much'"),
         ("anncur@split=1.5", "0 … 1; got 1.5"),
     ],
 )
@@ -104,9 +103,9 @@ def backwards() -> Iterator[Method]:
         step: int = 1
 
         def plan(self, parts: Parts) -> Plan:
-            from crosscut.retrievers.first import FixedOrder
+            from crosscut.search.stages import Fixed
 
-            return Plan(parts.pool, FixedOrder(np.arange(parts.size)[:: -self.step]), Schedule(1))
+            return parts.one_round(Fixed(np.arange(parts.size)[:: -self.step]))
 
     yield Backwards()
     del registry._METHODS._known["backwards"]

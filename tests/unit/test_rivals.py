@@ -13,8 +13,8 @@ from crosscut.errors import InputError
 from crosscut.evaluation.replay import replay
 from crosscut.methods import GAR, GP, RGS, Method, QdrantFeedback
 from crosscut.methods.gp import Acquiring
-from crosscut.retrievers.first import FirstRequest
-from crosscut.search.guides import QueryBefore
+from crosscut.scorers.meter import QueryLedger
+from crosscut.search.loop import Query
 from crosscut.spaces.base import Vectors
 from tests.worlds import Planted, planted
 
@@ -80,10 +80,9 @@ def test_the_proximity_graph_is_robustly_pruned(world: Planted) -> None:
 def posterior(world: Planted, how: GP, handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Ours, and scikit-learn's with the same kernel."""
     scores, query = world.test[0, handles], world.query_vectors[0]
-    request = FirstRequest(0, 5, lambda: np.random.default_rng(0), query, handles)
-    means, deviations, best = Acquiring(how, Vectors(world.vectors), 2.0).posterior(
-        QueryBefore(handles, scores, 1, request)
-    )
+    asked = Query(QueryLedger(0, 100), vector=query)
+    asked.account.record(handles, scores)
+    means, deviations, best = Acquiring(how, Vectors(world.vectors), 2.0).posterior(asked)
     targets = (scores - scores.mean()) / scores.std()
     assert best == pytest.approx(targets.max())
     kernel = RBF(2.0, "fixed") + WhiteKernel(how.noise, "fixed")

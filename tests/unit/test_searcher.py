@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 import crosscut
+from crosscut.ann.baseline import Level
 from crosscut.errors import BudgetError, InputError
 from crosscut.linalg.products import LARGE
 from crosscut.methods import AXN, Method, Parts
-from crosscut.retrievers.first import Drawn
-from crosscut.search.estimators import Regression
-from crosscut.search.loop import Offset, Plan
+from crosscut.search.fits import Ridge
+from crosscut.search.loop import Plan
+from crosscut.search.pickers import Linear
+from crosscut.search.stages import FirstRound, Random
 from crosscut.search.stopping import Schedule
 from crosscut.spaces import Constant, Stacked, Vectors
 from tests.worlds import Planted
@@ -201,8 +203,9 @@ def test_parts_of_your_own(world: Planted) -> None:
 
         def plan(self, parts: Parts) -> Plan:
             space = Stacked([Vectors(world.vectors), Constant(parts.n)])
-            level = Offset(world.anchors.mean())
-            return Plan(parts.pool, Drawn(parts.pool), Schedule(4), space, Regression(ridge=0.1), offset=level)
+            level = Level(float(world.anchors.mean()))
+            then = Linear(space, parts.topk(space, level), lambda query, d: Ridge(d, 0.1), level)
+            return Plan(FirstRound(Random(parts.pool), parts.pool), Schedule(4), then)
 
     searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), method=Levelled())
     hits = searcher.search(0, 5, 80)

@@ -1,72 +1,54 @@
-"""Rules that pick the next items."""
+"""Pickers: first stages, softmax and random selection, exploration, and where random draws come from."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 import pytest
 
 from crosscut import CUR, MatrixScorer, Searcher
-from crosscut.ann.base import Everything
+from crosscut.ann.topk import Everything
 from crosscut.errors import InputError
-from crosscut.retrievers.first import Drawn, FirstRequest, FixedOrder, Union
-from crosscut.search.query import generator
-from crosscut.search.selection import Diverse, Random, Softmax, Top, as_selection
+from crosscut.scorers.meter import QueryLedger
+from crosscut.search.loop import Query, generator
+from crosscut.search.stages import Fixed, Random, Union
 
 
-def by_value(predicted: np.ndarray):
-    def rerank(places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        order = places[np.lexsort((places, -predicted[places]))][:count]
-        return order, predicted[order]
-
-    return rerank
+def query() -> Query:
+    return Query(QueryLedger(0, 100)).without(np.array([3]))
 
 
-@pytest.mark.parametrize("rule", [Top(), Softmax(), Random(), Diverse(Top(), 0.5), Diverse(Softmax(2.0), 0.3)])
-def test_never_what_is_barred_never_twice(rule: Top) -> None:
-    rng = np.random.default_rng(0)
-    predicted = rng.normal(size=50)
-    predicted[::2] = -np.inf
-    for count in (0, 1, 10, 25, 40):
-        picked, estimates = rule.pick(predicted, count, rng, by_value(predicted))
-        assert len(picked) == len(set(picked.tolist())) == min(count, 25)
-        assert (predicted[picked] > -np.inf).all()
-        assert np.array_equal(predicted[picked], estimates)
+@pytest.mark.parametrize("select", ["softmax", "random"])
+def test_a_draw_names_allowed_items_once_with_their_predictions(select: str) -> None:
+    vectors = np.random.default_rng(0).normal(size=(60, 8))
+    searcher = Searcher(MatrixScorer(vectors[:3] @ vectors.T), vectors=vectors, method=f"axn@select={select}")
+    allowed = list(range(0, 60, 2))
+    hits = searcher.search(1, 5, 20, query_vector=vectors[1], allow=allowed, trace=True)
+    assert len(set(hits.scored.tolist())) == 20
+    assert set(hits.scored.tolist()) <= set(allowed)
+    for entry in hits.trace[1:]:
+        assert entry.predictions is not None
+        np.testing.assert_allclose(entry.predictions[entry.positions], entry.estimates, rtol=1e-5)
 
 
-def test_softmax_samples_by_softmax() -> None:
-    """The first of a sample without replacement follows the softmax itself."""
-    predicted = np.log(np.array([0.5, 0.3, 0.15, 0.05]))
-    rng = np.random.default_rng(0)
-    first = [int(Softmax().pick(predicted, 1, rng, by_value(predicted))[0][0]) for _ in range(4000)]
-    shares = np.bincount(first, minlength=4) / 4000
+def test_softmax_draws_follow_the_softmax() -> None:
+    """With one item scored and a query vector alone (λ = 1), the second call follows the softmax of v · q."""
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05]))
+    vectors = np.append(logits, 9.0)[:, None]
+    searcher = Searcher(
+        lambda query, positions: np.zeros(len(positions)), vectors=vectors, method="axn@select=softmax,mix=1.0,rounds=2"
+    )
+    second = [int(hits.scored[1]) for hits in searcher.search_many(range(4000), 1, 2, query_vectors=np.ones((4000, 1)))]
+    shares = np.bincount(second, minlength=4) / 4000
     assert np.abs(shares - [0.5, 0.3, 0.15, 0.05]).max() < 0.03
 
 
-def test_a_random_share() -> None:
-    predicted = np.arange(1000.0)
-    rng = np.random.default_rng(0)
-    picked, _ = Diverse(Top(), 0.4).pick(predicted, 50, rng, by_value(predicted))
-    assert set(range(970, 1000)) <= set(picked.tolist())
-    assert (picked[30:] < 970).all()
-    with pytest.raises(InputError, match="ε"):
-        as_selection("top", 1.5)
-    with pytest.raises(InputError, match="temperature"):
-        Softmax(0)
-
-
-def request(count: int) -> FirstRequest:
-    return FirstRequest(0, count, partial(generator, 0, 0), exclude=np.array([3]))
-
-
 def test_first_stages_in_turn() -> None:
-    (pick,) = Union((FixedOrder(np.arange(10)), FixedOrder(np.arange(9, -1, -1)))).pick([request(5)])
-    assert pick.tolist() == [0, 9, 1, 8, 2]
-    (drawn,) = Drawn(Everything(10)).pick([request(9)])
-    assert sorted(drawn.tolist()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    (few,) = Drawn(Everything(10_000)).pick([request(5)])
-    assert len(set(few.tolist())) == 5
+    (pick,) = Union((Fixed(np.arange(10)), Fixed(np.arange(9, -1, -1)))).pick([query()], [5])
+    assert pick.handles.tolist() == [0, 9, 1, 8, 2]
+    (drawn,) = Random(Everything(10)).pick([query()], [9])
+    assert sorted(drawn.handles.tolist()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    (few,) = Random(Everything(10_000)).pick([query()], [5])
+    assert len(set(few.handles.tolist())) == 5
 
 
 def test_draws_come_from_seed_and_query() -> None:
@@ -76,13 +58,6 @@ def test_draws_come_from_seed_and_query() -> None:
     assert generator(0, np.ones(2)).integers(1 << 30) != generator(0, np.zeros(2)).integers(1 << 30)
 
 
-def test_a_search_that_draws_nothing_makes_no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    monkeypatch.setattr("crosscut.search.query.generator", lambda *told: made.append(told) or generator(*told))
-    vectors = np.random.default_rng(0).normal(size=(60, 8))
-    scorer = MatrixScorer(vectors[:3] @ vectors.T)
-    for method, count in {"crosscut": 0, "axn@first=random": 1, "adacur@select=softmax": 1}.items():
-        space = CUR(vectors[3:9] @ vectors.T) if method.startswith("adacur") else None
-        made.clear()
-        Searcher(scorer, vectors=vectors, space=space, method=method).search(1, 5, 20, query_vector=vectors[1])
-        assert made == [(0, 1)] * count
+def test_a_share_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match="explore is a share of the calls"):
+        Searcher(MatrixScorer(np.zeros((1, 4))), space=CUR(np.ones((2, 4))), method="adacur@explore=1.5")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from crosscut.ann.baseline import NOTHING
 from crosscut.ann.flat import predictions, rerank
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
@@ -153,7 +154,7 @@ def test_reranking_is_in_double_precision_with_ties_to_the_lower_position() -> N
     vectors = rng.normal(size=(100, 9)).astype(np.float32)
     vectors[50:60] = vectors[40:50]
     u = rng.normal(size=9)
-    positions, estimates = rerank(Vectors(vectors), u, np.arange(100), 0.0, 100)
+    positions, estimates, *_ = rerank(Vectors(vectors), u, np.arange(100), NOTHING, 100)
     exact = vectors.astype(np.float64) @ u
     assert np.allclose(estimates, np.sort(exact)[::-1])
     ranks = {int(p): r for r, p in enumerate(positions)}

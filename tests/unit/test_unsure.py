@@ -8,13 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crosscut.ann.flat import Flat, base_of
 from crosscut.errors import InputError
 from crosscut.methods import Parts
-from crosscut.methods.crosscut import Crosscut
 from crosscut.scorers.adapters import MatrixScorer
-from crosscut.search.estimators import Stretched
-from crosscut.search.loop import Plan
+from crosscut.search.fits import Ridge
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
@@ -41,9 +38,9 @@ def test_what_is_trusted_less_has_more_noise() -> None:
     rng = np.random.default_rng(0)
     vectors, scores = rng.normal(size=(30, 5)), rng.normal(size=30)
     noises = np.where(np.arange(30) % 3, 0.4, 2.5)
-    fit = Stretched(0.4, 1.0, 0, np.sqrt(0.4 / noises)).start(Vectors(vectors), None)
+    fit = Ridge(5, 0.4, trust=np.sqrt(0.4 / noises))
     for items in (np.arange(12), np.arange(12, 30)):
-        fit.add(items, scores[items])
+        fit.add(items, vectors[items], scores[items])
     expected = vectors.T @ np.linalg.solve(vectors @ vectors.T + np.diag(noises), scores)
     assert np.allclose(fit.solve(), expected)
 
@@ -72,37 +69,31 @@ def test_items_without_anchor_scores_are_not_crowded_out() -> None:
     assert told > share(parts) - 0.01  # no anchors at all
 
 
-def test_an_error_of_zero_everywhere_changes_nothing_and_errors_are_one_an_item() -> None:
-    rng = np.random.default_rng(0)
-    scores, vectors = rng.normal(size=(10, 40)), rng.normal(size=(40, 4))
-    parts = Parts(encoder=Vectors(vectors), anchors=CUR(scores, errors=np.zeros(40)), n=40)
-    plain = Crosscut().plan(replace(parts, anchors=CUR(scores)))
-    same = Crosscut().plan(parts)
-    assert same.estimator == plain.estimator
-    assert same.topk is not None
-    with pytest.raises(InputError, match="3 errors for 40 items"):
-        CUR(scores, errors=np.zeros(3))
+def searched(parts: Parts, k: int = 10) -> list[list[int]]:
+    rng = np.random.default_rng(1)
+    scorer, vector = MatrixScorer(rng.normal(size=(1, 80))), rng.normal(size=(1, 4))
+    hits = Searcher(scorer, parts=parts).search_many([0], k, 40, query_vectors=vector)[0]
+    return [entry.estimates.tolist() for entry in hits.trace]
 
 
-def test_with_hardly_a_call_to_spare_hopes_count_half() -> None:
+def unsure_parts() -> Parts:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(80, 4))
     scores = rng.normal(size=(10, 4)) @ vectors.T + 0.3 * rng.normal(size=(10, 80))
-    errors = np.where(np.arange(80) % 2, 0.6, 0.0)
-    parts = Parts(encoder=Vectors(vectors), anchors=CUR(scores, errors=errors), n=80)
-    plan = Crosscut().plan(parts)
-    every = np.arange(80)
-    for topk, hope in ((plan.topk, 0.5), (plan.scarce, 0.25)):
-        assert isinstance(topk, Flat)
-        assert np.allclose(base_of(topk.base, every) - base_of(plan.offset.base, every), hope * errors)
-    scorer, vector = MatrixScorer(rng.normal(size=(1, 4)) @ vectors.T), rng.normal(size=(1, 4))
+    return Parts(encoder=Vectors(vectors), anchors=CUR(scores, errors=np.where(np.arange(80) % 2, 0.6, 0.0)), n=80)
 
-    def scored(k: int, plan: Plan) -> list[int]:
-        searcher = Searcher(scorer, parts=parts)
-        searcher.plan = plan
-        return list(searcher.search_many([0], k, 40, query_vectors=vector)[0].scored.tolist())
 
-    for k, same in ((20, replace(plan, scarce=None)), (21, replace(plan, topk=plan.scarce))):
-        assert scored(k, plan) == scored(k, same)
-    assert scored(20, plan) != scored(21, plan)
-    assert Crosscut().plan(replace(parts, anchors=CUR(scores))).scarce is None
+def test_an_error_of_zero_everywhere_changes_nothing_and_errors_are_one_an_item() -> None:
+    parts = unsure_parts()
+    assert parts.anchors is not None
+    scores = parts.anchors.anchor_scores
+    same = searched(replace(parts, anchors=CUR(scores, errors=np.zeros(80))))
+    np.testing.assert_equal(same, searched(replace(parts, anchors=CUR(scores))))
+    with pytest.raises(InputError, match="3 errors for 80 items"):
+        CUR(scores, errors=np.zeros(3))
+
+
+def test_with_fewer_than_two_calls_a_result_less_is_hoped_for() -> None:
+    parts = unsure_parts()
+    usual, scarce = searched(parts, k=20), searched(parts, k=21)
+    assert np.nanmean(usual[1]) > np.nanmean(scarce[1])

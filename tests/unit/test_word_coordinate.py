@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 import crosscut
-from crosscut.ann.base import Indexed
 from crosscut.ann.clustered import Clustered
 from crosscut.ann.ivf import IVF
+from crosscut.ann.topk import Indexed
 from crosscut.errors import InputError
 from crosscut.measures import recall
 from crosscut.methods import Parts
 from crosscut.methods import crosscut as default
 from crosscut.methods.weights import FREE
-from crosscut.retrievers.first import Retriever
 from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.prior import CAUTION, LEVEL, Prior
+from crosscut.search.stages import Retriever
 from crosscut.searcher import Searcher
-from crosscut.spaces.base import Constant, Stacked, Vectors, WithCoordinate
+from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from tests.fake_store import FakeStore
 
@@ -157,8 +157,13 @@ def test_over_a_store_without_n_nothing_changes() -> None:
     _, parts, _ = world(telling=1.0)
     assert parts.encoder is not None
     store = FakeStore([str(row) for row in range(900)], parts.encoder.rows(np.arange(900)))
-    plan = default.Crosscut().made(Parts(encoder=Indexed(store), words=parts.words))
-    assert plan.words is None
+    scorer = MatrixScorer(np.zeros((1, 900)))
+    searchers = [
+        Searcher(scorer, method=f"crosscut@words={words},first=dense", parts=Parts(Indexed(store), words=parts.words))
+        for words in (0, 1)
+    ]
+    ours, plain = (one.search(0, 5, 30, query_vector=np.ones(32)) for one in searchers)
+    assert ours.scored.tolist() == plain.scored.tolist()
 
 
 def test_over_a_clustered_index_words_order_what_it_finds() -> None:
@@ -169,17 +174,6 @@ def test_over_a_clustered_index_words_order_what_it_finds() -> None:
     flat = found(scores, parts, queries, "crosscut")
     assert abs(found(scores, over, queries, "crosscut") - flat) < 0.03
     assert found(scores, over, queries, "crosscut@words=0") < flat - 0.1
-
-
-def test_a_coordinate_beside_a_space() -> None:
-    rng = np.random.default_rng(0)
-    space = Stacked([Vectors(rng.normal(size=(7, 3))), Constant(7)])
-    column = rng.normal(size=7)
-    beside = WithCoordinate(space, column)
-    queries = rng.normal(size=(2, 5))
-    rows = beside.rows(np.arange(7))
-    assert (beside.n, beside.d) == rows.shape == (7, 5)
-    np.testing.assert_allclose(beside.predict(queries), queries @ rows.T, rtol=1e-6)
 
 
 def test_less_than_nothing_is_refused() -> None:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crosscut.ann.base import NOTHING_FOUND, Ask, Found, OfRows
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import USUAL, Patience, Rule
 from crosscut.ann.nearest import VectorIndex
+from crosscut.ann.topk import NOTHING_FOUND, Ask, Found, OfRows
 from crosscut.errors import InputError
 from crosscut.types import Floats
 
 SMALL = 200_000
 """Items up to which every round reads them all: a flat round is exact and as fast."""
 CAREFUL = Patience(28, 0.0)
-"""The exit rule of rounds over an index that was not tuned, chosen on train queries (`benchmarks/rounds.py`)."""
+"""The exit rule of rounds over an index that was not tuned, chosen on train queries."""
 
 
 class Clustered(OfRows):
@@ -44,7 +44,7 @@ class Clustered(OfRows):
             for j, one in zip(rows, self._search(queries[rows], [asks[j] for j in rows]), strict=True):
                 found[j] = one
         for j, ask in enumerate(asks):
-            size = self.count(ask.within)
+            size = self.count(ask.allowed)
             if len(found[j].handles) < min(ask.count, size - len(ask.exclude)):
                 # the rule was content with less than is asked for
                 found[j] = self._search(queries[j : j + 1], [ask], self.index.most)[0]
@@ -59,8 +59,8 @@ class Clustered(OfRows):
             asks[0].count,
             rule=rule,
             exclude=[ask.exclude for ask in asks],
-            allow=asks[0].within,
-            starts=[ask.trail.ids for ask in asks],
+            allow=asks[0].allowed,
+            starts=[ask.start for ask in asks],
         )
         answers = zip(found.ids, found.scores, strict=True)
         return [Found(ids[ids >= 0], scores[ids >= 0].astype(np.float64)) for ids, scores in answers]

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import Ask
 from crosscut.ann.linear import topk_of
+from crosscut.ann.topk import Ask
 from crosscut.spaces.base import Space
 from crosscut.types import Floats, Handles
 

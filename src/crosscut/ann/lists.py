@@ -17,8 +17,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import Ask, Found, OfRows, Within
+from crosscut.ann.baseline import Baseline
 from crosscut.ann.flat import WILD, rerank
+from crosscut.ann.topk import Allowed, Ask, Found, OfRows
 from crosscut.linalg.arrays import inside
 from crosscut.linalg.products import share
 from crosscut.linalg.top import best, slack_for
@@ -37,7 +38,7 @@ class Lists(OfRows):
     exact = False
 
     def __init__(
-        self, space: Space, base: Floats | float, home: Home, *, together: int = TOGETHER, all_lists: bool = False
+        self, space: Space, base: Baseline, home: Home, *, together: int = TOGETHER, all_lists: bool = False
     ) -> None:
         super().__init__(space)
         self.space, self.base, self.home = space, base, home
@@ -54,8 +55,7 @@ class Lists(OfRows):
             here, of = places[start : start + READ], lists[start : start + READ]
             edges = np.flatnonzero(np.append(True, np.diff(of) > 0))
             total[of[edges]] += np.add.reduceat(self.space.rows(here), edges)
-            if isinstance(self.base, np.ndarray):
-                level[of[edges]] += np.add.reduceat(self.base[here], edges)
+            level[of[edges]] += np.add.reduceat(np.broadcast_to(self.base.at(here), here.shape), edges)
         sizes = np.maximum(np.bincount(lists, minlength=count), 1)
         return (total / sizes[:, None]).astype(np.float32), level / sizes
 
@@ -64,10 +64,10 @@ class Lists(OfRows):
         return share(self._one, asks)
 
     def _one(self, ask: Ask) -> Found:
-        home = self.home if ask.within is None else self._narrowed(ask.within)
+        home = self.home if ask.allowed is None else self._narrowed(ask.allowed)
         return _Round(self, ask, home).run(self._all, self._together)
 
-    def _narrowed(self, within: Within) -> Home:
+    def _narrowed(self, within: Allowed) -> Home:
         last = self._last
         if last is None or last[0] is not within:  # the rounds of a search ask with one filter
             last = self._last = within, self.home.within(within)
@@ -88,7 +88,7 @@ class _Round:
     def run(self, everything: bool, together: int) -> Found:
         """Lists in order of what their centres predict, until some in a row bring nothing; or all of them."""
         ask = self.ask
-        begins = ask.trail.ids[~np.isin(ask.trail.ids, ask.exclude)]
+        begins = ask.start[~np.isin(ask.start, ask.exclude)]
         gone = np.union1d(ask.exclude, begins)
         self._offer(begins)
         self._offer(_without(self._behind(), gone))
@@ -101,7 +101,6 @@ class _Round:
             done += len(chunk)
             if stays and not everything and len(self.places) >= ask.count and done > together:
                 break
-        ask.trail.probed = done
         return self._best()
 
     def _near(self) -> npt.NDArray[np.float32]:
@@ -114,7 +113,7 @@ class _Round:
 
     def _behind(self) -> Positions:
         """Items that are in no list: all of them are read."""
-        start, within = self.lists.home.listed, self.ask.within
+        start, within = self.lists.home.listed, self.ask.allowed
         return np.arange(start, self.lists.n) if within is None else within[np.searchsorted(within, start) :]
 
     def _offer(self, places: Positions) -> bool:
@@ -122,7 +121,7 @@ class _Round:
         if not len(places):
             return True
         values = self.lists.space.at(places, self.ask.vector / self.scale).astype(np.float64)
-        values = values * self.scale + self._known(places)
+        values = values * self.scale + self.ask.base.at(places)
         floor = -np.inf
         if len(self.values) >= self.ask.count:
             floor = np.partition(self.values, len(self.values) - self.ask.count)[len(self.values) - self.ask.count]
@@ -133,18 +132,9 @@ class _Round:
         self.places, self.values = self.places[keep], self.values[keep]
         return stays
 
-    def _known(self, places: Positions) -> Floats | float:
-        """What is added to V u."""
-        base, known = self.lists.base, self.ask.known
-        own = base[places] if isinstance(base, np.ndarray) else base
-        return own if known is None else own + known[places]
-
     def _best(self) -> Found:
-        """The best in float64, ties to the lower position; what is left over is where the next round begins."""
-        lists, ask, places = self.lists, self.ask, np.sort(self.places)
-        handles, scores = rerank(lists.space, ask.vector, places, lists.base, len(places), ask.known)
-        ask.trail.ids = handles[ask.count :]
-        return Found(handles[: ask.count], scores[: ask.count])
+        """The best in float64, ties to the lower position; the next round begins with what is left over (`rest`)."""
+        return rerank(self.lists.space, self.ask.vector, np.sort(self.places), self.ask.base, self.ask.count)
 
 
 def _without(places: Positions, gone: Positions) -> Positions:

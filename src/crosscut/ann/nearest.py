@@ -15,7 +15,7 @@ from crosscut.ann.results import Metric, Nearest, NearestMany, as_queries, each
 from crosscut.spaces.base import Slot, Space
 
 if TYPE_CHECKING:
-    from crosscut.ann.base import TopK
+    from crosscut.ann.topk import TopK
 
 
 class Lookup(NamedTuple):
@@ -90,7 +90,8 @@ class VectorIndex(Space):
     ) -> NearestMany:
         """What `search` finds, for every query (q × d).
 
-        `exclude` and `starts` have one entry per query, `allow` holds for all. FAISS begins every search anew.
+        `exclude` and `starts` have one entry per query, `allow` holds for all. `starts` are ids to begin with: what an
+        earlier search of a query that moves has found. FAISS begins every search anew.
         """
         points = as_queries(queries, self.d, k)
         given = self.rule if rule is None else as_rule(rule)

@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from crosscut.ann.base import Ask, Found, OfRows, TopK
+from crosscut.ann.baseline import NOTHING
 from crosscut.ann.clustered import Clustered
 from crosscut.ann.flat import Flat, rerank
 from crosscut.ann.ivf import IVF
+from crosscut.ann.topk import Ask, Found, OfRows, TopK
 from crosscut.spaces.base import Slot, Space, Vectors
 from crosscut.spaces.home import Home
 from crosscut.types import Array, Floats, Handles, Positions
@@ -100,7 +101,7 @@ class _TopK(OfRows):
             answers = part.top([self._cut(ask, number) for ask in asks])
             found.append([answer.handles + start for answer in answers])
         return [
-            rerank(self.space, ask.vector, np.concatenate(handles), 0.0, ask.count)
+            rerank(self.space, ask.vector, np.concatenate(handles), NOTHING, ask.count)
             for ask, *handles in zip(asks, *found, strict=True)
         ]
 
@@ -111,14 +112,12 @@ class _TopK(OfRows):
         def own(handles: Handles) -> Handles:
             return np.asarray(handles[(handles >= low) & (handles < high)] - low)
 
-        within = None
-        if ask.within is not None:
-            if self._parted is None or self._parted[0] is not ask.within:  # the rounds of a search ask with one filter
-                edges = np.searchsorted(ask.within, self.space.starts).tolist()
+        allowed = None
+        if ask.allowed is not None:
+            if self._parted is None or self._parted[0] is not ask.allowed:  # the rounds of a search ask with one filter
+                edges = np.searchsorted(ask.allowed, self.space.starts).tolist()
                 pieces = zip(edges, edges[1:], self.space.starts, strict=False)
-                parts = [ask.within[one:two] - start if start else ask.within[:two] for one, two, start in pieces]
-                self._parted = ask.within, parts  # the first, the large one, is no copy
-            within = self._parted[1][number]
-        trail = ask.trail.part(number)
-        trail.ids = own(ask.trail.ids)
-        return replace(ask, exclude=own(ask.exclude), within=within, trail=trail)
+                parts = [ask.allowed[one:two] - start if start else ask.allowed[:two] for one, two, start in pieces]
+                self._parted = ask.allowed, parts  # the first, the large one, is no copy
+            allowed = self._parted[1][number]
+        return replace(ask, exclude=own(ask.exclude), allowed=allowed, start=own(ask.start))

@@ -22,10 +22,11 @@ from crosscut.index.state import State
 from crosscut.linalg.top import ranked
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
-from crosscut.retrievers.first import FirstRequest
+from crosscut.scorers.meter import QueryLedger
 from crosscut.scorers.validation import validate_base_scores
 from crosscut.scores.engines import EngineChoice
 from crosscut.search.hits import Hits
+from crosscut.search.loop import Query
 from crosscut.types import Floats, Positions, Progress
 
 MEASURES = ("nDCG@10", "RR@10", "R@100", "Success@1")
@@ -206,12 +207,13 @@ def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
 
 
 def _of_store(index: StoreIndex, texts: Sequence[str], vectors: Any) -> _Rankings:
-    session, rng = index.store.session(), np.random.default_rng(0)
+    session = index.store.session()
     asked = [
-        FirstRequest(text, DEPTH, lambda: rng, np.asarray(vector, np.float64))
+        Query(QueryLedger(text, DEPTH), vector=np.asarray(vector, np.float64))
         for text, vector in zip(texts, vectors, strict=True)
     ]
-    found = index._parts(session).stage("dense").pick(asked)
+    picked = index._parts(session).stage("dense").pick(asked, [DEPTH] * len(asked))
+    found = [one.handles for one in picked]
     return _Rankings(found, [[session.name(handle) for handle in best.tolist()] for best in found])
 
 

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import TopK, as_vectors
+from crosscut.ann.topk import TopK, as_vectors
 from crosscut.errors import InputError
 from crosscut.measures import interval, recall, undecided
 from crosscut.methods import AXN, Method, Parts, parse
 from crosscut.methods.anncur import HALF, WithSplit
-from crosscut.methods.rounds import InRounds
-from crosscut.retrievers.first import Retriever
+from crosscut.methods.base import InRounds
 from crosscut.scorers.adapters import MatrixScorer
 from crosscut.search.hits import Hits
 from crosscut.search.prior import Prior
+from crosscut.search.stages import Retriever
 from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.base import Indexed
+from crosscut.ann.topk import Indexed
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
@@ -44,7 +44,7 @@ from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.caching import CachingScorer
 from crosscut.scorers.loading import load_scorer
 from crosscut.scores.engines import EngineChoice, make_engine
-from crosscut.search.hits import Bought, Hits
+from crosscut.search.hits import Hits, Scored
 from crosscut.search.ranking import Evidence
 from crosscut.search.stopping import Confident, Stop
 from crosscut.searcher import Searcher
@@ -147,7 +147,7 @@ class StoreIndex(Index):
         if not as_bound(self.scorer.bind(self.store.session())).knows:
             return None
         searcher = self._opened(self.method if method is None else parse(method), None).searcher
-        return Confident() if searcher.plan.corrects else None
+        return Confident() if searcher.method.takes_base else None
 
     def _vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         return None if self.encoder is None or not queries else self.encoder.encode_queries(queries)
@@ -380,7 +380,7 @@ def _evidence(session: Session, hits: Hits, vector: npt.ArrayLike | None) -> Evi
 
 def _told(session: Session, hits: Hits, k: int) -> Hits:
     """Hits with the store's ids and whole items; ties go by id."""
-    scored = Bought.of(hits.trace)
+    scored = Scored.of(hits.trace)
     values = (scored.scores if hits.ranking is None else hits.ranking).tolist()
     names = [session.name(handle) for handle in scored.positions.tolist()]
     order = sorted(range(len(names)), key=lambda j: (-values[j], type(names[j]).__name__, names[j]))[:k]

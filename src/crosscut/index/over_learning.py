@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from crosscut.ann.base import Within
-from crosscut.ann.linear import JOIN
+from crosscut.ann.baseline import JOIN, Baseline
 from crosscut.errors import InputError
 from crosscut.index.log import Logged
 from crosscut.linalg.arrays import without
@@ -42,21 +42,23 @@ class StoreLearned:
         return StoreLearned(replace(prior, seen=NO_HANDLES, residuals=NO_SCORES), own, tuple(highest))
 
 
-class StoreResiduals:
+class StoreResiduals(Baseline):
     """Residuals of a store's items, in one session of it."""
+
+    wider = 4
 
     def __init__(self, session: Session, taught: StoreLearned) -> None:
         self._session, self._taught = session, taught
         self._joining: dict[str, Handles] = {}  # by filter
 
-    def __getitem__(self, handles: Handles) -> Floats:
+    def at(self, handles: Handles) -> Floats:
         own, name = self._taught.own, self._session.name
         return np.array([own.get(str(name(handle)), 0.0) for handle in handles.tolist()], dtype=np.float64)
 
-    def highest(self, exclude: Handles, within: Within) -> Handles:
-        if isinstance(within, np.ndarray):  # the search stays among items that it has seen
+    def tops(self, count: int, exclude: Handles, allowed: Any) -> Handles:
+        if isinstance(allowed, np.ndarray):  # the search stays among items that it has seen
             return NO_HANDLES
-        where = conditions(within)
+        where = conditions(allowed)
         if repr(where) not in self._joining:
             self._joining[repr(where)] = self._session.there(self._taught.highest, where)
         return without(self._joining[repr(where)], exclude)

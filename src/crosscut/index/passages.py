@@ -19,7 +19,7 @@ import numpy as np
 from crosscut.datasets.reading import holds_texts
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.search.hits import Bought
+from crosscut.search.hits import Scored
 from crosscut.search.stopping import SoFar, Stop, Watch
 from crosscut.types import whole
 
@@ -142,7 +142,7 @@ class _Grouping:
     document: Callable[[int], Any]
 
     def enough(self, so_far: SoFar) -> bool:
-        handles, scores, *_ = Bought.of(so_far.rounds)
+        handles, scores, *_ = Scored.of(so_far.rounds)
         best: dict[Any, int] = {}  # document → place of its best passage, best first
         for place in np.lexsort((handles, -scores)).tolist():
             best.setdefault(self.document(int(handles[place])), place)

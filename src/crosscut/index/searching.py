@@ -181,8 +181,9 @@ class Searching(Learning, Calibrating):
         state = self._state
         if state.scorer is None or not state.scorer.knows:
             return None
-        corrects = state.searcher(self.method if method is None else parse(method)).plan.corrects
-        return Confident() if corrects else None
+        chosen = self.method if method is None else parse(method)
+        state.searcher(chosen)  # refuses a method that cannot work here
+        return Confident() if chosen.takes_base else None
 
     def _way(
         self, method: str | Method | None, stop: str | Stop | None, target_recall: float | None, budget: int | None

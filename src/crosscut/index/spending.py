@@ -26,7 +26,7 @@ from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
 from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.caching import CachingScorer
-from crosscut.search.hits import Bought, Hits, chances_of
+from crosscut.search.hits import Hits, Scored, chances_of
 from crosscut.search.prior import Past
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
@@ -180,7 +180,7 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
 
 def scored_by(scorer: BoundScorer | None, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
     """What a search has scored, and with which chance; of a scorer that knows a part of it unasked, the rest."""
-    scored = Bought.of(hits.trace)
+    scored = Scored.of(hits.trace)
     scores = scored.scores
     if scorer is not None and scorer.knows:
         scores = scores - scorer.known(query, scored.positions)

@@ -20,7 +20,7 @@ from crosscut.errors import InputError
 from crosscut.index.state import State
 from crosscut.measures import interval, recall
 from crosscut.methods import Crosscut, Method, Parts, methods, parse
-from crosscut.methods.rounds import InRounds
+from crosscut.methods.base import InRounds
 from crosscut.scorers.base import BoundScorer, Request
 from crosscut.search.hits import Hits
 from crosscut.search.recall import TARGETS, Path, RecallModel, calibrate, path_of

@@ -3,7 +3,7 @@
 from crosscut.methods.adacur import ADACUR
 from crosscut.methods.anncur import ANNCUR
 from crosscut.methods.axn import AXN
-from crosscut.methods.base import First, Method, Parts, methods, parse, parse_all, register
+from crosscut.methods.base import First, InRounds, Method, Parts, methods, parse, parse_all, register
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.exact import Exact
 from crosscut.methods.gar import GAR
@@ -27,6 +27,7 @@ __all__ = [
     "First",
     "FixedItem",
     "Hybrid",
+    "InRounds",
     "ItemCUR",
     "Method",
     "Parts",

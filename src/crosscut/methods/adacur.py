@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from crosscut.methods.base import Parts, register
-from crosscut.methods.rounds import InRounds
-from crosscut.retrievers.first import Drawn
-from crosscut.search.estimators import Regression
+from crosscut.ann.baseline import NOTHING
+from crosscut.methods.base import InRounds, Parts, register
+from crosscut.search.fits import LeastSquaresFit
 from crosscut.search.loop import Plan
+from crosscut.search.pickers import Linear
+from crosscut.search.stages import Random
 
 
 @register
@@ -24,5 +25,7 @@ class ADACUR(InRounds):
     rcond: float | None = None
 
     def plan(self, parts: Parts) -> Plan:
-        first = parts.stage(self.first, Drawn(parts.pool))
-        return self.in_rounds(parts, first, parts.anchors, Regression(rcond=self.rcond))
+        space = parts.anchors
+        assert space is not None
+        then = Linear(space, parts.topk(space, NOTHING), lambda query, d: LeastSquaresFit(d, rcond=self.rcond))
+        return self.in_rounds(parts, parts.stage(self.first, Random(parts.pool)), then)

@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crosscut.ann.baseline import NOTHING
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts, register
-from crosscut.retrievers.first import FixedOrder
-from crosscut.search.estimators import FixedAnchors
+from crosscut.search.fits import Anchors
 from crosscut.search.loop import Plan
+from crosscut.search.pickers import Linear
+from crosscut.search.stages import FirstRound, Fixed
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.types import Positions
@@ -68,6 +70,8 @@ class ANNCUR(WithSplit):
 def two_rounds(
     parts: Parts, space: Space, order: Positions, split: float, rcond: float | None, first: First = "auto"
 ) -> Plan:
-    """Anchor items in this order, then the best predictions."""
-    stage = parts.stage(first, FixedOrder(order))
-    return Plan(parts.pool, stage, Schedule(2, first=split), space, FixedAnchors(order, rcond))
+    """Return the plan of anchor items in this order, then the best predictions."""
+    anchors = Anchors(space, order, rcond)
+    then = Linear(space, parts.topk(space, NOTHING), lambda query, d: anchors.fit())
+    stage = FirstRound(parts.stage(first, Fixed(order)), parts.pool)
+    return Plan(stage, Schedule(2, first=split), then)

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from crosscut.ann.baseline import Level
 from crosscut.errors import InputError
-from crosscut.methods.base import Parts, register
-from crosscut.methods.rounds import InRounds
-from crosscut.search.estimators import Regression
-from crosscut.search.loop import Offset, Plan
+from crosscut.methods.base import InRounds, Parts, register
+from crosscut.search.fits import LeastSquaresFit
+from crosscut.search.loop import Plan
+from crosscut.search.pickers import Linear
 from crosscut.spaces.base import Space
 
 
@@ -59,9 +60,15 @@ class AXN(InRounds):
                 f"searched ({type(space).__name__}): use mix=0, or search the encoder's vectors"
             )
         alpha, beta = space.normal
-        offset = Offset(alpha if self.alpha is None else self.alpha, beta if self.beta is None else self.beta)
-        estimator = Regression(rcond=self.rcond, mix=self.mix)
-        return self.in_rounds(parts, parts.stage(self.first), space, estimator, offset)
+        base = Level(alpha if self.alpha is None else self.alpha)
+        then = Linear(
+            space,
+            parts.topk(space, base),
+            lambda query, d: LeastSquaresFit(d, rcond=self.rcond, mix=self.mix, vector=query.vector),
+            base,
+            scale=beta if self.beta is None else self.beta,
+        )
+        return self.in_rounds(parts, parts.stage(self.first), then)
 
     def _space(self, parts: Parts) -> Space:
         spaces = {"factors": parts.factors, "encoder": parts.encoder, "anchors": parts.anchors}

@@ -8,24 +8,29 @@ asked for (`crosscut.names`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from crosscut.ann.base import Everything, Pool, Residuals
+import numpy as np
+
+from crosscut.ann.baseline import NOTHING, Baseline
+from crosscut.ann.flat import Flat
 from crosscut.ann.linear import topk_of
+from crosscut.ann.topk import Everything, Pool, TopK
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
-from crosscut.retrievers.first import Dense, Drawn, Filled, FirstStage, Lexical, Nothing, Retriever, Union
 from crosscut.retrievers.late import Pairwise, Reordered
-from crosscut.search.loop import Plan
+from crosscut.search.loop import Picker, Plan
+from crosscut.search.pickers import Explore, Linear, Sampling, Shortlist
 from crosscut.search.prior import Prior
+from crosscut.search.stages import Dense, Filled, FirstRound, Fixed, Lexical, Random, Retriever, Union
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
 
-First: TypeAlias = Literal["auto", "dense", "lexical", "union", "late", "random"] | FirstStage
+First: TypeAlias = Literal["auto", "dense", "lexical", "union", "late", "random"] | Picker
 """Round one: by query vector, by words, by both in turn, by late interaction over a thousand of both, by chance; `auto`
 is the method's own choice."""
 
@@ -62,11 +67,12 @@ class Parts:
     words: Retriever | None = None  # BM25, TF-IDF
     late: Pairwise | None = None  # late interaction of a query with some items
     prior: Prior | None = None  # of query vectors, learned from past searches
-    residuals: Residuals | None = None  # of items that those have seen, where the prior does not know their handles
+    residuals: Baseline | None = None  # of items that those have seen, where the prior does not know their handles
     n: int | None = None  # None: not known
     seed: int = 0
     own: Mapping[str, Any] = field(default_factory=dict)  # what methods of one's own bring along
     ways: Mapping[str, str] = field(default_factory=lambda: WAYS)  # how the caller would provide a slot
+    topk: Callable[[Space, Baseline], TopK] = topk_of  # what finds the top of a space
 
     @property
     def pool(self) -> Pool:
@@ -89,36 +95,42 @@ class Parts:
         what = " or ".join(NAMES[slot] for slot in slots)
         return f"needs {what} and has none: {', or '.join(self.ways[slot] for slot in slots)}"
 
-    def stage(self, first: First, own: FirstStage | None = None) -> FirstStage:
-        """Round one by name; `own` is what `auto` means to a method (if not: by query vector, else by chance)."""
+    def stage(self, first: First, default: Picker | None = None) -> Picker:
+        """Return a first stage by name; `default` is what `auto` means to a method (None: by query vector, else by
+        chance)."""
         if not isinstance(first, str):
-            if first.ranks is not None and self.n is not None and first.ranks != self.n:
-                raise InputError(f"the first stage ranks {first.ranks} items and the search has {self.n}")
+            ranks = getattr(first, "ranks", None)
+            if ranks is not None and self.n is not None and ranks != self.n:
+                raise InputError(f"the first stage ranks {ranks} items and the search has {self.n}")
             return first
-        if first == "auto" and own is not None:
-            return own
+        if first == "auto" and default is not None:
+            return default
         slot = {"dense": "encoder", "lexical": "words", "late": "late"}.get(first, "")
-        if slot and (told := self.lacks(slot)) is not None:
-            raise InputError(f"first={first!r} {told}")
-        drawn = Drawn(self.pool)
-        stages: dict[str, FirstStage] = {"random": drawn}
+        if slot and (lacking := self.lacks(slot)) is not None:
+            raise InputError(f"first={first!r} {lacking}")
+        drawn = Random(self.pool)
+        stages: dict[str, Picker] = {"random": drawn}
         if self.encoder is not None:
-            stages["dense"] = Dense(topk_of(self.encoder), None if first == "dense" else drawn)
+            stages["dense"] = Dense(self.topk(self.encoder, NOTHING), None if first == "dense" else drawn)
         if self.words is not None:
             stages["lexical"] = Filled(Lexical(self.words), drawn)
         if first == "late":
             return Filled(self._closer(), drawn)
         if first == "union":
-            several = tuple(stages[name] for name in ("dense", "lexical") if name in stages)
-            return Filled(Union(several), drawn)
+            return Filled(Union(tuple(stages[name] for name in ("dense", "lexical") if name in stages)), drawn)
         return stages.get("dense" if first == "auto" else first, drawn)
 
-    def _closer(self) -> FirstStage:
-        """Late interaction over what vectors and words rank first, in turn, without what chance would fill up."""
+    def _closer(self) -> Picker:
+        """Return late interaction over what vectors and words rank first, in turn."""
         assert self.late is not None
-        several: list[FirstStage] = [] if self.encoder is None else [Dense(topk_of(self.encoder), Nothing())]
+        nothing = Fixed(np.empty(0, np.int64))
+        several: list[Picker] = [] if self.encoder is None else [Dense(self.topk(self.encoder, NOTHING), nothing)]
         several += [] if self.words is None else [Lexical(self.words)]
         return Reordered(Union(tuple(several)), self.late)
+
+    def one_round(self, stage: Picker) -> Plan:
+        """Return the plan of a single round."""
+        return Plan(FirstRound(stage, self.pool), Schedule(1))
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,6 +141,7 @@ class Method(Named, ABC):
     tried: ClassVar[bool] = True  # by `tune`, when it is not told what to try
     prepares: ClassVar[bool] = False  # whether it makes something of every item before it searches: no request may
     prepared: ClassVar[tuple[str, ...]] = ()  # settings with each of which it would make something else of every item
+    takes_base: ClassVar[bool] = False  # whether it begins with what a scorer knows without a call
 
     @abstractmethod
     def plan(self, parts: Parts) -> Plan:
@@ -159,8 +172,62 @@ class Method(Named, ABC):
         if (told := self.missing(parts)) is not None:
             raise InputError(f"{self.name} {told}")
         if parts.n == 0:  # all were removed, say: nothing is found, and little can be made of nothing
-            return Plan(parts.pool, Drawn(parts.pool), Schedule(1))
+            return parts.one_round(Random(parts.pool))
         return self.plan(parts)
+
+
+@dataclass(frozen=True, repr=False)
+class InRounds(Method):
+    """R rounds of equal size (`first_share` gives the first its own), in which `select` picks from the predictions.
+
+    `explore` is a share of the later calls that goes to items drawn at random (ε of ADACUR C.2); with `shortlist` all
+    rounds stay within the first stage's top S, as AXN and ADACUR do with 10,000 of HotpotQA's 5 million items (AXN app.
+    A.4).
+    """
+
+    draws: ClassVar[bool] = False  # whether round one is drawn, where no first stage is named
+
+    rounds: int = 5
+    first: First = "auto"
+    select: Literal["top", "softmax", "random"] = "top"
+    explore: float = 0.0
+    first_share: float | None = None
+    shortlist: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds < 1:
+            raise InputError(f"a search needs at least 1 round; got {self.rounds}")
+        if not 0 <= self.explore < 1:
+            raise InputError(f"explore is a share of the calls, 0 … 1 and less than all; got {self.explore}")
+        if self.shortlist is not None and self.shortlist < 1:
+            raise InputError(f"a shortlist holds at least 1 item; got {self.shortlist}")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether round one is left to chance."""
+        return self.first == "random" or (self.first == "auto" and self.draws)
+
+    def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
+        stages = ["dense"] * (parts.encoder is not None) + ["lexical"] * (parts.words is not None)
+        return {"rounds": (10, 20), "first": tuple(stages)}
+
+    def rounds_of(self, budget: int) -> int:
+        return min(self.rounds, budget)
+
+    def schedule(self) -> Schedule:
+        return Schedule(self.rounds, self.first_share)
+
+    def in_rounds(self, parts: Parts, stage: Picker, then: Linear) -> Plan:
+        """Return the plan of these rounds: a first stage, then the best predictions."""
+        first: Picker = FirstRound(stage, parts.pool)
+        if self.shortlist is not None:
+            first = Shortlist(first, stage, self.shortlist)
+            then = replace(then, topk=Flat(then.space)) if then.space.readable else then
+        later: Picker = then if self.select == "top" else Sampling(then, self.select == "softmax")
+        if self.explore:
+            later = Explore(later, parts.pool, self.explore)
+        return Plan(first, self.schedule(), later)
 
 
 _METHODS: Registry[Method] = Registry("method", "axn@rounds=10", synonyms={"rnr": "rerank"})

@@ -35,22 +35,23 @@ finds the top, the question stays one vector: b orders a wider answer, and the i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from crosscut.ann.base import TopK
+from crosscut.ann.baseline import NOTHING, Baseline, OfSome, PerItem
 from crosscut.ann.clustered import SMALL
-from crosscut.ann.linear import SeenItems, topk_of
 from crosscut.errors import InputError
-from crosscut.methods.base import Parts, register
-from crosscut.methods.rounds import InRounds
+from crosscut.methods.base import InRounds, Parts, register
 from crosscut.methods.weights import FREE, beside, learned, some_rows, spread_of
-from crosscut.retrievers.first import Dense, FirstStage, FixedOrder, MostKnown
-from crosscut.search.estimators import Estimator, Expecting, Stretched
-from crosscut.search.loop import Offset, Plan
+from crosscut.search import fits
+from crosscut.search.fits import Fit
+from crosscut.search.loop import Picker, Plan, Query
+from crosscut.search.pickers import Linear
 from crosscut.search.prior import CAUTION, LEVEL, Prior
+from crosscut.search.stages import Dense, Fixed, HighestBase, Retriever
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Constant, Space, Stacked
 from crosscut.spaces.cur import CUR
@@ -75,13 +76,13 @@ class Crosscut(InRounds):
 
     name: ClassVar[str] = "crosscut"
     prepared: ClassVar[tuple[str, ...]] = ("rank",)
+    takes_base: ClassVar[bool] = True
 
     rounds: int = 10
     rank: int = 256
     stretch: float = 3.0
     ridge: float = 1.0
     learned: bool = True
-    explore: float = 0.0
     fill: bool = True
     words: float = 1.0
 
@@ -95,8 +96,6 @@ class Crosscut(InRounds):
             raise InputError(f"ridge multiplies the noise that is assumed, above 0; got {self.ridge}")
         if not self.words >= 0:
             raise InputError(f"words is how far shared words may explain a score, 0 or more; got {self.words}")
-        if not 0 <= self.explore < 1:
-            raise InputError(f"explore is a share of the calls, 0 … 1 and less than all; got {self.explore}")
 
     def missing(self, parts: Parts) -> str | None:
         return parts.lacks("encoder", "anchors", "factors")
@@ -109,89 +108,119 @@ class Crosscut(InRounds):
         return Schedule(self.rounds, self.first_share, self.fill)
 
     def plan(self, parts: Parts) -> Plan:
-        plan = self._plan(parts)
-        return replace(plan, explore=self.explore) if self.explore else plan
-
-    def _plan(self, parts: Parts) -> Plan:
         prior = parts.prior if self.learned and parts.factors is None else None
         if prior is not None and parts.encoder is not None:
             space = beside(parts.encoder, parts.anchors, prior.weight)
             if space.d == prior.d:
-                return self._expecting(parts, space, prior)
+                return self._with_prior(parts, space, prior)
         return self._without(parts) if parts.anchors is None else self._with_anchors(parts, parts.anchors)
 
     def _with_anchors(self, parts: Parts, cur: CUR) -> Plan:
         rank = self.rank if cur.rank is None else min(self.rank, cur.rank)
         base, block, weights = learned(cur, parts.encoder, rank, parts.seed)
         blocks: list[Space] = [block, *([] if parts.encoder is None else [parts.encoder])]
-        constant = Constant(parts.n)
-        space = Stacked([*blocks, constant], [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread])
-        noise = self.ridge * weights.noise
-        stretch = self.stretch if parts.encoder is not None else 1.0
-        plan = self._over(parts, cur, base, space, Stretched(noise, stretch, block.d, _trust(cur, noise)))
-        return self._worded(parts, plan, weights.spread)
+        scales = [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread]
+        space = Stacked([*blocks, Constant(parts.n)], scales)
+        noise, trust = self.ridge * weights.noise, _trust(cur, self.ridge * weights.noise)
 
-    def _expecting(self, parts: Parts, own: Space, prior: Prior) -> Plan:
+        def fit(query: Query, d: int) -> Fit:
+            return fits.stretched(d, noise, query.vector, self.stretch, block.d, trust)
+
+        return self._plan(parts, space, fit, PerItem(base), weights.spread, cur)
+
+    def _with_prior(self, parts: Parts, held: Space, prior: Prior) -> Plan:
         cur = parts.anchors
         noise = self.ridge * CAUTION * prior.noise
-        blocks, weights, _ = zip(*own.blocks, strict=True)
+        blocks, weights, _ = zip(*held.blocks, strict=True)
         space = Stacked([*blocks, Constant(parts.n)], [*weights, (LEVEL * noise) ** 0.5])
-        estimator = Expecting(prior, noise, None if cur is None else _trust(cur, noise))
-        spread = 0.0 if parts.words is None else prior.spread(some_rows(own, parts.seed))
+        spread = 0.0 if parts.words is None else prior.spread(some_rows(held, parts.seed))
+        trust = None if cur is None else _trust(cur, noise)
+
+        def fit(query: Query, d: int) -> Fit:
+            return fits.learned(d, noise, prior, query.vector, trust)
+
         if cur is not None:
-            return self._worded(parts, self._over(parts, cur, prior.base(parts.size), space, estimator), spread)
+            return self._plan(parts, space, fit, PerItem(prior.base(parts.size)), spread, cur)
         residuals = parts.residuals
         if residuals is None and parts.n is not None:
-            residuals = SeenItems(prior.seen, prior.residuals)
-        offset = Offset((residuals or 0.0) if parts.n is None else prior.base(parts.n))
-        topk = None if own.topk is None or residuals is None else topk_of(space, residuals)
-        plan = self._correcting(parts, parts.stage("auto"), space, estimator, offset, topk)
-        return self._worded(parts, plan, spread)
-
-    def _over(self, parts: Parts, cur: CUR, base: Floats, space: Space, estimator: Estimator) -> Plan:
-        """With a base per item; items whose scores are estimates are hoped for."""
-        # by query vector; without one, the items of highest base
-        popular = FixedOrder(np.lexsort((np.arange(len(base)), -base)))
-        by_vector = popular if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=popular)
-        unsure = _unsure(cur)
-        hopes = [] if unsure is None else [topk_of(space, base + h * unsure) for h in (HOPE, HOPE / 2)]
-        topk, scarce = hopes or (None, None)
-        return self._correcting(parts, by_vector, space, estimator, Offset(base), topk, scarce)
+            residuals = OfSome(prior.seen, prior.residuals, parts.n)
+        return self._plan(parts, space, fit, residuals or NOTHING, spread)
 
     def _without(self, parts: Parts) -> Plan:
         blocks = [block for block in dict.fromkeys((parts.factors, parts.encoder)) if block is not None]
         weights = [1 / spread_of(block, parts.seed) for block in blocks]  # every block gets the same variance
         space = Stacked([*blocks, Constant(parts.n)], [*weights, 10 * FREE])
         at = sum(block.d for block in blocks) - blocks[-1].d
-        stretch = self.stretch if parts.encoder is not None else 1.0
-        estimator = Stretched(self.ridge * ALONE * len(blocks), stretch, at)
-        return self._worded(parts, self._correcting(parts, parts.stage("auto"), space, estimator), 1.0)
+        noise = self.ridge * ALONE * len(blocks)
 
-    def _correcting(
+        def fit(query: Query, d: int) -> Fit:
+            return fits.stretched(d, noise, query.vector, self.stretch, at)
+
+        return self._plan(parts, space, fit, NOTHING, 1.0)
+
+    def _plan(
         self,
         parts: Parts,
-        own: FirstStage,
         space: Space,
-        estimator: Estimator,
-        offset: Offset | None = None,
-        topk: TopK | None = None,
-        scarce: TopK | None = None,
+        fit: Callable[[Query, int], Fit],
+        base: Baseline,
+        spread: float,
+        cur: CUR | None = None,
     ) -> Plan:
-        """The plan over a space, in which what the scorer knows without a call is the base."""
-        first = self._stage(parts, own)
-        return self.in_rounds(parts, first, space, estimator, offset, corrects=True, topk=topk, scarce=scarce)
+        """Return the plan over a space; `spread` is that of the scores, `cur` has the anchor scores."""
+        topk, unsure = parts.topk(space, base), None if cur is None else _unsure(cur)
+        hope = None if unsure is None else _Hope(unsure)
+        then = Linear(space, topk, fit, base, hope, self._feature(parts, spread))
+        if parts.words is not None:
+            stage = parts.stage("union")
+        elif cur is not None:
+            stage = _popular(parts, base)
+        else:
+            stage = parts.stage("auto")
+        return self.in_rounds(parts, parts.stage(self.first, HighestBase(stage)), then)
 
-    def _worded(self, parts: Parts, plan: Plan, spread: float) -> Plan:
-        """With words as one more coordinate, where every item is read; `spread` is that of the scores.
+    def _feature(self, parts: Parts, spread: float) -> Callable[[Query], Floats | None] | None:
+        """Return words as one more coordinate, where every item is read.
 
         Past 200,000 items words only help to choose round one."""
         if not self.words or parts.words is None or parts.n is None or parts.n > SMALL:
-            return plan
-        return replace(plan, words=parts.words, telling=self.words * spread)
+            return None
+        return _SharedWords(parts.words, self.words * spread)
 
-    def _stage(self, parts: Parts, own: FirstStage) -> FirstStage:
-        """What the scorer knows without a call; else vectors and words in turn, or what there is."""
-        return parts.stage(self.first, MostKnown(own if parts.words is None else parts.stage("union")))
+
+@dataclass(frozen=True)
+class _SharedWords:
+    """φ_i (n) = ω √(BM25_i / max BM25): how far an item's words are those of the query, 0 … ω.
+
+    The root, since the first shared word says more than the second. Not for scorers that have base scores.
+    """
+
+    words: Retriever
+    weight: float  # ω
+
+    def __call__(self, query: Query) -> Floats | None:
+        if query.base is not None:
+            return None
+        scores = np.maximum(self.words.scores(str(query.account.query)), 0.0)
+        highest = max(float(scores.max(initial=0.0)), float(np.finfo(np.float32).tiny))
+        return np.asarray(self.weight * np.asarray(np.sqrt(scores / highest), dtype=np.float64))
+
+
+class _Hope:
+    """How much more is hoped for of items whose anchor scores are estimates."""
+
+    def __init__(self, unsure: Floats) -> None:
+        self._more, self._less = PerItem(HOPE * unsure), PerItem(HOPE / 2 * unsure)
+
+    def __call__(self, query: Query) -> Baseline:
+        return self._less if query.account.budget < 2 * query.k else self._more
+
+
+def _popular(parts: Parts, base: Baseline) -> Picker:
+    """Return a first stage by query vector; without one, the items of highest base."""
+    levels = np.asarray(base.everywhere())
+    highest = Fixed(np.lexsort((np.arange(len(levels)), -levels)))
+    return highest if parts.encoder is None else Dense(parts.topk(parts.encoder, NOTHING), otherwise=highest)
 
 
 def _unsure(cur: CUR) -> Floats | None:

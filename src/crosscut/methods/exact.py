@@ -9,9 +9,8 @@ import numpy as np
 
 from crosscut.errors import BudgetError
 from crosscut.methods.base import Method, Parts, register
-from crosscut.retrievers.first import FixedOrder
 from crosscut.search.loop import Plan
-from crosscut.search.stopping import Schedule
+from crosscut.search.stages import Fixed
 
 
 @register
@@ -24,7 +23,7 @@ class Exact(Method):
     tried: ClassVar[bool] = False
 
     def plan(self, parts: Parts) -> Plan:
-        return Plan(parts.pool, FixedOrder(np.arange(parts.size)), Schedule(1))
+        return parts.one_round(Fixed(np.arange(parts.size)))
 
     def budget(self, asked: int | None, size: int | None) -> int:
         if asked is not None and size is not None and asked < size:

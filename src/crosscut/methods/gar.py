@@ -10,18 +10,17 @@ The cluster hypothesis at work: an item near one that scored high may score high
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from crosscut.ann.base import Found
 from crosscut.ann.graph import NO_EDGE, Graph, nearest
+from crosscut.ann.topk import Found
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts, register
-from crosscut.retrievers.first import FirstStage
-from crosscut.search.guides import FreeSchedule, QueryBefore
-from crosscut.search.loop import Plan
+from crosscut.search.loop import Picker, Plan, Query
+from crosscut.search.stages import FirstRound
 from crosscut.types import Floats, Handles
 
 
@@ -49,50 +48,62 @@ class GAR(Method):
 
     def plan(self, parts: Parts) -> Plan:
         assert parts.encoder is not None
-        first = parts.stage(self.first)
-        guide = Alternating(nearest(parts.encoder, self.neighbours), first, self.batch)
-        return Plan(parts.pool, first, FreeSchedule(self.batch), guide=guide)
+        stage = parts.stage(self.first)
+        then = Alternating(nearest(parts.encoder, self.neighbours), stage, self.batch)
+        return Plan(FirstRound(stage, parts.pool), FreeSchedule(self.batch), then)
 
 
 @dataclass(frozen=True)
-class Alternating:
+class FreeSchedule:
+    """A schedule for pickers that choose the size of their rounds: a first round, then as many as it takes."""
+
+    free: ClassVar[bool] = True
+
+    first: int
+
+    def sizes(self, budget: int, in_flight: int = 1) -> list[int]:
+        """Return bounds for every round, the whole budget but for the first."""
+        return [min(self.first, budget), *[budget] * (budget - min(self.first, budget))]
+
+
+@dataclass(frozen=True, eq=False)
+class Alternating(Picker):
     """The frontier and the first stage's ranking in turn."""
 
     graph: Graph
-    first: FirstStage
+    stage: Picker
     batch: int
 
-    def next(self, seen: Sequence[QueryBefore]) -> list[Found]:
+    def pick(self, queries: Sequence[Query], counts: Sequence[int]) -> list[Found]:
         found = []
-        for one in seen:
-            count = min(self.batch, one.request.count)
-            turn = self._frontier(one, count) if one.rounds % 2 else None
+        for query, most in zip(queries, counts, strict=True):
+            count = min(self.batch, most)
+            turn = self._frontier(query, count) if len(query.rounds) % 2 else None
             if turn is None or not len(turn.handles):
-                ranked = self.first.pick([replace(one.request, count=count)])[0]
-                turn = Found(ranked, np.full(len(ranked), np.nan))
+                (turn,) = self.stage.pick([query], [count])
             found.append(turn)
         return found
 
-    def _frontier(self, one: QueryBefore, count: int) -> Found:
-        handles, sources = fresh(self.graph, one)
-        values = one.scores[sources]
+    def _frontier(self, query: Query, count: int) -> Found:
+        handles, sources = fresh(self.graph, query)
+        values = query.account.scores[sources]
         order = np.lexsort((handles, -values))
         _, place = np.unique(handles[order], return_index=True)  # the best source of each
         chosen = order[np.sort(place)[:count]]
         return Found(handles[chosen], values[chosen])
 
 
-def fresh(graph: Graph, one: QueryBefore) -> tuple[Handles, Handles]:
-    """Neighbours that may still be scored, and the place of the item that each was reached from."""
-    edges = graph[one.handles].astype(np.int64)  # (m × k)
+def fresh(graph: Graph, query: Query) -> tuple[Handles, Handles]:
+    """Return neighbours that may still be scored, and the place of the item that each was reached from."""
+    edges = graph[query.scored].astype(np.int64)  # (m × k)
     sources = np.repeat(np.arange(len(edges)), edges.shape[1])
     handles = edges.reshape(-1)
-    new = (handles != NO_EDGE) & ~np.isin(handles, one.handles)
-    if one.request.within is not None:
-        new &= np.isin(handles, one.request.within)
+    new = (handles != NO_EDGE) & ~np.isin(handles, query.scored)
+    if query.allowed is not None:
+        new &= np.isin(handles, query.allowed)
     return handles[new], sources[new]
 
 
 def best_first(scores: Floats, handles: Handles) -> Handles:
-    """Places of scored items, best first; ties go to the lower handle."""
+    """Return places of scored items, best first; ties go to the lower handle."""
     return np.lexsort((handles, -scores))

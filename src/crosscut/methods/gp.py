@@ -20,14 +20,14 @@ import numpy as np
 from scipy.linalg import cho_factor, solve_triangular
 from scipy.special import ndtr
 
-from crosscut.ann.base import Found
-from crosscut.ann.flat import masked
+from crosscut.ann.baseline import masked
+from crosscut.ann.topk import Found
 from crosscut.errors import InputError
 from crosscut.linalg.top import ranked
 from crosscut.methods.base import First, Method, Parts, register
 from crosscut.methods.weights import spread_of
-from crosscut.search.guides import QueryBefore
-from crosscut.search.loop import Plan
+from crosscut.search.loop import Picker, Plan, Query
+from crosscut.search.stages import FirstRound
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.types import Floats
@@ -68,11 +68,11 @@ class GP(Method):
 
     def plan(self, parts: Parts) -> Plan:
         assert parts.encoder is not None
-        guide = Acquiring(self, parts.encoder, self.width * spread_of(parts.encoder, parts.seed))
-        return Plan(parts.pool, parts.stage(self.first), Schedule(self.rounds), guide=guide)
+        then = Acquiring(self, parts.encoder, self.width * spread_of(parts.encoder, parts.seed))
+        return Plan(FirstRound(parts.stage(self.first), parts.pool), Schedule(self.rounds), then)
 
 
-class Acquiring:
+class Acquiring(Picker):
     """The items of highest acquisition. A query in a round takes room for its scored items × n numbers."""
 
     def __init__(self, how: GP, space: Space, width: float) -> None:
@@ -81,24 +81,23 @@ class Acquiring:
         squares = [np.einsum("nd,nd->n", rows, rows) for rows in map(space.rows, steps)]
         self.squares: Floats = np.concatenate([np.empty(0), *squares]).astype(np.float32)  # ‖v‖² (n)
 
-    def next(self, seen: Sequence[QueryBefore]) -> list[Found]:
+    def pick(self, queries: Sequence[Query], counts: Sequence[int]) -> list[Found]:
         found = []
-        for one in seen:
-            means, deviations, best = self.posterior(one)
-            values = masked(self._acquisition(means, deviations, best), one.handles, one.request.within)
-            places = ranked(values, one.request.count)
-            spread, level = _scale(one.scores)
+        for query, count in zip(queries, counts, strict=True):
+            means, deviations, best = self.posterior(query)
+            places = ranked(masked(self._acquisition(means, deviations, best), query.scored, query.allowed), count)
+            spread, level = _scale(query.account.scores)
             found.append(Found(places, spread * means[places] + level))
         return found
 
-    def posterior(self, one: QueryBefore) -> tuple[Floats, Floats, float]:
-        """Mean and standard deviation of every item (n), on standardised scores, and the best of those."""
-        spread, level = _scale(one.scores)
-        targets = (one.scores - level) / spread
-        rows = self.space.rows(one.handles)  # (m × d)
+    def posterior(self, query: Query) -> tuple[Floats, Floats, float]:
+        """Return mean and standard deviation of every item (n), on standardised scores, and the best of those."""
+        spread, level = _scale(query.account.scores)
+        targets = (query.account.scores - level) / spread
+        rows = self.space.rows(query.scored)  # (m × d)
         best = float(targets.max())
-        if self.how.query and one.request.vector is not None:
-            rows, targets = np.concatenate([rows, one.request.vector[None]]), np.append(targets, best)
+        if self.how.query and query.vector is not None:
+            rows, targets = np.concatenate([rows, query.vector[None]]), np.append(targets, best)
         squares = np.einsum("md,md->m", rows, rows)
         gram = self._kernel(rows @ rows.T, squares, squares)
         gram[np.diag_indices_from(gram)] += self.how.noise

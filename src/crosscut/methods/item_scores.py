@@ -7,12 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from crosscut.ann.baseline import NOTHING
 from crosscut.methods.anncur import HALF, WithSplit, shuffled, two_rounds
 from crosscut.methods.base import Parts, register
-from crosscut.retrievers.first import FixedOrder
-from crosscut.search.estimators import OwnScores
+from crosscut.search.fits import Fit
 from crosscut.search.loop import Plan
+from crosscut.search.pickers import Linear
+from crosscut.search.stages import FirstRound, Fixed
 from crosscut.search.stopping import Schedule
+from crosscut.types import Floats, Positions
 
 
 @register
@@ -25,10 +28,27 @@ class FixedItem(WithSplit):
     tried: ClassVar[bool] = False
 
     def plan(self, parts: Parts) -> Plan:
-        assert parts.item_scores is not None
-        anchors = parts.item_scores.anchors
-        schedule = Schedule(2, first=self.split or HALF)
-        return Plan(parts.pool, FixedOrder(anchors), schedule, parts.item_scores, OwnScores(anchors))
+        space = parts.item_scores
+        assert space is not None
+        first = FirstRound(Fixed(space.anchors), parts.pool)
+        then = Linear(space, parts.topk(space, NOTHING), lambda query, d: OwnScores(space.anchors))
+        return Plan(first, Schedule(2, first=self.split or HALF), then)
+
+
+class OwnScores(Fit):
+    """FIXEDITEM: the query's scores with the anchor items are its vector."""
+
+    def __init__(self, anchors: Positions) -> None:
+        self._coordinate = {int(position): j for j, position in enumerate(anchors)}
+        self._u = np.zeros(len(anchors))
+
+    def add(self, handles: Positions, rows: Floats, targets: Floats) -> None:
+        for position, target in zip(handles.tolist(), targets.tolist(), strict=True):
+            if position in self._coordinate:
+                self._u[self._coordinate[position]] = target
+
+    def solve(self) -> Floats:
+        return self._u
 
 
 @register

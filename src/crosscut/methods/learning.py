@@ -18,7 +18,9 @@ from crosscut.measures import recall
 from crosscut.methods.base import Parts
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.weights import beside, spread_of
-from crosscut.search.loop import Plan
+from crosscut.scorers.meter import QueryLedger
+from crosscut.search.loop import Plan, Query
+from crosscut.search.pickers import Linear
 from crosscut.search.prior import Past, Prior, fit_prior, padded
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
@@ -115,15 +117,17 @@ def _space(
 
 def _share(plan: Plan, past: Past) -> float:
     """The share of a search's best later items that a plan expects to be best, from what was scored before."""
-    assert plan.space is not None
-    assert plan.estimator is not None
+    then = plan.then
+    assert isinstance(then, Linear)
     shares = []
     for share in GIVEN:
         given = max(2, round(share * len(past.scores)))
-        fit = plan.estimator.start(plan.space, past.vector)
-        fit.add(past.handles[:given], plan.offset.targets(past.handles[:given], past.scores[:given]))
         asked = past.handles[given:]
-        expected = plan.space.rows(asked) @ fit.solve() - plan.offset.targets(asked, np.zeros(len(asked)))
+        query = Query(QueryLedger(None, len(past.scores)), vector=past.vector, allowed=np.sort(asked))
+        then.start(query)
+        query.account.record(past.handles[:given], past.scores[:given])
+        (ask,) = then.asks([query], [BEST])
+        expected = then.space.rows(asked) @ ask.vector + ask.base.at(asked)
         top = np.argsort(-expected, kind="stable")[:BEST]
         shares.append(recall(past.scores[given:], top, BEST))
     return float(np.mean(shares))

@@ -12,13 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from crosscut.ann.linear import topk_of
+import numpy as np
+
+from crosscut.ann.baseline import NOTHING
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts, register
-from crosscut.retrievers.first import Dense
-from crosscut.search.estimators import Feedback
-from crosscut.search.loop import Plan
+from crosscut.methods.tour import query_vector
+from crosscut.search.fits import Fit
+from crosscut.search.loop import Plan, Query
+from crosscut.search.pickers import Linear
+from crosscut.search.stages import Dense, FirstRound
 from crosscut.search.stopping import Schedule
+from crosscut.types import Floats, Positions
 
 
 @register
@@ -52,11 +57,30 @@ class QdrantFeedback(Method):
         return min(self.rounds, budget)
 
     def plan(self, parts: Parts) -> Plan:
-        assert parts.encoder is not None
-        return Plan(
-            parts.pool,
-            parts.stage(self.first, Dense(topk_of(parts.encoder))),
-            Schedule(self.rounds, self.feedback),
-            parts.encoder,
-            Feedback(self.a, self.b, self.c),
-        )
+        space = parts.encoder
+        assert space is not None
+        topk = parts.topk(space, NOTHING)
+        first = FirstRound(parts.stage(self.first, Dense(topk)), parts.pool)
+        return Plan(first, Schedule(self.rounds, self.feedback), Linear(space, topk, self._fit))
+
+    def _fit(self, query: Query, d: int) -> Fit:
+        return Feedback(self, query_vector("relevance feedback", query, d))
+
+
+class Feedback(Fit):
+    """u = a q + c Σ (s_p − s_n)ᵇ (p − n), over pairs with s_p > s_n."""
+
+    def __init__(self, how: QdrantFeedback, vector: Floats) -> None:
+        self._how, self._query = how, vector
+        self._rows: list[Floats] = []
+        self._targets: list[Floats] = []
+
+    def add(self, handles: Positions, rows: Floats, targets: Floats) -> None:
+        self._rows.append(rows)
+        self._targets.append(targets)
+
+    def solve(self) -> Floats:
+        how, scores = self._how, np.concatenate(self._targets)
+        apart = scores[:, None] - scores  # (m × m)
+        weights = (np.sign(apart) * np.abs(apart) ** how.b).sum(axis=1)  # of each item in all its pairs
+        return np.asarray(how.a * self._query + how.c * weights @ np.concatenate(self._rows))

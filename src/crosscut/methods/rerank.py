@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from crosscut.ann.linear import topk_of
+from crosscut.ann.baseline import NOTHING
 from crosscut.methods.base import First, Method, Parts, register
-from crosscut.retrievers.first import Dense, Listed
 from crosscut.search.loop import Plan
-from crosscut.search.stopping import Schedule
+from crosscut.search.stages import Dense, Given
 
 
 @register
@@ -25,9 +24,9 @@ class Rerank(Method):
         return parts.encoder is not None or self.first != "auto"
 
     def plan(self, parts: Parts) -> Plan:
-        listed = Listed(parts.pool)
-        own = listed if parts.encoder is None else Dense(topk_of(parts.encoder), otherwise=listed)
-        return Plan(parts.pool, parts.stage(self.first, own), Schedule(1))
+        given = Given(parts.pool)
+        usual = given if parts.encoder is None else Dense(parts.topk(parts.encoder, NOTHING), otherwise=given)
+        return parts.one_round(parts.stage(self.first, usual))
 
 
 @register
@@ -41,4 +40,4 @@ class Hybrid(Method):
         return parts.lacks("words", "encoder")
 
     def plan(self, parts: Parts) -> Plan:
-        return Plan(parts.pool, parts.stage("union"), Schedule(1))
+        return parts.one_round(parts.stage("union"))

@@ -17,14 +17,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crosscut.ann.base import Found
 from crosscut.ann.graph import Graph, proximity
+from crosscut.ann.topk import Found
 from crosscut.errors import InputError
 from crosscut.methods.base import First, Method, Parts, register
-from crosscut.methods.gar import best_first, fresh
-from crosscut.retrievers.first import FirstStage
-from crosscut.search.guides import FreeSchedule, QueryBefore
-from crosscut.search.loop import Plan
+from crosscut.methods.gar import FreeSchedule, best_first, fresh
+from crosscut.search.loop import Picker, Plan, Query
+from crosscut.search.stages import FirstRound
 
 
 @register
@@ -54,27 +53,28 @@ class RGS(Method):
 
     def plan(self, parts: Parts) -> Plan:
         assert parts.encoder is not None
-        first = parts.stage(self.first)
-        guide = Walking(proximity(parts.encoder, self.degree, self.alpha), first)
-        return Plan(parts.pool, first, FreeSchedule(self.seeds), guide=guide)
+        stage = parts.stage(self.first)
+        then = Walking(proximity(parts.encoder, self.degree, self.alpha), stage)
+        return Plan(FirstRound(stage, parts.pool), FreeSchedule(self.seeds), then)
 
 
-@dataclass(frozen=True)
-class Walking:
+@dataclass(frozen=True, eq=False)
+class Walking(Picker):
     """The neighbours of the best item that has any left to score."""
 
     graph: Graph
-    first: FirstStage
+    stage: Picker
 
-    def next(self, seen: Sequence[QueryBefore]) -> list[Found]:
-        return [self._expanded(one) for one in seen]
+    def pick(self, queries: Sequence[Query], counts: Sequence[int]) -> list[Found]:
+        return [self._expanded(query, count) for query, count in zip(queries, counts, strict=True)]
 
-    def _expanded(self, one: QueryBefore) -> Found:
-        handles, sources = fresh(self.graph, one)
+    def _expanded(self, query: Query, count: int) -> Found:
+        handles, sources = fresh(self.graph, query)
         if not len(handles):
-            handles = self.first.pick([one.request])[0][:1]
-            return Found(handles, np.full(len(handles), np.nan))
-        order = best_first(one.scores, one.handles)
+            (found,) = self.stage.pick([query], [count])
+            return Found(found.handles[:1], found.expected[:1])
+        scores = query.account.scores
+        order = best_first(scores, query.scored)
         best = order[np.isin(order, sources)][0]
-        chosen = handles[sources == best][: one.request.count]
-        return Found(chosen, np.full(len(chosen), one.scores[best]))
+        chosen = handles[sources == best][:count]
+        return Found(chosen, np.full(len(chosen), scores[best]))

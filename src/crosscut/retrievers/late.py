@@ -9,14 +9,16 @@ query finds its match in the item: some twenty milliseconds, against a thousand 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.ann.topk import Found
 from crosscut.datasets.records import Item
-from crosscut.retrievers.first import FirstRequest, FirstStage
+from crosscut.search.loop import Picker, Query
+from crosscut.search.stages import Stage, unpredicted
 from crosscut.types import Floats, Handles, Positions
 
 if TYPE_CHECKING:
@@ -73,22 +75,19 @@ class Late:
         return np.asarray((best * (weights / max(float(weights.sum()), 1e-6))).sum(axis=1), np.float64)
 
 
-@dataclass(frozen=True)
-class Reordered(FirstStage):
+@dataclass(frozen=True, eq=False)
+class Reordered(Stage):
     """The best `depth` items of another stage, in the order of a closer look."""
 
-    stage: FirstStage
+    stage: Picker
     by: Pairwise
     depth: int = DEPTH
 
-    @property
-    def ranks(self) -> int | None:
-        return self.stage.ranks
+    def pick(self, queries: Sequence[Query], counts: Sequence[int]) -> list[Found]:
+        wide = [max(count, self.depth) if count else 0 for count in counts]
+        pools = [found.handles for found in self.stage.pick(queries, wide)]
+        return [unpredicted(self._best(*one)) for one in zip(queries, counts, pools, strict=True)]
 
-    def pick(self, requests: Sequence[FirstRequest]) -> list[Handles]:
-        wide = [replace(one, count=max(one.count, self.depth) if one.count else 0) for one in requests]
-        return [self._best(one, pool) for one, pool in zip(requests, self.stage.pick(wide), strict=True)]
-
-    def _best(self, request: FirstRequest, pool: Handles) -> Handles:
-        values = self.by.at(request.query, pool)
-        return pool[np.lexsort((pool, -values))][: request.count]
+    def _best(self, query: Query, count: int, pool: Handles) -> Handles:
+        values = self.by.at(query.account.query, pool)
+        return pool[np.lexsort((pool, -values))][:count]

@@ -18,12 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.flat import masked
+from crosscut.ann.baseline import masked
+from crosscut.ann.topk import Found
 from crosscut.datasets.records import Item, as_item
 from crosscut.errors import InputError
 from crosscut.linalg.products import product
 from crosscut.linalg.top import ranked
-from crosscut.retrievers.first import FirstRequest, FirstStage
+from crosscut.search.loop import Picker, Query
+from crosscut.search.stages import unpredicted
 from crosscut.types import NO_HANDLES, Positions
 
 SENTENCE = re.compile(r"(?<=[.!?;])\s+")
@@ -82,7 +84,7 @@ def views(item: Item | str, split: Callable[[str], list[str]], *, most: int = 15
     return [whole, *(whole._replace(text=part) for part in parts if len(parts) > 1)][:most]
 
 
-class MultiView(FirstStage):
+class MultiView(Picker):
     """Items with several vectors each.
 
     Parameters
@@ -147,15 +149,16 @@ class MultiView(FirstStage):
         """Positions of each query's k best items, best first; ties go to the lower position."""
         return [ranked(row, k) for row in self.scores(query_vectors)]
 
-    def pick(self, requests: Sequence[FirstRequest]) -> list[Positions]:
+    def pick(self, queries: Sequence[Query], counts: Sequence[int]) -> list[Found]:
         """As a first stage: the best items of each query's vector, in the space of the views."""
-        return [self._best(request) if request.count else NO_HANDLES for request in requests]
+        pairs = zip(queries, counts, strict=True)
+        return [unpredicted(self._best(query, count) if count else NO_HANDLES) for query, count in pairs]
 
-    def _best(self, request: FirstRequest) -> Positions:
-        if request.vector is None:
+    def _best(self, query: Query, count: int) -> Positions:
+        if query.vector is None:
             raise InputError("a multi-view first stage ranks by the query vector, and this query has none")
-        values = self.scores(request.vector[None])[0]
-        return ranked(masked(values, request.exclude, request.within), request.count)
+        values = self.scores(query.vector[None])[0]
+        return ranked(masked(values, query.exclude, query.allowed), count)
 
     def __repr__(self) -> str:
         return f"MultiView({self.n} items, {len(self.vectors)} views, d={self.d})"

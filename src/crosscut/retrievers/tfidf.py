@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.retrievers.first import Retriever
+from crosscut.search.stages import Retriever
 from crosscut.types import Positions
 
 MARKS = re.compile(r"\[(?:START|END|ENT)\]")

@@ -85,7 +85,7 @@ class Round:
     chances: Floats | None = None  # with which each was picked, where some were drawn at random to explore; None: 1
 
 
-class Bought(NamedTuple):
+class Scored(NamedTuple):
     """Everything that some rounds scored, in the order of buying (m of each)."""
 
     positions: Positions
@@ -94,7 +94,7 @@ class Bought(NamedTuple):
     estimates: Floats
 
     @classmethod
-    def of(cls, rounds: Sequence[Round]) -> Bought:
+    def of(cls, rounds: Sequence[Round]) -> Scored:
         """What these rounds scored."""
         return cls(
             np.concatenate([NO_HANDLES, *(one.positions for one in rounds)]),
@@ -199,7 +199,7 @@ class Hits(Sequence[Hit]):
 
     def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
         """The same with probabilities; with a threshold, only the hits whose probability is at least that."""
-        among = Bought.of(self.trace).scores if self.ranking is None else self.ranking
+        among = Scored.of(self.trace).scores if self.ranking is None else self.ranking
         if self.groups is not None:  # documents stand among documents
             among = np.array(list(self.groups.values()))
         chances = calibration.probabilities(self.values, among, cut=self.cut).tolist()
@@ -214,7 +214,7 @@ class Hits(Sequence[Hit]):
         ranked otherwise than by score, so are groups.
         """
         groups: dict[Any, list[tuple[float, Hit]]] = {}
-        scored = Bought.of(self.trace)
+        scored = Scored.of(self.trace)
         values = scored.scores if self.ranking is None else self.ranking
         for value, hit in zip(values.tolist(), scored.hits(np.arange(len(values))), strict=True):
             name = group(hit.position)

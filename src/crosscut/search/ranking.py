@@ -21,7 +21,7 @@ import numpy as np
 
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
-from crosscut.search.hits import Bought, Hits
+from crosscut.search.hits import Hits, Scored
 from crosscut.types import Floats
 
 Evidence: TypeAlias = Mapping[str, Floats]
@@ -94,7 +94,7 @@ def standard(values: Floats) -> Floats:
 
 def ordered(hits: Hits, rank: Rank, evidence: Evidence, k: int) -> Hits:
     """The best k of everything that was scored, by another order; ties go to the lower position."""
-    scored = Bought.of(hits.trace)
+    scored = Scored.of(hits.trace)
     values = rank.values(scored.scores, evidence)
     best = np.lexsort((scored.positions, -values))[:k]
     return replace(hits, items=tuple(scored.hits(best)), ranking=values)

@@ -140,6 +140,8 @@ class Schedule:
     first: float | None = None
     fill: bool = False
 
+    free: ClassVar[bool] = False  # a round that is short ends the search
+
     def __post_init__(self) -> None:
         if not isinstance(self.rounds, int) or self.rounds < 1:
             raise InputError(f"a search needs at least 1 round, a whole number; got {self.rounds}")

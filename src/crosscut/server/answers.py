@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.search.hits import Bought, Hit, Hits, Round
+from crosscut.search.hits import Hit, Hits, Round, Scored
 from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, ScoredItem, TraceModel
 from crosscut.types import Positions
 
@@ -36,7 +36,7 @@ def comparison(hits: Hits, reranked: Hits) -> Comparison:
 
 def trace(items: Sequence[Any], hits: Hits, reranked: Hits | None) -> TraceModel:
     """Every round; `items[position]` has an id and a title."""
-    own, other = Bought.of(hits.trace), Bought.of(() if reranked is None else reranked.trace)
+    own, other = Scored.of(hits.trace), Scored.of(() if reranked is None else reranked.trace)
     rounds = dict(zip(own.positions.tolist(), own.rounds.tolist(), strict=True))
     scores = dict(zip(own.positions.tolist(), own.scores.tolist(), strict=True))
     others = dict(zip(other.positions.tolist(), other.scores.tolist(), strict=True))

@@ -24,7 +24,7 @@ from crosscut.spaces.home import Home
 from crosscut.types import Array, Floats, Positions
 
 if TYPE_CHECKING:
-    from crosscut.ann.base import TopK
+    from crosscut.ann.topk import TopK
 
 Slot: TypeAlias = Literal["encoder", "anchors", "factors", "item_scores"]
 

@@ -127,7 +127,7 @@ class SparseScores:
         items: Sequence[Item | str] | None = None,
         **terms: Unpack[Terms],
     ) -> SparseScores:
-        """Bought through the meter (`crosscut.scores.buy`): a scorer bound to its items, or one of texts with `items`.
+        """Scored through the meter (`crosscut.scores.buy`): a scorer bound to its items, or one of texts with `items`.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.ann.base import Ask, Found, Within
+from crosscut.ann.topk import Allowed, Ask, Found
 from crosscut.datasets.records import Item
 from crosscut.errors import CrosscutError, InputError, MissingDependency, StoreUnavailable
 from crosscut.linalg.top import slack_for
@@ -233,13 +233,13 @@ class Session:
 
     # -- TopK ----------------------------------------------------------------------------------------------------
 
-    def count(self, within: Within = None) -> int | None:
+    def count(self, within: Allowed = None) -> int | None:
         """Known only of handles: a search does not count a store's items (`Store.count` does)."""
         return len(within) if isinstance(within, np.ndarray) else None
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        there = [j for j, ask in enumerate(asks) if not isinstance(ask.within, np.ndarray) and ask.count > 0]
-        pools = [ask.within.tolist() if isinstance(ask.within, np.ndarray) else [] for ask in asks]
+        there = [j for j, ask in enumerate(asks) if not isinstance(ask.allowed, np.ndarray) and ask.count > 0]
+        pools = [ask.allowed.tolist() if isinstance(ask.allowed, np.ndarray) else [] for ask in asks]
         if there:
             try:
                 for j, rows in zip(there, self._asked([self._want(asks[j]) for j in there]), strict=True):
@@ -251,7 +251,7 @@ class Session:
         return [self._best(ask, pool) for ask, pool in zip(asks, pools, strict=True)]
 
     def sample(
-        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Allowed = None
     ) -> Handles:
         if count < 1:
             return NO_HANDLES
@@ -286,7 +286,7 @@ class Session:
         (rows, place), key = self._shown[handle], self._keys[handle]
         return key if self.store.fields.name is None else self.store.name(key, rows.payload_at(place))
 
-    def handles(self, names: Sequence[Any], within: Within = None) -> Handles:
+    def handles(self, names: Sequence[Any], within: Allowed = None) -> Handles:
         """Handles of items that the user names, in that order, without those that do not pass a filter."""
         wanted = list(dict.fromkeys(self.store.named(name) for name in names))
         if not wanted:
@@ -317,7 +317,7 @@ class Session:
         length = math.sqrt(ask.vector @ ask.vector)
         vector = ask.vector / length if length > 0 else np.eye(1, self.d)[0]  # nothing to go by: any order will do
         count = ask.count + (ROUNDED if self.exact else slack_for(ask.count))
-        return Want(vector, count, self.keys(ask.exclude), conditions(ask.within))
+        return Want(vector, count, self.keys(ask.exclude), conditions(ask.allowed))
 
     def _asked(self, wants: Sequence[Want]) -> list[Rows]:
         """One trip; a second one, exact, for those that come back short of an index that is not."""

@@ -18,7 +18,7 @@ from crosscut.evaluation.replay import SPLITS, ScoreData, normalisation, per_que
 from crosscut.linalg.top import ranked as top_ranked
 from crosscut.measures import recall
 from crosscut.methods import Method, parse
-from crosscut.methods.rounds import InRounds
+from crosscut.methods.base import InRounds
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.factorization import Solver, factorize
 from crosscut.spaces.sparse import Pairs, SparseScores, items_per_query, queries_per_item

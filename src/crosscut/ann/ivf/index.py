@@ -39,9 +39,9 @@ from crosscut.threads import cores
 from crosscut.types import Array, Floats, Mask, Positions, whole
 
 if TYPE_CHECKING:
-    from crosscut.ann.base import TopK
     from crosscut.ann.ivf.kernels import Answers, Lists, Queries
     from crosscut.ann.ivf.tuning import Tuned
+    from crosscut.ann.topk import TopK
 
 Single = npt.NDArray[np.float32]
 PerQuery = Sequence[npt.ArrayLike | None] | None

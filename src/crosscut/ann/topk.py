@@ -1,4 +1,4 @@
-"""What a search asks of the vectors, wherever they are: the top of V u, without what was scored, within a filter.
+"""What a search asks of the vectors, wherever they are: the top of base + V u, of what may be scored next.
 
 A back end is a `TopK`. Items are *handles*: positions in memory; over a store, numbers given in order of appearance. A
 search knows neither n nor positions: an answer shorter than what was asked for means that there is no more.
@@ -8,7 +8,6 @@ search knows neither n nor positions: an answer shorter than what was asked for 
 | `flat.Flat` | any space, every item read | yes |
 | `clustered.Clustered` | an `IVF`: some lists read | no |
 | `lists.Lists` | any space of items that lie in lists: some of them read | no |
-| `faiss.Faiss` | a FAISS index | as the index is |
 | `linear.Projected` | one of these, asked with part of a longer u | as that is |
 """
 
@@ -21,61 +20,50 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_check
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.ann.known import Known
-from crosscut.ann.trail import Trail
+from crosscut.ann.baseline import NOTHING, Baseline
 from crosscut.errors import InputError
 from crosscut.spaces.base import Slot, Space, as_space, known_count
 from crosscut.types import NO_HANDLES, Array, Floats, Handles
 
-Within: TypeAlias = Any
+Allowed: TypeAlias = Any
 """Which items may be scored: None for all, sorted handles, or a filter that a store compiles for itself."""
 
 
 @dataclass(slots=True)
 class Ask:
-    """One query of a round: the best `count` of V u that are not excluded."""
+    """One query of a round: the best `count` by base + V u, of those that are allowed and not excluded."""
 
     vector: Floats  # u (d)
     count: int
     exclude: Handles = field(default_factory=lambda: NO_HANDLES)
-    within: Within = None
-    trail: Trail = field(default_factory=Trail)  # where earlier rounds of this query have been
-    known: Known | None = None  # what is known of items for this query alone, added to V u
+    allowed: Allowed = None
+    base: Baseline = NOTHING
+    start: Handles = field(default_factory=lambda: NO_HANDLES)  # found by the round before, not scored
 
 
 class Found(NamedTuple):
     """The answer to one ask, best first. The rows of what was found are known from then on: `rows` makes no trip."""
 
     handles: Handles  # (m)
-    scores: Floats  # (m) v · u
+    expected: Floats  # (m) base + v · u; NaN where nothing is expected
+    chances: Floats | None = None  # (m) with which each was picked, where some were drawn; None: 1
+    rest: Handles = NO_HANDLES  # what else was looked at
+    predictions: npt.NDArray[np.float32] | None = None  # (n) of every item, for a trace
 
 
 NOTHING_FOUND = Found(NO_HANDLES, np.empty(0))
 
 
-class Residuals(Protocol):
-    """What single items score beside v · u, of those of which it is known; 0 of all others.
-
-    It is not linear in the vectors, so that an index or a store is not asked for it: it orders a wider answer.
-    """
-
-    def __getitem__(self, handles: Handles, /) -> Floats:
-        """Of these items (m)."""
-
-    def highest(self, exclude: Handles, within: Within) -> Handles:
-        """The items that have most of it, of those that an ask allows."""
-
-
 class Pool(Protocol):
     """Items to draw from."""
 
-    def count(self, within: Within = None) -> int | None:
-        """How many items there are; None where that is not known."""
+    def count(self, allowed: Allowed = None) -> int | None:
+        """Return how many items there are; None where that is not known."""
 
     def sample(
-        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, allowed: Allowed = None
     ) -> Handles:
-        """Some `count` items drawn uniformly, none of them excluded; fewer if there are no more."""
+        """Draw `count` items uniformly, none of them excluded; fewer if there are no more."""
 
 
 @runtime_checkable
@@ -101,10 +89,10 @@ class TopK(Pool, Protocol):
         return None
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        """The best of every ask by v · u, best first; ties go to the lower handle."""
+        """Return the best of every ask, best first; ties go to the lower handle."""
 
     def rows(self, handles: Handles) -> Floats:
-        """V[handles] (m × d) in float64, for fitting."""
+        """Return V[handles] (m × d) in float64, for fitting."""
 
 
 class Everything:
@@ -116,21 +104,21 @@ class Everything:
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def count(self, within: Within = None) -> int:
-        return self.n if within is None else len(within)
+    def count(self, allowed: Allowed = None) -> int:
+        return self.n if allowed is None else len(allowed)
 
     def sample(
-        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Within = None
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, allowed: Allowed = None
     ) -> Handles:
-        if not count:  # nothing drawn, nothing taken from the generator: batch-mates must not matter
+        if not count:  # nothing is taken from the generator: batch-mates must not matter
             return NO_HANDLES
-        size = self.count(within)
+        size = self.count(allowed)
         if count + len(exclude) < size // 4:
             # a few out of many: draw with room to spare, instead of a permutation of all
             drawn = rng.choice(size, size=count + len(exclude), replace=False, shuffle=True)
-            drawn = drawn if within is None else within[drawn]
+            drawn = drawn if allowed is None else allowed[drawn]
             return np.asarray(drawn[~np.isin(drawn, exclude)][:count], dtype=np.int64)
-        pool = np.setdiff1d(np.arange(self.n) if within is None else within, exclude)
+        pool = np.setdiff1d(np.arange(self.n) if allowed is None else allowed, exclude)
         return np.asarray(rng.permutation(pool)[:count], dtype=np.int64)
 
 
@@ -192,7 +180,7 @@ class Indexed(Space):
 
 
 def as_vectors(vectors: Space | TopK | npt.ArrayLike) -> Space:
-    """Item vectors from what the user brought: a space, an index or store, or an array (n × d)."""
+    """Return item vectors from what the user brought: a space, an index or store, or an array (n × d)."""
     if not isinstance(vectors, Space) and isinstance(vectors, TopK):
         return Indexed(vectors)
     return as_space(vectors)
