@@ -9,6 +9,7 @@ import typer
 from crosscut.errors import CrosscutError
 from crosscut_lab.papers import command
 from crosscut_lab.papers.inventory import INVENTORY
+from crosscut_lab.studies import command as studies
 
 app = typer.Typer(
     name="crosscut-lab",
@@ -36,9 +37,13 @@ def list_all() -> None:
 
 
 app.command()(command.reproduce)
+app.command()(command.papers)
 app.command()(command.macro)
+app.command()(command.transcriptions)
 app.command()(command.ivf)
 app.add_typer(command.train_app, name="train")
+app.command()(studies.study)
+app.command()(studies.pages)
 
 
 def main() -> None:

@@ -202,6 +202,55 @@ def run(
     return facts
 
 
+def papers(
+    data: Annotated[list[str], typer.Argument(help="Score matrices: names of benchmarks/matrices, or .npz files.")],
+    experiments: Annotated[str, typer.Option(help="Comma-separated; all that the data allows by default.")] = "",
+    budgets: Annotated[str, typer.Option(help="Calls per query, comma-separated.")] = "50,100,200,500",
+    solver: Annotated[Literal["als", "transductive", "inductive"], typer.Option(help="Of factors.")] = "als",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of what is drawn.")] = 1,
+    train: Annotated[int | None, typer.Option(min=1, help="Train queries.")] = None,
+    test: Annotated[int | None, typer.Option(min=1, help="Test queries.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder of the results, one folder a data set.")] = Path(
+        "lab/results/papers"
+    ),
+) -> None:
+    """Run the papers' experiments on score matrices: a JSON file an experiment.
+
+    Example: crosscut-lab papers wordnet-time squad-sentences --experiments query-methods,mixing
+    """
+    from crosscut_lab.matrices import path_of
+    from crosscut_lab.papers.experiments import EXPERIMENTS, VECTOR_EXPERIMENTS
+
+    wanted = [name for name in experiments.split(",") if name] or [*EXPERIMENTS, *VECTOR_EXPERIMENTS]
+    for name in data:
+        path = path_of(name)
+        setting = replace(of_archive(path, train, test), budgets=numbers(budgets), seeds=seeds, solver=solver)
+        for experiment in wanted:
+            entry = next(one for one in INVENTORY if one.experiment == experiment)
+            suffix = "" if solver == "als" else f"-{solver}"
+            facts = {"data": path.stem, "solver": solver, "seeds": seeds}
+            try:
+                run(entry, f"{experiment}{suffix}", setting, facts, output / path.stem, plot=False, as_json=False)
+            except InputError as error:
+                say(f"{path.stem}, {experiment}: not run ({error})")
+
+
+def transcriptions(
+    searches: Annotated[int, typer.Option(min=1, help="Searches to compare, about.")] = 5000,
+    seed: Annotated[int, typer.Option(help="Of the random cases.")] = 0,
+) -> None:
+    """Compare the library with the papers, transcribed in plain numpy, search by search.
+
+    Example: crosscut-lab transcriptions --searches 10000
+    """
+    from crosscut_lab.papers.transcriptions import compare
+
+    found = compare(searches, seed)
+    typer.echo(markdown(("method", "agree", "searches"), ((name, *counts) for name, counts in found.items())))
+    if any(agreed < made for agreed, made in found.values()):
+        raise typer.Exit(1)
+
+
 def macro(
     results: Annotated[list[Path], typer.Argument(help="JSON files of one figure, one a data set.")],
 ) -> None:

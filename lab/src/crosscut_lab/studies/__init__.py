@@ -1,0 +1,1 @@
+"""Studies of search methods: data sets × arms × budgets → records."""
