@@ -26,7 +26,6 @@ from crosscut.ann import clustered
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.index import KIND as CLUSTERED
 from crosscut.datasets.reading import read_items
-from crosscut.encoders import late
 from crosscut.index import Index, streaming
 from crosscut.index.folder import KIND as INDEX
 from crosscut.index.log import Logged, SearchLog
@@ -47,7 +46,6 @@ SIZES = {
     (clustered, "SMALL"): 100,
     (generations, "BLOCK"): 512,
     (generations, "LATER"): 0,
-    (late, "BLOCK"): 256,
     (streaming, "PORTION"): 64,
     (streaming, "ENCODED"): 64,
     (streaming, "BLOCK"): 1024,

@@ -97,15 +97,16 @@ def search(kind: str, path: str) -> None:
         models = {"scorer": counted(score), "encoder": counted(encode)}
         Index.load = lambda where, **how: load(where, **{**how, **models})  # type: ignore[method-assign]
     else:
-        from crosscut.encoders.dual import OnnxDualEncoder
-        from crosscut.scorers.onnx import BoundOnnxCrossEncoder
+        from crosscut.scorers.onnx import BoundBaseScorer
+
+        from crosscut.bundled.encoder import BundledEncoder
 
         for name in ("load_scorer", "load_encoder"):
             setattr(keeping, name, counted(getattr(keeping, name)))
         for home, name in (
-            (OnnxDualEncoder, "encode_queries"),
-            (OnnxDualEncoder, "read_queries"),
-            (BoundOnnxCrossEncoder, "costly_many"),
+            (BundledEncoder, "encode_queries"),
+            (BundledEncoder, "read_queries"),
+            (BoundBaseScorer, "costly_many"),
         ):
             setattr(home, name, counted(getattr(home, name)))
     sys.argv = ["crosscut", "search", path, QUERY, "-k", "10", "--budget", "100"]
@@ -121,20 +122,20 @@ def build(kind: str, n: int, path: Path) -> None:
     if kind == "planted":
         Index.build(texts(n, n), scorer=score, encoder=encode).save(path)
         return
-    from crosscut.encoders.dual import OnnxDualEncoder
+    from crosscut.bundled.encoder import BundledEncoder
 
-    read = OnnxDualEncoder.read_items
+    read = BundledEncoder.read_items
 
     def read_once(self: Any, items: Sequence[Any], **how: Any) -> Any:
         places = np.arange(len(items)) % DISTINCT
         vectors, tokens = read(self, items[:DISTINCT], **how)
         return vectors[places], tokens.taken(places)
 
-    OnnxDualEncoder.read_items = read_once  # type: ignore[method-assign]
+    BundledEncoder.read_items = read_once  # type: ignore[method-assign]
     try:
         Index.build(texts(n, DISTINCT)).save(path)
     finally:
-        OnnxDualEncoder.read_items = read  # type: ignore[method-assign]
+        BundledEncoder.read_items = read  # type: ignore[method-assign]
 
 
 def timed(kind: str, path: Path) -> dict[str, float]:

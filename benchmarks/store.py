@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from crosscut.evaluation.report import machine
 
+from crosscut.bundled.base_scores import BaseScorer
 from crosscut.datasets.bundled import load_world
 from crosscut.datasets.records import Item, ItemList, Items
 from crosscut.scorers.base import BoundScorer, Request, ScoreResult
-from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import Keys, ScoreStore
 from crosscut.scores.buy import buy_matrix
 from crosscut.types import Floats
@@ -41,7 +41,7 @@ class Timed:
     """A scorer with a watch: seconds in calls, and seconds to bind."""
 
     def __init__(self) -> None:
-        self.model = OnnxCrossEncoder.load()
+        self.model = BaseScorer.load()
         self.fingerprint = self.model.fingerprint
         self.scoring = self.binding = 0.0
 

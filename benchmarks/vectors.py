@@ -157,9 +157,9 @@ def _minilm() -> Any:
 
 
 def box(sample: list[str]) -> Encode:
-    from crosscut.encoders.dual import OnnxDualEncoder
+    from crosscut.bundled.encoder import BundledEncoder
 
-    encoder = OnnxDualEncoder.load(threads=2)
+    encoder = BundledEncoder.load(threads=2)
     return lambda texts: encoder.encode_items([" ".join(text.split()[:TOKENS]) for text in texts])
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from score_world import read
 
+from crosscut.bundled.encoder import BundledEncoder
 from crosscut.datasets.beir import read_queries
-from crosscut.encoders.dual import OnnxDualEncoder
-from crosscut.encoders.tokens import marked_text
+from crosscut.datasets.records import marked_text
 
 SAME = 0.999  # cosine: between processors the last digit may differ
 
@@ -33,7 +33,7 @@ def main() -> None:
     collection = read(arguments.collection)
     with np.load(arguments.matrix, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    encoder = OnnxDualEncoder.load(arguments.model)
+    encoder = BundledEncoder.load(arguments.model)
     texts = {query.id: query.text for query in collection.queries}
     if arguments.train is not None:
         texts |= {query.id: query.text for query in read_queries(arguments.train)}

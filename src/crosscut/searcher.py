@@ -232,7 +232,7 @@ class Searcher:
 
     def _bases(self, queries: Sequence[Any], vectors: Sequence[Floats | None]) -> Sequence[Baseline | None]:
         """Return what the scorer knows of items without a call, if it does and the method takes it."""
-        if not (self.method.takes_base and self.scorer.knows):
+        if not (self.method.takes_base and self.scorer.has_base_scores):
             return [None] * len(queries)
         if self.parts.n is not None:
             return [PerItem(scores) for scores in validate_base_scores(self.scorer, queries, self.parts.n)]

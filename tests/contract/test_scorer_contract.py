@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 TEXTS = sentences(9)
 ITEMS = ItemList([*TEXTS, Item("a", "river", "a bank of money"), Item("b", "", "the fish"), Item("c", "red cat", "")])
 QUERY = "he sat on the bank"
-KINDS = ["function", "async function", "own class", "matrix", "onnx", "corrective onnx", "torch", "http", "chat"]
+KINDS = ["function", "async function", "own class", "matrix", "torch", "http", "chat"]
 HANGS = 8.0
 FAULTS = ["raises", "none", "nan", "too few", "too many", "hangs"]
 
@@ -123,24 +123,6 @@ class Known:
 
 
 @pytest.fixture(scope="module")
-def onnx_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    from tests.services.test_onnx_scorer import make
-
-    path = tmp_path_factory.mktemp("onnx")
-    make(path, "emb", 1)
-    return path / "model"
-
-
-@pytest.fixture(scope="module")
-def corrective_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    from tests.services.test_known import make
-
-    return make(tmp_path_factory.mktemp("corrective"))
-
-
-@pytest.fixture(scope="module")
 def torch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sentence_transformers")
     from tests.services.test_torch_scorer import write_cross_encoder
@@ -166,21 +148,6 @@ def _own_class() -> Case:
 def _matrix() -> Case:
     known = Known()
     return Case(known, list, lambda fault: known.matrix.fill(np.nan))
-
-
-def _onnx(folder: Path, patch: pytest.MonkeyPatch) -> Case:
-    from crosscut.scorers.onnx import BoundOnnxCrossEncoder, OnnxCrossEncoder
-
-    seen: list[str] = []
-    fault = [""]
-    score = BoundOnnxCrossEncoder._score_pairs
-
-    def spy(self: Any, queries: Any, owners: Any, items: Any) -> Any:
-        seen.extend("?" for _ in items)
-        return _faulty(fault[0], score(self, queries, owners, items).tolist())
-
-    patch.setattr(BoundOnnxCrossEncoder, "_score_pairs", spy)
-    return Case(OnnxCrossEncoder.load(folder), lambda: seen, lambda name: fault.__setitem__(0, name))
 
 
 def _torch(folder: Path) -> Case:
@@ -263,10 +230,6 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     with ExitStack() as stack:
         if kind in plain:
             yield plain[kind]()
-        elif kind == "onnx":
-            yield _onnx(request.getfixturevalue("onnx_folder"), monkeypatch)
-        elif kind == "corrective onnx":
-            yield _onnx(request.getfixturevalue("corrective_folder"), monkeypatch)
         elif kind == "torch":
             yield _torch(request.getfixturevalue("torch_folder"))
         else:
@@ -342,17 +305,6 @@ def test_a_text_is_an_item_without_a_title_and_no_model_sees_our_marks(case: Cas
     if "?" not in seen and seen:  # the model saw texts
         assert "river\na bank of money" in seen
         assert "red cat" in seen
-
-
-@pytest.mark.services
-def test_the_model_in_the_box_sees_titles_as_titles(onnx_folder: Path) -> None:
-    from crosscut.scorers.onnx import OnnxCrossEncoder
-
-    scorer = OnnxCrossEncoder.load(onnx_folder)
-    titled = [Item("a", "river", "a bank of money"), Item("b", "cat", ""), Item("c", "", "big [ENT] dog")]
-    marked = ["river [ENT] a bank of money", "cat", "big [ENT] dog"]
-    np.testing.assert_allclose(scorer.score(QUERY, titled), scorer.score(QUERY, marked), atol=1e-6)
-    assert scorer.score(QUERY, titled)[0] != pytest.approx(scorer.score(QUERY, ["river a bank of money"])[0], abs=1e-4)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -445,27 +397,27 @@ def test_attributes_and_arguments_of_a_user_object_are_passed_on() -> None:
             return [[2.0] * len(handles) for _, handles in requests]
 
     class Full:
-        n_items, pairs_per_batch, knows = 5, 7, True
+        n_items, pairs_per_batch, has_base_scores = 5, 7, True
         given: dict[str, Any] = {}  # noqa: RUF012
 
         def score_many(self, requests: Any, *, deadline: float | None = None, retries: Any = ()) -> Any:
             self.given.update(deadline=deadline, retries=retries)
             return [[1.0] * len(handles) for _, handles in requests]
 
-        def known(self, query: Any, handles: Any = None) -> list[float]:
+        def base_scores(self, query: Any, handles: Any = None) -> list[float]:
             return [0.5] * (5 if handles is None else len(handles))
 
         def preload(self, handles: Any) -> None:
             self.given["ready"] = handles.tolist()
 
     bound = as_bound(Full())
-    assert (bound.n_items, bound.pairs_per_batch, bound.knows) == (5, 7, True)
-    assert bound.known("q").tolist() == [0.5] * 5
+    assert (bound.n_items, bound.pairs_per_batch, bound.has_base_scores) == (5, 7, True)
+    assert bound.base_scores("q").tolist() == [0.5] * 5
     budgets = [RetryBudget(3)]
     (result,) = bound.score_many([("q", np.arange(2))], deadline=9.0, retries=budgets)
     assert result.scores.tolist() == [1.0, 1.0]
     bound.preload(np.array([4]))
     assert Full.given == {"deadline": 9.0, "retries": budgets, "ready": [4]}
     plain = as_bound(Plain())
-    assert (plain.n_items, plain.pairs_per_batch, plain.knows) == (None, 32, False)
+    assert (plain.n_items, plain.pairs_per_batch, plain.has_base_scores) == (None, 32, False)
     assert plain.score_many([("q", np.arange(2))], deadline=9.0)[0].scores.tolist() == [2.0, 2.0]

@@ -186,8 +186,6 @@ def test_a_threshold_in_python() -> None:
     assert kept.calls == 0  # remembered
     with pytest.raises(InputError, match="0 … 1; got 7"):
         reranker.rank(QUERY, DOCUMENTS, threshold=7)
-    box = Reranker().rank("what floats on water", ["Ice floats on water.", "Bread is baked."], threshold=0.1)
-    assert box.order.tolist() == [0]
     known = against_random(np.arange(40.0), "another scorer", 40)
     with pytest.raises(InputError, match="calibrated for scorer another scorer"):
         Reranker(score_words, calibration=known)

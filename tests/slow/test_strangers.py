@@ -29,16 +29,14 @@ from crosscut.index import Index, later, streaming
 from crosscut.index.folder import KIND
 from crosscut.index.log import SearchLog, _checksum, _packed
 from crosscut.scorers.adapters import TextScorer
-from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.scores import ScoreStore
 from crosscut.search.prior import Prior
 from crosscut.spaces.factorization.factors import KIND as FACTORS
 from crosscut.spaces.factorization.factors import Factors, Fitting
 from crosscut.spaces.sparse import Normalisation
 from crosscut.storage import MARK, Kind, checksum_of, digest, generations, npy_header
-from tests.services.test_known import make
-from tests.unit.test_index import Planted, build, planted_items
-from tests.unit.test_log import logged
+from tests.test_index import Planted, build, planted_items
+from tests.test_log import logged
 
 WORLD = Planted()
 ODD: list[Any] = [None, -1, 0, 2**70, 1e308, "", "x", "../../etc", "x" * 1000, [], {}, [[]], True, [1, 2], 3.5]
@@ -519,10 +517,6 @@ def test_weights_in_other_files_are_refused(tmp_path: Path, location: str) -> No
     (folder / "a.onnx").write_bytes(elsewhere(location))
     with pytest.raises(InputError, match="in one file"):
         OnnxSession(folder / "a.onnx", 1)
-    make(tmp_path)
-    (tmp_path / "model" / "cross.onnx").write_bytes(elsewhere(location))
-    with pytest.raises(InputError, match="in one file"):
-        OnnxCrossEncoder.load(tmp_path / "model").score("query", ["a text"])
 
 
 GOOD = [

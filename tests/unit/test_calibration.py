@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,28 +14,20 @@ from typer.testing import CliRunner
 
 from crosscut.cli import app
 from crosscut.datasets import Item
-from crosscut.encoders.known import Facts
 from crosscut.errors import InputError
 from crosscut.index import Index
 from crosscut.linalg.logistic import logistic
 from crosscut.scorers.adapters import TextScorer
 from crosscut.scorers.calibration import (
-    BOX,
-    CUT,
-    SHAPE,
     Calibration,
     JudgedScores,
     against_random,
-    box_calibration,
     brier_skill,
     calibrate,
     calibration_error,
     clues,
-    relevance,
 )
-from crosscut.scorers.onnx import OnnxCrossEncoder
 from crosscut.search.hits import Scored
-from crosscut.search.ranking import Fused
 from crosscut.types import Floats
 from tests.fake_store import MemoryStore
 from tests.unit.test_index import Planted, build
@@ -252,45 +243,6 @@ TEXTS = [
 ]
 
 
-def test_the_scorer_in_the_box_has_probabilities_from_the_start(tmp_path: Path) -> None:
-    index = Index.build(TEXTS, anchors=0)
-    assert index.calibration is None
-    hits = index.search("how do vaccines work", budget=12)
-    said = [hit.probability or 0.0 for hit in hits]
-    assert said == sorted(said, reverse=True)
-    assert said[0] > 0.5 > 0.2 > said[1]
-    kept = index.search("how do vaccines work", budget=12, threshold=0.5)
-    assert kept.ids == hits.ids[:1]
-    assert index.search("how do vaccines work", budget=12, rank="fused")[0].probability is None
-    index.save(tmp_path / "kept")
-    again = Index.load(tmp_path / "kept").search("how do vaccines work", budget=12)
-    assert [hit.probability for hit in again] == said
-    own = index.calibrate(queries=["bread", "ice", "music", "football"], pairs=40)  # what an index learns comes first
-    assert own.fingerprint == index.scorer.fingerprint if index.scorer is not None else False
-    guess = [hit.probability for hit in index.search("how do vaccines work", budget=12)]
-    assert guess != said
-    index.calibrate(queries=["bread", "ice"], pairs=40, rank="fused")  # the other order keeps those of the box
-    assert [hit.probability for hit in index.search("how do vaccines work", budget=12)] == said
-    assert index.search("how do vaccines work", budget=12, rank="fused")[0].probability is not None
-    with pytest.raises(InputError, match=r"rank='fused@scorer=2'.*crosscut calibrate … --rank fused@scorer=2"):
-        index.search("how do vaccines work", budget=12, rank="fused@scorer=2", threshold=0.5)
-    with pytest.raises(InputError, match="unknown rank 'nonsense'"):
-        index.calibrate(queries=["bread"], pairs=40, rank="nonsense")
-
-
-def test_the_calibration_in_the_box_is_for_its_weights_only() -> None:
-    model = OnnxCrossEncoder.load(threads=1)
-    made = box_calibration(model)
-    assert made is not None
-    assert made.fingerprint == model.fingerprint
-    assert box_calibration(OnnxCrossEncoder.load(threads=1, alone=True)) is None
-    assert box_calibration(TextScorer(lambda _query, texts: [0.0] * len(texts))) is None
-    few, many = np.array([21.0, 12.0, 3.0]), np.linspace(2.0, 22.0, 30)
-    assert relevance(model, few).tolist() == made.alone.chance(few).tolist()
-    assert relevance(model, many).tolist() == made.among.chance(many).tolist()
-    assert (np.diff(relevance(model, many)) > 0).all()
-
-
 def test_the_command_calibrates_and_the_search_respects_it(
     world: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,40 +286,6 @@ def test_the_command_calibrates_and_the_search_respects_it(
     assert "probability" in plain.stdout
 
 
-@pytest.mark.slow
-def test_the_benchmarks_can_be_made_again() -> None:
-    evidence = np.load(ROOT / "benchmarks/matrices/evidence.npz")
-    calibration, fusion = module("benchmarks/calibration.py"), module("benchmarks/fusion.py")
-    told = json.loads((ROOT / "benchmarks/results/calibration.json").read_text("utf-8"))
-    again = calibration.measured(evidence, "rfc", "bm25", told["draws"])
-    assert again == next(r for r in told["records"] if (r["collection"], r["scorer"]) == ("rfc", "bm25"))
-    constants = calibration.constants(evidence)
-    assert constants["shape"] == pytest.approx([*SHAPE.weights, SHAPE.level], abs=0.002)
-    assert {length: tuple(told) for length, told in constants["cut"].items()} == CUT
-    short = calibration.cut_short(evidence, "rfc", 3)
-    assert short["cut_error"] < short["whole_error"]
-    assert short["cut_skill"] > short["whole_skill"]
-    assert calibration.box_record(evidence, "rfc") == next(
-        r for r in told["box"]["records"] if r["collection"] == "rfc"
-    )
-    kept = Calibration.from_json(json.loads(BOX.read_text("utf-8")))
-    made = calibration.shipped(evidence, told["box"])  # of the weights that ship, or it must be made again
-    assert (made.fingerprint, made.queries, made.error) == (kept.fingerprint, kept.queries, kept.error)
-    for mine, theirs in ((made.among, kept.among), (made.alone, kept.alone)):
-        assert [*mine.weights, mine.level] == pytest.approx([*theirs.weights, theirs.level], abs=1e-4)
-    by_weight = fusion.constants(evidence)
-    assert by_weight[f"{Fused().scorer:g}"] >= max(by_weight.values()) - 0.0005
-
-
-def module(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 def test_the_level_of_a_query_counts() -> None:
     """Some queries have more that is relevant than others, and their scores are higher as a whole."""
     rng = np.random.default_rng(0)
@@ -380,14 +298,3 @@ def test_the_level_of_a_query_counts() -> None:
     high, low = (made.among.chance(level + np.linspace(1, -1, 10)).mean() for level in (4.0, -4.0))
     assert high > 0.8
     assert low < 0.2
-
-
-def test_the_box_speaks_in_the_units_that_it_was_calibrated_in() -> None:
-    """A probability is worth nothing if the scores that it was learned from were scaled in another way."""
-    evidence = np.load(ROOT / "benchmarks/matrices/evidence.npz")
-    plain = OnnxCrossEncoder.load(threads=1).folder.known.plain
-    possible = np.array([plain.of(Facts(words, 5.0))[-1] for words in range(1, 40)])
-    known, costly, score = (evidence[f"medquad/test/{key}"].astype(np.float64) for key in ("known", "costly", "score"))
-    said = np.nanmedian((score - known) / np.where(np.abs(costly) > 0.3, costly, np.nan), axis=1)  # of every query
-    assert len(np.unique(said.round(1))) > 2  # it follows the query
-    assert np.abs(said[:, None] - possible).min(1).max() < 0.01

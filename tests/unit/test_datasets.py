@@ -19,8 +19,7 @@ from crosscut.datasets import (
     read_queries,
     read_world,
 )
-from crosscut.datasets.records import plain_text
-from crosscut.encoders.tokens import marked_text
+from crosscut.datasets.records import marked_text, plain_text
 from crosscut.errors import InputError
 
 

@@ -27,13 +27,13 @@ from tests.worlds import Planted, planted
 class Corrected(BoundScorer):
     """f = g + c: g rough and known everywhere, c a small correction that takes a call."""
 
-    knows = True
+    has_base_scores = True
 
     def __init__(self, known: np.ndarray, costly: np.ndarray) -> None:
         self.base, self.costly = known, costly
         self.n_items = known.shape[1]
 
-    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+    def base_scores(self, query: Any, handles: Handles | None = None) -> Floats:
         return self.base[query].copy() if handles is None else self.base[query, handles]
 
     def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
@@ -126,15 +126,15 @@ class Shared(Scorer):
         asked = self.asked
 
         class Bound:
-            knows = True
+            has_base_scores = True
 
-            def known(self, query: str, handles: Handles) -> list[int]:
+            def base_scores(self, query: str, handles: Handles) -> list[int]:
                 asked.append(len(handles))
                 return [3 * len({*query.split()} & {*item.text.split()}) for item in items.get(handles)]
 
             def score_many(self, requests: Sequence[Request]) -> list[np.ndarray]:
                 return [
-                    np.array(self.known(query, handles)) + [len(item.text) % 7 / 7 for item in items.get(handles)]
+                    np.array(self.base_scores(query, handles)) + [len(item.text) % 7 / 7 for item in items.get(handles)]
                     for query, handles in requests
                 ]
 
@@ -181,9 +181,9 @@ def test_what_is_known_is_looked_at_before_a_call(
     world, _ = corrected
 
     class Wrong:
-        knows = True
+        has_base_scores = True
 
-        def known(self, query: Any, handles: Handles) -> Any:
+        def base_scores(self, query: Any, handles: Handles) -> Any:
             return known(handles)
 
         def score_many(self, requests: Sequence[Request]) -> Any:
@@ -211,15 +211,15 @@ def test_over_a_store_what_is_known_is_read_of_candidates() -> None:
 class ThroughStore(BoundScorer):
     """A scorer of rows, over a store that gives them handles."""
 
-    knows = True
+    has_base_scores = True
 
     def __init__(self, scorer: Corrected, store: FakeStore) -> None:
         self.scorer, self.store, self.read = scorer, store, 0
 
-    def known(self, query: Any, handles: Handles | None = None) -> Floats:
+    def base_scores(self, query: Any, handles: Handles | None = None) -> Floats:
         assert handles is not None
         self.read += len(handles)
-        return self.scorer.known(query, np.array([self.store.seen[handle] for handle in handles], np.int64))
+        return self.scorer.base_scores(query, np.array([self.store.seen[handle] for handle in handles], np.int64))
 
     def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
         rows = [(query, np.array([self.store.seen[h] for h in handles], np.int64)) for query, handles in requests]
@@ -253,7 +253,7 @@ def test_what_is_known_of_candidates_is_checked() -> None:
     class Wrong(Shared):
         def bind(self, items: Items) -> Any:
             bound = super().bind(items)
-            bound.known = lambda query, handles: np.full(len(handles), np.nan)
+            bound.base_scores = lambda query, handles: np.full(len(handles), np.nan)
             return bound
 
     store = MemoryStore(shelf(50), np.random.default_rng(0).normal(size=(50, 8)))

@@ -198,7 +198,7 @@ def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
     for method, missing in [("adacur", "CUR"), ("axn", "vectors="), ("tour", "vectors="), ("item-cur", "ItemScores")]:
         with pytest.raises(InputError, match=missing):
             crosscut.Searcher(scorer, method=method)
-    with pytest.raises(InputError, match="first of axn is one of auto, dense, lexical, union, late, random; got 'b"):
+    with pytest.raises(InputError, match="first of axn is one of auto, dense, lexical, union, random; got 'b"):
         world.searcher("axn", first="best")
     with pytest.raises(InputError, match="needs item vectors"):
         crosscut.Searcher(scorer, space=crosscut.CUR(world.anchors), method="adacur@first=dense")

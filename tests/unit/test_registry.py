@@ -61,7 +61,7 @@ def test_several_methods_in_one_line() -> None:
         ("axn@rounds=2.5", "rounds of axn is a whole number; got '2.5'"),
         ("axn@rounds=0", "at least 1 round; got 0"),
         ("axn@mix=2", "0 … 1; got 2"),
-        ("axn@first=best", "first of axn is one of auto, dense, lexical, union, late, random; got 'best'"),
+        ("axn@first=best", "first of axn is one of auto, dense, lexical, union, random; got 'best'"),
         ("adacur@explore=much", "explore of adacur is a number; got 'much'"),
         ("anncur@split=1.5", "0 … 1; got 1.5"),
     ],

@@ -86,7 +86,7 @@ def export(
 
     from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.encoders.named import load_encoder
-    from crosscut.index.knowing import of_its_own
+    from crosscut.index.knowing import fitted_to
     from crosscut.scorers.loading import load_scorer
     from crosscut.scores import ScoreStore
     from crosscut.storage import write_arrays
@@ -99,7 +99,7 @@ def export(
     else:
         raise InputError("name the test queries with --test, a file, or the world of a ZESHEL folder with --world")
     items = list(read_items(corpus)) if found is None else found.items
-    held = ScoreStore(store, scorer_fingerprint=of_its_own(load_scorer(scorer), items).fingerprint)
+    held = ScoreStore(store, scorer_fingerprint=fitted_to(load_scorer(scorer), items).fingerprint)
     arrays: dict[str, Any] = {}
     if train is not None:
         asked["train"] = [query.text for query in read_queries(train)]

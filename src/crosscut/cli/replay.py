@@ -29,7 +29,6 @@ class ArrayOptions:
     item_scores: Annotated[Path | None, typer.Option(help="Item–item scores (anchor items × items), .npy.")] = None
     item_anchors: Annotated[Path | None, typer.Option(help="Positions of those anchor items, .npy.")] = None
     words: Annotated[Path | None, typer.Option(help="BM25 or TF-IDF scores of the test queries, .npy.")] = None
-    late: Annotated[Path | None, typer.Option(help="Late interactions of the test queries, .npy.")] = None
 
     def read(self, archive: Path | None) -> dict[str, Any]:
         """The arrays, and those of an archive that no file was given for."""
@@ -52,7 +51,7 @@ def replay(
     rounds: Annotated[
         str | None, typer.Option(help="Rounds of the adaptive methods (default: their own); several make a comparison.")
     ] = None,
-    first: Annotated[str, typer.Option(help="Round one: auto, dense, lexical, union, late or random.")] = "auto",
+    first: Annotated[str, typer.Option(help="Round one: auto, dense, lexical, union or random.")] = "auto",
     stop: Annotated[str | None, typer.Option(help="A stopping rule, of the largest k: patience@rounds=2.")] = None,
     seeds: Annotated[int, typer.Option(help="Seeds of random draws.")] = 3,
     split: Annotated[

@@ -72,13 +72,13 @@ def score(
         _status(store, scorer, items, asked, pairs, price_per_thousand, as_json)
         return
     from crosscut.index.building import loader
-    from crosscut.index.knowing import of_its_own
+    from crosscut.index.knowing import fitted_to
     from crosscut.scorers.loading import load_scorer
     from crosscut.scores.buy import Terms, buy_matrix, buy_pairs
 
     engine = engines.made(scorer, shared=shared)
     texts = [query.text for query in asked], items
-    model = of_its_own(load_scorer(scorer), items)  # as an index of these items will have it
+    model = fitted_to(load_scorer(scorer), items)  # as an index of these items will have it
     with progress_bar(quiet=as_json) as progress:
         terms = Terms(
             store=store,
@@ -180,11 +180,11 @@ def _status(
 ) -> None:
     import numpy as np
 
-    from crosscut.index.knowing import of_its_own
+    from crosscut.index.knowing import fitted_to
     from crosscut.scorers.loading import load_scorer
     from crosscut.scores import Keys, ScoreStore
 
-    held = ScoreStore(path, scorer_fingerprint=of_its_own(load_scorer(name), items).fingerprint)
+    held = ScoreStore(path, scorer_fingerprint=fitted_to(load_scorer(name), items).fingerprint)
     query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of(items)
     if pairs is None:
         coverage = held.coverage(query_keys, item_keys)

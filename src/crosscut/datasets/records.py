@@ -15,7 +15,6 @@ from crosscut.types import Handles
 MENTION_START = "[START]"
 MENTION_END = "[END]"
 TITLE_MARK = "[ENT]"
-"""Between the title and the text of an item."""
 
 
 class Item(NamedTuple):
@@ -37,6 +36,11 @@ def plain_text(item: Item | str) -> str:
     if isinstance(item, str):
         return item
     return "\n".join(part for part in (item.title, item.text) if part)
+
+
+def marked_text(item: Item) -> str:
+    """Return an item as one text, `title [ENT] text`, the form of ANNCUR appendix A.1."""
+    return f" {TITLE_MARK} ".join(part for part in (item.title, item.text) if part)
 
 
 @runtime_checkable

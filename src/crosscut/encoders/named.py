@@ -161,9 +161,9 @@ def load_encoder(encoder: Any = "default") -> DualEncoder:
     if isinstance(encoder, str | Path):
         name = str(encoder)
         if name == "default" or (Path(name) / "dual.onnx").is_file():
-            from crosscut.encoders.dual import OnnxDualEncoder
+            from crosscut.bundled.encoder import BundledEncoder
 
-            return OnnxDualEncoder.load(name)
+            return BundledEncoder.load(name)
         bare, how = split_name(name)
         if not Path(bare).is_dir() and bare.count("/") != 1:
             raise InputError(

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.bundled.tokenizer import LONGEST_TEXT, split_mention, split_title
 from crosscut.datasets.records import MENTION_END, MENTION_START, Item, plain_text
-from crosscut.encoders.tokens import LONGEST_TEXT, split_mention, split_title
 from crosscut.errors import InputError
 
 Ids = npt.NDArray[np.int64]

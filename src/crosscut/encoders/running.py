@@ -119,8 +119,8 @@ def check_device(device: str) -> str:
 
 
 def fixed(name: str) -> bool:
-    """Whether a model runs as it is, on the CPU: the one in the box, or a folder that crosscut has trained."""
-    return name == "default" or any((Path(name) / file).is_file() for file in ("cross.onnx", "dual.onnx"))
+    """Whether a model runs as it is, on the CPU: the bundled one, or a copy of it."""
+    return name == "default" or (Path(name) / "dual.onnx").is_file()
 
 
 def placed(name: str, devices: Sequence[str]) -> str:

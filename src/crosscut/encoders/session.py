@@ -21,7 +21,6 @@ from crosscut.threads import after_fork
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-TOKENS_PER_CALL = 1024
 SLOWER = ["SkipLayerNormFusion"]  # makes one slow node of three quick ones
 EXACT_SUMS = "session.x64quantprecision", "1"
 ELSEWHERE = b"\x0a\x08location"  # stands in a tensor whose numbers lie in another file

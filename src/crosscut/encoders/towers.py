@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from crosscut.datasets.records import Item
+from crosscut.encoders.batching import TOKENS_PER_CALL, groups_of_one_length
 from crosscut.encoders.checkpoints import read_arrays, read_body, read_config, weights_file
 from crosscut.encoders.exported import cached_model, digest_of, local_folder
 from crosscut.encoders.modules import FILE as MODULES
 from crosscut.encoders.named import Alike, Rows, in_parts
 from crosscut.encoders.pairs import Marked, Row, Text, open_tokenizer
 from crosscut.encoders.running import Running, check_device
-from crosscut.encoders.session import TOKENS_PER_CALL, OnnxSession
-from crosscut.encoders.states import of_one_length
+from crosscut.encoders.session import OnnxSession
 from crosscut.encoders.whole import Head, Step, packed, whole_graph
 from crosscut.errors import InputError
 from crosscut.threads import cores
@@ -94,7 +94,7 @@ class OnnxTowers(TwoTowers):
         def run(places: list[int]) -> None:
             rows[places] = session.run(packed([row_of(texts[place]) for place in places], session.inputs))
 
-        session.map(run, of_one_length(texts, TOKENS_PER_CALL))
+        session.map(run, groups_of_one_length(texts, TOKENS_PER_CALL))
         return rows
 
 

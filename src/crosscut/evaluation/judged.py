@@ -201,7 +201,7 @@ def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
         made["dense"] = np.asarray(state.vectors @ np.asarray(vector, state.vectors.dtype), np.float64)
     if len(made) == 2:
         made["bm25 + dense"] = sum((_standard(scores, state.alive) for scores in made.values()), np.zeros(()))
-    if state.scorer is not None and state.scorer.knows:
+    if state.scorer is not None and state.scorer.has_base_scores:
         made[KNOWN] = validate_base_scores(state.scorer, [text], len(state.items))[0]
     return made
 

@@ -43,7 +43,6 @@ WAYS = {
     "factors": "a replay has none, use crosscut.Searcher(…, space=factors)",
     "item_scores": "give item_scores (k_ind × n) and item_anchors (k_ind)",
     "words": "give words, the scores of BM25 or TF-IDF (q × n)",
-    "late": "give late, late interactions (q × n)",
     "n": "the items must be countable",
 }
 """How a replay provides the parts of a method."""
@@ -60,16 +59,6 @@ class KnownWords(Retriever):
 
 
 @dataclass(frozen=True)
-class KnownPairs:
-    """Precomputed late interactions; the query is a row number."""
-
-    scored: Array  # (q × n)
-
-    def at(self, query: str, positions: Positions) -> Floats:
-        return np.array(self.scored[int(query), positions], dtype=np.float64)
-
-
-@dataclass(frozen=True)
 class ScoreData:
     """Score matrices and vectors of one data set."""
 
@@ -81,7 +70,6 @@ class ScoreData:
     item_scores: Array | None = None  # (k_ind × n)
     item_anchors: Array | None = None  # (k_ind)
     words: Array | None = None  # (q × n) scores of a retriever of texts
-    late: Array | None = None  # (q × n) late interaction
     prior: Prior | None = None  # of query vectors, learned from past searches
     stop: str | Stop | None = None  # of searches that name no other
 
@@ -93,9 +81,8 @@ class ScoreData:
             items = ItemScores(self.item_scores, self.item_anchors)
         anchors = None if self.anchors is None else CUR(self.anchors)
         words = None if self.words is None else KnownWords(self.words)
-        late = None if self.late is None else KnownPairs(self.late)
         n = self.test.shape[1]
-        parts = Parts(self.vectors, anchors, item_scores=items, words=words, late=late, n=n, ways=WAYS)
+        parts = Parts(self.vectors, anchors, item_scores=items, words=words, n=n, ways=WAYS)
         return replace(parts, prior=self.prior)
 
     def searcher(self, method: str | Method, seed: int = 0) -> Searcher:
@@ -136,7 +123,6 @@ class ScoreData:
                     test=self.anchors[held],
                     anchors=self.anchors[rest],
                     words=None,
-                    late=None,
                     query_vectors=None if vectors is None else vectors[held],
                     anchor_query_vectors=None if vectors is None else vectors[rest],
                 )
@@ -153,7 +139,6 @@ def score_data(
     item_scores: npt.ArrayLike | None = None,
     item_anchors: npt.ArrayLike | None = None,
     words: npt.ArrayLike | None = None,
-    late: npt.ArrayLike | None = None,
     stop: str | Stop | None = None,
 ) -> ScoreData:
     """Return the arrays as one data set, checked against each other; a data set is returned unchanged."""
@@ -175,7 +160,6 @@ def score_data(
         array(item_scores),
         array(item_anchors),
         array(words),
-        array(late),
         stop=stop,
     )
     queries, items = matrix.shape
@@ -184,7 +168,6 @@ def score_data(
         ("query vectors", data.query_vectors, 0, queries),
         ("item scores", data.item_scores, 1, items),
         ("scores of words", data.words, 1, items),
-        ("late interactions", data.late, 1, items),
     ):
         if part is not None and (part.ndim != 2 or part.shape[axis] != size):
             what = "items" if axis else "queries"
@@ -257,7 +240,6 @@ def replay(
     item_scores: npt.ArrayLike | None = None,
     item_anchors: npt.ArrayLike | None = None,
     words: npt.ArrayLike | None = None,
-    late: npt.ArrayLike | None = None,
     stop: str | Stop | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -274,7 +256,7 @@ def replay(
     rounds
         R of the adaptive methods; None: their own (5, crosscut: 10).
     first
-        Round one of methods with rounds: `dense` (by query vector), `lexical`, `union`, `late`, `random`, or `auto`,
+        Round one of methods with rounds: `dense` (by query vector), `lexical`, `union`, `random`, or `auto`,
         their own.
     seeds
         How many seeds; methods without a random draw run once.
@@ -287,13 +269,11 @@ def replay(
         (k_ind × n) and (k_ind) for the item–item methods.
     words
         (q × n) scores of BM25 or TF-IDF with the test queries, for `first=lexical` and `first=union`.
-    late
-        (q × n) late interactions of the test queries with the items, for `first=late`.
     stop
         A stopping rule, `"patience@rounds=2"`: it watches the largest k, and records tell the calls that were made.
     """
     data = score_data(
-        test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, late, stop
+        test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, stop
     )
     ks, sizes = list(dict.fromkeys(k)), list(dict.fromkeys(budgets))
     if not ks or not sizes or not methods:
@@ -443,7 +423,7 @@ def _with_split(
 
 def _held_out(data: ScoreData, label: str, method: WithSplit) -> list[ScoreData]:
     """ScoreDatas of anchor queries to tune a split on."""
-    if method.settings.get("first") in ("lexical", "union", "late"):
+    if method.settings.get("first") in ("lexical", "union"):
         raise InputError(
             f"the split of {label} cannot be tuned: words are known of test queries, not of anchor queries. "
             "Give split='oracle' (--split oracle), or a number"

@@ -14,15 +14,9 @@ import numpy.typing as npt
 
 from crosscut.ann.flat import top_items
 from crosscut.datasets.records import Item, plain_text
-from crosscut.encoders.dual import Keep
-from crosscut.encoders.known import KnownItems
-from crosscut.encoders.late import TokenVectors
 from crosscut.encoders.named import DualEncoder
-from crosscut.encoders.titles import Titles
-from crosscut.encoders.tokens import marked_text
-from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.knowing import knowing, shared, under
+from crosscut.index.knowing import ScorerVectors, corpus_scorer, same_encoder, with_statistics
 from crosscut.index.options import SpaceName
 from crosscut.index.passages import OF
 from crosscut.index.state import WAYS, State
@@ -37,7 +31,7 @@ from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
-from crosscut.types import Array, Floats, Positions, Progress, whole
+from crosscut.types import Array, Positions, Progress, whole
 
 Brought: TypeAlias = npt.ArrayLike | str | Path | Callable[[list[str]], npt.ArrayLike]
 """Vectors of items: an array or memory map (n × d), the path of a .npy file, or a function from texts to vectors."""
@@ -76,13 +70,13 @@ class Seller:
 
 
 def loader(name: str, scorer: Scorer) -> str | Callable[[], Scorer]:
-    """What makes a scorer of this name elsewhere, with the lexicon that is frozen here."""
-    model = knowing(scorer)
-    return name if model is None or model.lexicon is None else partial(_loaded, name, model.lexicon)
+    """Return what makes a scorer of this name elsewhere, with the statistics that are frozen here."""
+    model = corpus_scorer(scorer)
+    return name if model is None or not model.statistics else partial(_loaded, name, dict(model.statistics))
 
 
-def _loaded(name: str, lexicon: Lexicon | None) -> Scorer:
-    return under(load_named(name), lexicon)
+def _loaded(name: str, statistics: dict[str, Array]) -> Scorer:
+    return with_statistics(load_named(name), statistics)
 
 
 def factorized(
@@ -123,18 +117,17 @@ def training(device: str | None, solver: str) -> dict[str, Any]:
 
 
 class Reading(NamedTuple):
-    """What a pass over items gives: vectors (n × d) of the index's encoder, and what its scorer knows them by."""
+    """Vectors (n × d) of items by the index's encoder, and by that of its scorer."""
 
     vectors: npt.NDArray[Any] | None
-    known: tuple[npt.NDArray[Any], TokenVectors, Titles] | None = None  # (n × D), of the tokens, and the titles
+    known: npt.NDArray[Any] | None = None
 
-    def known_items(self, scorer: Scorer) -> KnownItems | None:
-        """What an index keeps beside its vectors, for a scorer that knows."""
-        model = knowing(scorer)
+    def scorer_vectors(self, scorer: Scorer) -> ScorerVectors | None:
+        """Return what an index keeps for a scorer that uses vectors."""
+        model = corpus_scorer(scorer)
         if model is None or self.known is None:
             return None
-        vectors, tokens, titles = self.known
-        return KnownItems(model.encoder.fingerprint, tokens, titles, None if vectors is self.vectors else vectors)
+        return ScorerVectors(model.encoder_fingerprint, None if self.known is self.vectors else self.known)
 
 
 def read(
@@ -144,23 +137,19 @@ def read(
     dtype: npt.DTypeLike,
     progress: Progress | None,
     vectors: Brought | None = None,
-    keep: Keep | None = None,
 ) -> Reading:
-    """Encode items, if their vectors are not brought; each once, if one encoder serves index and scorer. What a
-    cross-encoder needs of them is made on the way, for whom `keep` keeps it."""
-    model = knowing(scorer)
+    """Encode items, if their vectors are not brought; each once, if one encoder serves index and scorer."""
+    model = corpus_scorer(scorer)
     rows = None if vectors is None else brought(vectors, items, dtype, progress)
     same_space(rows, encoder)
     if model is None:
         return Reading(encoded(encoder, items, dtype, progress) if encoder is not None and rows is None else rows)
-    own, tokens = model.encoder.read_items(items, progress=progress, keep=keep)
-    titles = Titles.of(map(marked_text, items))
-    if shared(model, encoder):
-        rows = own.astype(kept_as(dtype)) if rows is None else rows
-        return Reading(rows, (rows, tokens, titles))
+    if same_encoder(model, encoder):
+        rows = model.precompute(items, progress).astype(kept_as(dtype)) if rows is None else rows
+        return Reading(rows, rows)
     if encoder is not None and rows is None:
         rows = encoded(encoder, items, dtype, progress)
-    return Reading(rows, (own.astype(np.float16), tokens, titles))
+    return Reading(rows, model.precompute(items, progress).astype(np.float16))
 
 
 def encoded(
@@ -268,7 +257,7 @@ def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int
     return space, asked
 
 
-def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, words: bool, late: bool) -> None:
+def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, words: bool) -> None:
     """Refuse a space or method that cannot work on what is about to be built: before items are read, and calls are
     paid. A method of ours is planned on stand-ins."""
     if space not in ("encoder", "cur") and not encoder:
@@ -283,7 +272,6 @@ def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, wor
         anchors=CUR(rows) if space == "cur" else None,
         factors=some if space not in ("encoder", "cur") else None,
         words=BM25([Item("", "", "")] * len(rows)) if words else None,
-        late=_Unread() if late else None,
         n=len(rows),
         ways=WAYS,
     )
@@ -291,10 +279,3 @@ def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, wor
         raise InputError(f"{method.name} {told}")
     if type(method).__module__.startswith("crosscut.methods."):
         method.made(parts)
-
-
-class _Unread:
-    """Stands for late interaction with items that are not read yet."""
-
-    def at(self, query: str, positions: Positions) -> Floats:
-        raise AssertionError("nothing is searched yet")

@@ -21,7 +21,6 @@ from crosscut.scorers.calibration import (
     Calibration,
     JudgedScores,
     against_random,
-    box_calibration,
     calibrate,
 )
 from crosscut.scorers.meter import Meter, QueryLedger
@@ -125,7 +124,7 @@ class Calibrating(Core):
         return self._calibrated("a probability").probabilities(np.asarray(scores, np.float64))
 
     def _calibrated(self, what: str) -> Calibration:
-        return self._checked(self._known_calibration(), what)
+        return self._checked(self.calibration, what)
 
     def _checked(self, known: Calibration | None, what: str) -> Calibration:
         if known is None:
@@ -136,22 +135,10 @@ class Calibrating(Core):
         known.check("none" if self.scorer is None else self.scorer.fingerprint)
         return known
 
-    def _known_calibration(self) -> Calibration | None:
-        """That of the index, or the one that the model in the box comes with."""
-        return box_calibration(self.scorer) if self.calibration is None else self.calibration
-
-    def _calibration_for(self, order: Rank) -> Calibration | None:
-        """What is known of hits in this order: where the index's own is for another, the box's model has its own."""
-        known = self._known_calibration()
-        if known is None or self.scorer is None or known.fingerprint != self.scorer.fingerprint:
-            return known
-        of_box = box_calibration(self.scorer)
-        return known if known.rank == str(order) or of_box is None or of_box.rank != str(order) else of_box
-
     def _answering(self, threshold: float | None, rank: str | Rank | None) -> Answering:
         """How hits are ordered, and what they mean."""
         order = self.rank if rank is None else parse_rank(rank)
-        known = self._calibration_for(order)
+        known = self.calibration
         if threshold is None:
             fits = known is not None and self.scorer is not None and known.fingerprint == self.scorer.fingerprint
             return Answering(order, known if fits and known is not None and known.rank == str(order) else None)

@@ -9,10 +9,8 @@
     measured.npy        (n) bool: False where a column of anchors is an estimate
     queries.jsonl       the anchor queries, one JSON string a line
     bm25.json, bm25-*.npy       counts of words (`crosscut.retrieval.bm25`)
-    lexicon.json, lexicon-*.npy     how common words were when the index was built: hashes of stems, and shares
-    known.json          which encoder has read what the scorer knows of every item:
-    tokens.npy, token-lengths.npy   (tokens × 128) int8 token vectors, memory-mapped; (n) how many each item has
-    known-vectors.npy   (n × D) of the scorer's dual encoder, where the index has another
+    statistics.json, statistics-*.npy   what the scorer has learned from the corpus when the index was built
+    scorer.json, scorer-vectors.npy     which encoder made the scorer's vectors; (n × D) where the index has others
     factors.json, factors-*.npy     of a sparse score matrix
     prior.json, prior-*.npy     of query vectors, learned from past searches
 
@@ -33,13 +31,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from crosscut.datasets.columnar import FiledItems, Packed
 from crosscut.datasets.records import Item, ItemList
-from crosscut.encoders.known import KnownItems
-from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
-from crosscut.index.knowing import bound, knowing
+from crosscut.index.knowing import ScorerVectors, bound, corpus_scorer
 from crosscut.index.later import LaterLists
 from crosscut.index.metadata import write_columns
 from crosscut.index.state import State, ranks
@@ -54,9 +51,7 @@ from crosscut.storage import WILD, Files, Folder, Kind, Saved, divides
 
 KIND = Kind("index", "index.json", 3, older=(2,), how_to_make=": make one with `crosscut index build` or Index.build")
 FLOATS = "<f2 <f4 <f8"
-CHANGING = frozenset(
-    ("more", "alive", "anchors", "measured", "queries", "factors", "prior", "known", "tokens", "token", "lexicon")
-)
+CHANGING = frozenset(("more", "alive", "anchors", "measured", "queries", "factors", "prior", "scorer", "statistics"))
 """Names of files that are written anew each time; the others of a large index stay."""
 
 
@@ -76,7 +71,11 @@ def write_state(state: State, queries: Sequence[str], files: Files) -> None:
     for name in ("anchors", "measured"):
         if getattr(state, name) is not None:
             files.array(name, getattr(state, name))
-    for part in (state.lexicon, state.known, state.factors, state.prior):
+    if state.statistics:
+        files.json("statistics", sorted(state.statistics))
+        for name, array in state.statistics.items():
+            files.array(f"statistics-{name}", array)
+    for part in (state.known, state.factors, state.prior):
         if part is not None:
             part.write(files)
 
@@ -165,7 +164,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         items,
         scorer=bound(scorer, items, known, arrays.get("vectors"), bm25),
         bm25=bm25,
-        lexicon=Lexicon.read(saved) if "lexicon.json" in saved else None,
+        statistics=read_statistics(saved),
         known=known,
         factors=Factors.read(saved, n) if "factors.json" in saved else None,
         prior=Prior.read(saved, n, [d, d + len(queries)]) if "prior.json" in saved else None,
@@ -223,12 +222,18 @@ def _vectors(saved: Saved, items: ItemList | FiledItems) -> dict[str, Any]:
     return arrays
 
 
-def _known(saved: Saved, items: ItemList | FiledItems) -> KnownItems | None:
-    """What the scorer knows of the items, if it does."""
-    if "known.json" not in saved:
+def read_statistics(saved: Saved) -> dict[str, npt.NDArray[Any]]:
+    """Return the statistics of the corpus that its scorer goes by."""
+    if "statistics.json" not in saved:
+        return {}
+    return {str(name): saved.array(f"statistics-{name}", "<u8 <f8", (None,)) for name in saved.json("statistics")}
+
+
+def _known(saved: Saved, items: ItemList | FiledItems) -> ScorerVectors | None:
+    if "scorer.json" not in saved:
         return None
-    known = KnownItems.read(saved, items)
-    if known.vectors is None and "vectors.npy" not in saved:
+    known = ScorerVectors.read(saved, len(items))
+    if known.rows is None and "vectors.npy" not in saved:
         raise saved.damaged("vectors.npy", "is missing, by which its scorer knows the items")
     return known
 
@@ -274,7 +279,7 @@ def verify(path: str | Path) -> list[str]:
 
 def owed(saved: Saved, model: Any) -> bool:
     """Whether a saved index holds what it has from its scorer, and from no other: another would be wrong about it."""
-    files = ["anchors.npy", "factors.json", "prior.json", *(["known.json"] if knowing(model) else [])]
+    files = ["anchors.npy", "factors.json", "prior.json", *(["scorer.json"] if corpus_scorer(model) else [])]
     return any(name in saved for name in files) or any(
         saved.facts.get(name) is not None for name in ("tuned", "calibration")
     )

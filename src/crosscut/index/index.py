@@ -13,7 +13,6 @@ import numpy.typing as npt
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import ItemList
 from crosscut.encoders.named import load_encoder
-from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.building import (
     Brought,
@@ -29,7 +28,7 @@ from crosscut.index.building import (
 from crosscut.index.core import name_of
 from crosscut.index.growing import Growing
 from crosscut.index.items import Source, as_items
-from crosscut.index.knowing import bound, keeper, knowing, lexicon_of, tell, under
+from crosscut.index.knowing import bound, corpus_scorer
 from crosscut.index.options import Loading, SpaceName, checked_queries
 from crosscut.index.passages import Passages
 from crosscut.index.relevance import Judgements, Measure, RelevanceTuning, give_up_choice, tune_relevance
@@ -160,9 +159,8 @@ class Index(Searching, Growing):
         dual = None if encoder is None else load_encoder(encoder)
         space, asked = train_queries(space, list(dict.fromkeys(checked_queries(queries or ()))), anchors, calls)
         training(device, space)
-        counted = bm25 or (path is None and knowing(model) is not None)
-        late = path is None and vectors is None and knowing(model) is not None
-        promised(parse(method), space, dual is not None, vectors is not None, counted, late)
+        counted = bm25 or (path is None and corpus_scorer(model) is not None)
+        promised(parse(method), space, dual is not None, vectors is not None, counted)
         seed, per_query = whole("seed", seed), whole("per_query", per_query, 1)
         named: dict[str, Any] = {
             "scorer": model,
@@ -189,20 +187,20 @@ class Index(Searching, Growing):
         if cut is not None:
             separate(given, items)
         words = BM25(items) if counted else None
-        model = named["scorer"] = model if words is None else under(model, Lexicon.counted(words.segments[0]))
-        scoring = bound(model, items)
-        reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors, keeper(scoring))
-        known = reading.known_items(model)
-        tell(scoring, known, reading.vectors, words)
+        weighing = corpus_scorer(model)
+        if weighing is not None and words is not None:
+            model = named["scorer"] = weighing = weighing.fitted(words)
+        reading = read(items, model if vectors is None else None, dual, dtype, progress, vectors)
+        known = reading.scorer_vectors(model)
         if store is not None:
             cache = ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(items)
         state = State(
             items,
             np.ones(len(items), np.bool_),
-            scoring,
+            bound(model, items, known, reading.vectors, words),
             vectors=reading.vectors,
             bm25=words,
-            lexicon=lexicon_of(model),
+            statistics={} if weighing is None else weighing.statistics,
             known=known,
             cache=cache,
             seed=seed,

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from crosscut.encoders.named import DualEncoder, load_encoder
-from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.core import Core, name_of
-from crosscut.index.folder import KIND, owed, read_state, same_model, verify, write_state
-from crosscut.index.knowing import under
+from crosscut.index.folder import KIND, owed, read_state, read_statistics, same_model, verify, write_state
+from crosscut.index.knowing import with_statistics
 from crosscut.index.options import Loading
 from crosscut.index.passages import Passages
 from crosscut.index.state import State
@@ -129,12 +128,12 @@ class Keeping(Core):
     @classmethod
     def _read(cls, saved: Saved, target: Path, told: Loading) -> Self:
         manifest, scorer, encoder, store = saved.facts, told["scorer"], told["encoder"], told["store"]
-        lexicon = Lexicon.read(saved) if "lexicon.json" in saved else None
+        statistics = read_statistics(saved)
         model = same_model(
             "scorer",
             scorer,
             manifest["scorer"],
-            lambda given: under(load_scorer(given), lexicon),
+            lambda given: with_statistics(load_scorer(given), statistics),
             target,
             lambda model: told["any_scorer"] or not owed(saved, model),
             told["trust_remote"],

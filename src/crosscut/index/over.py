@@ -141,10 +141,15 @@ class StoreIndex(Index):
         answer = _told(session, hits, k)
         return answer if self.price is None else self.price.on(answer, session.get(answer.scored))
 
+    @property
+    def _free(self) -> bool:
+        assert self.scorer is not None
+        return as_bound(self.scorer.bind(self.store.session())).free
+
     def default_stop(self, method: str | Method | None = None) -> Stop | None:
         """As of any index: a scorer that knows a part of scores knows it of candidates here."""
         assert self.scorer is not None
-        if not as_bound(self.scorer.bind(self.store.session())).knows:
+        if not as_bound(self.scorer.bind(self.store.session())).has_base_scores:
             return None
         searcher = self._opened(self.method if method is None else parse(method), None).searcher
         return Confident() if searcher.method.takes_base else None

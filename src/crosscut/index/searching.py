@@ -23,6 +23,7 @@ from crosscut.index.options import ManyQueries, OneQuery, Options, checked_queri
 from crosscut.index.passages import OfDocuments, document_at
 from crosscut.index.state import State
 from crosscut.methods import Method, Parts, methods, parse
+from crosscut.methods.rerank import Base
 from crosscut.names import check_keywords
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
@@ -129,6 +130,8 @@ class Searching(Learning, Calibrating):
         if self.passages is not None and rule is not None and target_recall is None:
             rule = OfDocuments(parse_stop(rule), partial(document_at, self._state.items))  # as k counts documents
         opened = self._opened(chosen, filter)
+        if self._free:
+            opened = replace(opened, scored=None, told=partial(_without_calls, opened))
         vectors = self._vectors(queries) if query_vectors is None else query_vectors
         try:
             found = opened.searcher.search_many(
@@ -179,7 +182,7 @@ class Searching(Learning, Calibrating):
         """What ends a search that is told nothing: where the scorer knows part of every score without a call and the
         method takes that as its base (as both in the box do), that the next items would not change the top k."""
         state = self._state
-        if state.scorer is None or not state.scorer.knows:
+        if state.scorer is None or not state.scorer.has_base_scores:
             return None
         chosen = self.method if method is None else parse(method)
         state.searcher(chosen)  # refuses a method that cannot work here
@@ -190,6 +193,8 @@ class Searching(Learning, Calibrating):
     ) -> tuple[Method, str | Stop | None]:
         """The method of a search, and what ends it."""
         chosen = self.method if method is None else parse(method)
+        if self._free:  # every method finds the same
+            return Base(), None
         if target_recall is None:
             return chosen, stop or (self.stop if chosen == self.method else None) or self.default_stop(chosen)
         rule = self._expecting(target_recall, chosen, stop)
@@ -206,6 +211,11 @@ class Searching(Learning, Calibrating):
                 f"budget), crosscut index tune, and search with the method it chose{f' ({notes})' if notes else ''}"
             )
         return TargetRecall(self.recall_model, target)
+
+    @property
+    def _free(self) -> bool:
+        """Whether the scorer knows every score without a call."""
+        return self._state.scorer is not None and self._state.scorer.free
 
     @property
     def methods(self) -> list[str]:
@@ -252,6 +262,11 @@ class Searching(Learning, Calibrating):
         """Let the scorer prepare every item now (encode it, say), instead of when it is first scored."""
         if self._state.scorer is not None:
             self._state.scorer.preload(np.flatnonzero(self._state.alive))
+
+
+def _without_calls(opened: SearchView, hits: Hits, k: int) -> Hits:
+    """Hits of a scorer that knows every score without a call."""
+    return replace(opened.told(hits, k), stop_reason="base scores", note=opened.searcher.scorer.note)
 
 
 def _evidence(state: State, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:

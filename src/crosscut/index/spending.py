@@ -182,7 +182,7 @@ def scored_by(scorer: BoundScorer | None, query: str, hits: Hits) -> tuple[Handl
     """What a search has scored, and with which chance; of a scorer that knows a part of it unasked, the rest."""
     scored = Scored.of(hits.trace)
     scores = scored.scores
-    if scorer is not None and scorer.knows:
-        scores = scores - scorer.known(query, scored.positions)
+    if scorer is not None and scorer.has_base_scores:
+        scores = scores - scorer.base_scores(query, scored.positions)
     finite = np.isfinite(scores)
     return scored.positions[finite], scores[finite], chances_of(hits.trace)[finite]

@@ -6,7 +6,7 @@ States are never changed, only replaced: a search goes on with the one it began 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -19,13 +19,9 @@ from crosscut.ann.ivf import IVF
 from crosscut.ann.segments import Segments
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList
-from crosscut.encoders.known import KnownItems
-from crosscut.encoders.late import TokenVectors
-from crosscut.encoders.titles import Titles
-from crosscut.encoders.words import Lexicon
 from crosscut.errors import InputError
 from crosscut.index.items import Filter
-from crosscut.index.knowing import bound, late_of, tell
+from crosscut.index.knowing import ScorerVectors, bound, corpus_parts
 from crosscut.index.later import LaterLists, joined
 from crosscut.index.metadata import Metadata
 from crosscut.index.passages import OF, Passages
@@ -59,7 +55,6 @@ WAYS = {
     "factors": "build the index with train queries and space='als', 'transductive' or 'inductive'",
     "item_scores": "an index keeps none, use crosscut.Searcher(…, space=ItemScores(…))",
     "words": "build the index with bm25=True",
-    "late": "build the index with the scorer in the box, or pass first=Reordered(…) of crosscut.retrievers.late",
     "n": "the items must be countable",
 }
 """How somebody with an index provides the parts of a method."""
@@ -78,8 +73,8 @@ class State:
     arrival: Touched | None = None  # (m) the order in which they came, where that is another
     later: LaterLists | None = None  # lists of those that came later
     bm25: BM25 | None = None
-    lexicon: Lexicon | None = None  # how common words were when the index was built, for a scorer that weighs them
-    known: KnownItems | None = None  # what the scorer knows of every item without a call
+    statistics: Mapping[str, Array] = field(default_factory=dict)  # of the corpus when it was built, for its scorer
+    known: ScorerVectors | None = None  # for a scorer that uses vectors of the items
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
     factors: Factors | None = None  # (n × d) of a sparse score matrix
@@ -235,7 +230,7 @@ class State:
         self,
         items: list[Item],
         vectors: npt.NDArray[Any] | None,
-        known: tuple[Array, TokenVectors, Titles] | None = None,
+        known: Array | None = None,
     ) -> State:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
         self.unread.check()
@@ -254,17 +249,19 @@ class State:
         if self.factors is not None and vectors is not None:
             parts["factors"] = self.factors.extended(vectors)
         if self.known is not None:
-            parts["known"] = None if known is None else self.known.extended(*known)
+            parts["known"] = None if known is None else self.known.extended(known)
+        bm25 = None if self.bm25 is None else self.bm25.extended(items)
         made = replace(
             self,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
-            bm25=None if self.bm25 is None else self.bm25.extended(items),
+            bm25=bm25,
             cache=self._cache_of_more(items),
             **parts,
             items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
-        tell(made.scorer, made.known, made.vectors, made.bm25)
-        return made
+        if made.scorer is None:
+            return made
+        return replace(made, scorer=made.scorer.extended(*corpus_parts(made.known, made.vectors, made.bm25)))
 
     @cached_property
     def parts(self) -> Parts:
@@ -274,7 +271,6 @@ class State:
             anchors=self.anchor_space,
             factors=self.factor_space,
             words=self.bm25,
-            late=late_of(self.scorer, self.known),
             prior=self.prior,
             n=len(self.items),
             seed=self.seed,

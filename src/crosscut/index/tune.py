@@ -93,18 +93,18 @@ class KnownScores:
     """A bound scorer of texts whose scores with every item are known; `scorer` tells what takes no call of them."""
 
     def __init__(self, queries: Sequence[str], scores: npt.NDArray[Any], scorer: BoundScorer | None = None) -> None:
-        self.scorer, self.knows = scorer, scorer is not None and scorer.knows
+        self.scorer, self.has_base_scores = scorer, scorer is not None and scorer.has_base_scores
         self.rows = {query: row for row, query in enumerate(queries)}
         self.scores = scores  # (q × n)
         self.n_items = scores.shape[1]
 
-    def known(self, query: Any, positions: Positions | None = None) -> Floats:
+    def base_scores(self, query: Any, positions: Positions | None = None) -> Floats:
         assert self.scorer is not None
-        return self.scorer.known(query, positions)
+        return self.scorer.base_scores(query, positions)
 
-    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+    def base_scores_many(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
         assert self.scorer is not None
-        return self.scorer.known_of_all(queries, n)
+        return self.scorer.base_scores_many(queries, n)
 
     def score(self, query: Any, positions: Positions) -> Floats:
         return np.asarray(self.scores[self.rows[query], positions], np.float64)

@@ -12,27 +12,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
-import numpy as np
-
 from crosscut.ann.baseline import NOTHING, Baseline
 from crosscut.ann.flat import Flat
 from crosscut.ann.linear import topk_of
 from crosscut.ann.topk import Everything, Pool, TopK
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
-from crosscut.retrievers.late import Pairwise, Reordered
 from crosscut.search.loop import Picker, Plan
 from crosscut.search.pickers import Explore, Linear, Sampling, Shortlist
 from crosscut.search.prior import Prior
-from crosscut.search.stages import Dense, Filled, FirstRound, Fixed, Lexical, Random, Retriever, Union
+from crosscut.search.stages import Dense, Filled, FirstRound, Lexical, Random, Retriever, Union
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.items import ItemScores
 
-First: TypeAlias = Literal["auto", "dense", "lexical", "union", "late", "random"] | Picker
-"""Round one: by query vector, by words, by both in turn, by late interaction over a thousand of both, by chance; `auto`
-is the method's own choice."""
+First: TypeAlias = Literal["auto", "dense", "lexical", "union", "random"] | Picker
+"""Round one: by query vector, by words, by both in turn, by chance; `auto` is the method's own choice."""
 
 WAYS = {
     "encoder": "pass vectors=, item vectors of a dual encoder",
@@ -40,7 +36,6 @@ WAYS = {
     "factors": "pass space=factorize(…)",
     "item_scores": "pass space=ItemScores(scores, anchors)",
     "words": "pass words=BM25(texts)",
-    "late": "pass first=Reordered(stage, Late.of(items, encoder)) of crosscut.retrievers.late",
     "n": "the items must be countable",
 }
 """How somebody with a `Searcher` provides each part."""
@@ -51,7 +46,6 @@ NAMES = {
     "factors": "factors",
     "item_scores": "item–item scores",
     "words": "words of the items",
-    "late": "token vectors of the items",
     "n": "number of items",
 }
 
@@ -65,7 +59,6 @@ class Parts:
     factors: Space | None = None  # of a sparse score matrix
     item_scores: ItemScores | None = None
     words: Retriever | None = None  # BM25, TF-IDF
-    late: Pairwise | None = None  # late interaction of a query with some items
     prior: Prior | None = None  # of query vectors, learned from past searches
     residuals: Baseline | None = None  # of items that those have seen, where the prior does not know their handles
     n: int | None = None  # None: not known
@@ -105,7 +98,7 @@ class Parts:
             return first
         if first == "auto" and default is not None:
             return default
-        slot = {"dense": "encoder", "lexical": "words", "late": "late"}.get(first, "")
+        slot = {"dense": "encoder", "lexical": "words"}.get(first, "")
         if slot and (lacking := self.lacks(slot)) is not None:
             raise InputError(f"first={first!r} {lacking}")
         drawn = Random(self.pool)
@@ -114,19 +107,9 @@ class Parts:
             stages["dense"] = Dense(self.topk(self.encoder, NOTHING), None if first == "dense" else drawn)
         if self.words is not None:
             stages["lexical"] = Filled(Lexical(self.words), drawn)
-        if first == "late":
-            return Filled(self._closer(), drawn)
         if first == "union":
             return Filled(Union(tuple(stages[name] for name in ("dense", "lexical") if name in stages)), drawn)
         return stages.get("dense" if first == "auto" else first, drawn)
-
-    def _closer(self) -> Picker:
-        """Return late interaction over what vectors and words rank first, in turn."""
-        assert self.late is not None
-        nothing = Fixed(np.empty(0, np.int64))
-        several: list[Picker] = [] if self.encoder is None else [Dense(self.topk(self.encoder, NOTHING), nothing)]
-        several += [] if self.words is None else [Lexical(self.words)]
-        return Reordered(Union(tuple(several)), self.late)
 
     def one_round(self, stage: Picker) -> Plan:
         """Return the plan of a single round."""

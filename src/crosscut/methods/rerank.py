@@ -1,4 +1,4 @@
-"""`rerank` and `hybrid`: retrieve and rerank, the baseline. It reorders what a cheaper model happened to find."""
+"""`rerank`, `hybrid` and `base`: one round. Retrieve and rerank reorders what a cheaper model happened to find."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 from crosscut.ann.baseline import NOTHING
 from crosscut.methods.base import First, Method, Parts, register
 from crosscut.search.loop import Plan
-from crosscut.search.stages import Dense, Given
+from crosscut.search.stages import Dense, Given, HighestBase
 
 
 @register
@@ -41,3 +41,14 @@ class Hybrid(Method):
 
     def plan(self, parts: Parts) -> Plan:
         return parts.one_round(parts.stage("union"))
+
+
+@dataclass(frozen=True, repr=False)
+class Base(Method):
+    """The items of highest base score; of a scorer without base scores, those of `hybrid`."""
+
+    name: ClassVar[str] = "base"
+    takes_base: ClassVar[bool] = True
+
+    def plan(self, parts: Parts) -> Plan:
+        return parts.one_round(HighestBase(parts.stage("union")))

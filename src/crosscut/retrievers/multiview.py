@@ -33,7 +33,7 @@ BATCH = 1 << 24  # view scores held at a time: 64 MiB of float32
 
 
 class Encoder(Protocol):
-    """What turns items into vectors: `OnnxDualEncoder`, for one."""
+    """What turns items into vectors: `BundledEncoder`, for one."""
 
     def encode_items(self, items: Sequence[Item | str]) -> npt.NDArray[np.float32]: ...
 

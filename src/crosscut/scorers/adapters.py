@@ -168,15 +168,16 @@ class UserScorer(BoundScorer):
         self.pairs_per_batch = getattr(scorer, "pairs_per_batch", BoundScorer.pairs_per_batch)
         self.concurrency = int(getattr(scorer, "concurrency", BoundScorer.concurrency))
         self.keeps_deadline = bool(getattr(scorer, "keeps_deadline", False))
-        self.knows = bool(getattr(scorer, "knows", False))
+        self.has_base_scores = bool(getattr(scorer, "has_base_scores", False))
+        self.free = bool(getattr(scorer, "free", False))
 
-    def known(self, query: Any, handles: Handles | None = None) -> Floats:
-        return np.asarray(self.scorer.known(query, handles), np.float64)
+    def base_scores(self, query: Any, handles: Handles | None = None) -> Floats:
+        return np.asarray(self.scorer.base_scores(query, handles), np.float64)
 
-    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
-        if hasattr(self.scorer, "known_of_all"):
-            return [np.asarray(known, np.float64) for known in self.scorer.known_of_all(queries, n)]
-        return super().known_of_all(queries, n)
+    def base_scores_many(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+        if hasattr(self.scorer, "base_scores_many"):
+            return [np.asarray(known, np.float64) for known in self.scorer.base_scores_many(queries, n)]
+        return super().base_scores_many(queries, n)
 
     def score_many(
         self, requests: Sequence[Request], *, deadline: float | None = None, retries: Sequence[RetryBudget] = ()

@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from crosscut.datasets.records import Item, ItemList, Items
 from crosscut.errors import InputError, ScorerError
-from crosscut.types import Floats, Handles, Mask
+from crosscut.types import Array, Floats, Handles, Mask, Progress
+
+if TYPE_CHECKING:
+    from crosscut.retrieval.bm25 import BM25
 
 Request: TypeAlias = tuple[Any, Handles]
 """One query and the handles of the items to score it with."""
@@ -94,20 +97,28 @@ class BoundScorer(ABC):
     seconds_per_pair: float | None = None
     """A moving average, updated by the meter."""
 
-    knows: bool = False
-    """Whether part of every score is known without a call: f = known + costly, and `known` tells it."""
+    has_base_scores: bool = False
+    """Whether part of every score is known without a call: f = base + costly."""
+    free: bool = False
+    """Whether the base scores are the scores: no call is ever made."""
+    note: str | None = None
+    """A sentence for the hits of a search."""
 
-    def known(self, query: Any, handles: Handles | None = None) -> Floats:
-        """What is known without a call, of these items, in order; without handles of every one (n).
+    def base_scores(self, query: Any, handles: Handles | None = None) -> Floats:
+        """Return what is known of the scores without a call, of these items, in order; of every one (n) without them.
 
         Searches always say which: a scorer of one's own need not know how many items there are.
         """
-        raise InputError(f"{type(self).__name__} knows nothing of a score without a call")
+        raise InputError(f"{type(self).__name__} has no base scores")
 
-    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
-        """What is known of the first n items, or of every one there is, for every query."""
+    def base_scores_many(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+        """Return the base scores of the first n items, or of every one there is, for every query."""
         every = None if n is None else np.arange(n)
-        return [self.known(query, every) for query in queries]
+        return [self.base_scores(query, every) for query in queries]
+
+    def extended(self, vectors: Array | None, words: BM25 | None) -> BoundScorer:
+        """Return the same over items that have grown, with the vectors and words of all of them."""
+        return self
 
     @abstractmethod
     def score_many(
@@ -150,6 +161,31 @@ class Scorer(Protocol):
 
     def bind(self, items: Items) -> Any:
         """Return this scorer over items that it reads by handle: a `BoundScorer`, or anything `as_bound` accepts."""
+
+
+@runtime_checkable
+class CorpusScorer(Scorer, Protocol):
+    """A scorer that uses the vectors and the words of a corpus, where it is given them."""
+
+    @property
+    def encoder_fingerprint(self) -> str:
+        """Of the encoder whose vectors of the items it uses."""
+
+    @property
+    def statistics(self) -> Mapping[str, Array]:
+        """What it has learned from a corpus as a whole; an index saves it."""
+
+    def fitted(self, words: BM25) -> CorpusScorer:
+        """Return the same with the statistics of this corpus; they stay when items come and go."""
+
+    def with_statistics(self, arrays: Mapping[str, Array]) -> CorpusScorer:
+        """Return the same with statistics that were saved; empty: those of no corpus."""
+
+    def precompute(self, items: Sequence[Item], progress: Progress | None = None) -> Array:
+        """Return the vectors (n × d) of items by its own encoder."""
+
+    def bind(self, items: Items, vectors: Array | None = None, words: BM25 | None = None) -> BoundScorer:
+        """Return this scorer over items, with their vectors and words."""
 
 
 def count_of(items: Items) -> int | None:

@@ -79,17 +79,18 @@ class CachingScorer(BoundScorer):
 
     def __init__(self, inner: BoundScorer, cache: ScoreCache | None = None, *, bounded: bool = False) -> None:
         self.inner, self.cache, self.bounded = inner, cache, bounded
-        self.n_items, self.knows = inner.n_items, inner.knows
+        self.n_items = inner.n_items
+        self.has_base_scores, self.free = inner.has_base_scores, inner.free
         self.pairs_per_batch, self.concurrency = inner.pairs_per_batch, inner.concurrency
         self.keeps_deadline = inner.keeps_deadline
         self.scores: dict[str, dict[int, float]] = {}
         self.calls = 0
 
-    def known(self, query: Any, handles: Handles | None = None) -> Floats:
-        return self.inner.known(query, handles)
+    def base_scores(self, query: Any, handles: Handles | None = None) -> Floats:
+        return self.inner.base_scores(query, handles)
 
-    def known_of_all(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
-        return self.inner.known_of_all(queries, n)
+    def base_scores_many(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
+        return self.inner.base_scores_many(queries, n)
 
     def preload(self, handles: Handles) -> None:
         self.inner.preload(handles)

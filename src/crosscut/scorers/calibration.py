@@ -21,17 +21,13 @@ by cross-validation over queries: pairs of one query are alike, and not evidence
 Without judgements w of *shape* is a constant, learned over many collections and scorers (`benchmarks/calibration.py`),
 and *score* is measured against the scores of random pairs: their mean is 0 there, their spread 1.
 
-A calibration belongs to one scorer and is refused for another. The scorer in the box has one from the start
-(`box_calibration`), learned from judged queries of seven collections; what an index learns itself comes before it.
+A calibration belongs to one scorer and is refused for another.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -64,7 +60,6 @@ CUT = {
 spreads of all ten. Much the same for every scorer (`benchmarks/calibration.py --constants`)."""
 LISTED = 20
 """Texts that somebody brings, from which on their ten best look like those of a search."""
-BOX = Path(__file__).parents[1] / "data" / "calibration.json"
 
 
 @dataclass(frozen=True)
@@ -157,19 +152,6 @@ class Calibration:
 
         parts = {"among": curve(saved["among"]), "alone": curve(saved["alone"]), "notes": tuple(saved["notes"])}
         return cls(**{**saved, **parts})
-
-
-def box_calibration(scorer: Any) -> Calibration | None:
-    """What scores of the model in the box mean, whatever weighs its words; None for any other scorer."""
-    weights = getattr(scorer, "weights_fingerprint", None)
-    if weights is None or weights != _of_the_box().fingerprint:
-        return None
-    return replace(_of_the_box(), fingerprint=scorer.fingerprint)
-
-
-@cache
-def _of_the_box() -> Calibration:
-    return Calibration.from_json(json.loads(BOX.read_text("utf-8")))
 
 
 def clues(kind: Kind, scores: Floats, among: Floats, *, cut: bool = False) -> Floats:
@@ -275,8 +257,5 @@ def relevance(scorer: Any, scores: Floats, calibration: Calibration | None = Non
     """Relevance of every score of one query; it keeps their order."""
     if calibration is not None:
         return calibration.probabilities(scores, scores)
-    boxed = box_calibration(scorer)
-    if boxed is not None:
-        return boxed.probabilities(scores, scores if len(scores) >= LISTED else None)
     own = getattr(scorer, "relevance", None)
     return np.clip(own(scores), 0.0, 1.0) if callable(own) else np.asarray(expit(scores))

@@ -20,23 +20,23 @@ from typing import Any, Literal
 import numpy as np
 
 from crosscut.datasets.records import Item, Items, items_of
+from crosscut.encoders.batching import TOKEN_BYTES, BoundedCache
 from crosscut.encoders.checkpoints import Body, read_arrays, read_body, read_config, weights_file
 from crosscut.encoders.exported import cached_model, digest_of, local_folder
 from crosscut.encoders.pairs import Form, Marked, Plain, Row, Text, open_tokenizer
 from crosscut.encoders.recent import Recent
 from crosscut.encoders.rounding import channel_scales
 from crosscut.encoders.session import OnnxSession
-from crosscut.encoders.states import TOKEN_BYTES, BoundedCache
 from crosscut.encoders.whole import Head, Step, classifier, packed, whole_graph
-from crosscut.errors import InputError
+from crosscut.errors import InputError, ScorerError
 from crosscut.scorers.base import BoundScorer, Request, RetryBudget, Scorer, ScoreResult, count_of
-from crosscut.scorers.onnx import as_pairs
 from crosscut.threads import ForkLock, cores
 from crosscut.types import Floats, Positions
 
 Precision = Literal["float32", "int8"]
 Samples = tuple[Sequence[str], Sequence[Item | str]]
 KEPT_QUERIES = 256
+PAIRS_AT_ONCE = 8192
 TOKENS = 512  # of a call: more would leave the caches, fewer cost calls
 SAMPLE_QUERIES, SAMPLE_ITEMS = 40, 100
 CALIBRATED = 10, 5  # of so many sample queries, one in so many pairs is read for the scales of channels
@@ -322,3 +322,31 @@ def _tops(graph: bytes, rows: Sequence[Sequence[Row]]) -> list[set[int]]:
 def _shared(best: Sequence[set[int]], found: Sequence[set[int]]) -> float:
     """The mean share of each query's best that was found."""
     return float(np.mean([len(one & other) / TOP for one, other in zip(best, found, strict=True)]))
+
+
+def as_pairs(
+    requests: Sequence[Request], read: Callable[[Positions, Positions], Callable[[], Floats]]
+) -> list[ScoreResult]:
+    """All requests as one list of pairs, some at a time: `read(owners, handles)` reads them, the call it gives pays."""
+    if not requests:
+        return []
+    sizes = [len(handles) for _, handles in requests]
+    handles = np.concatenate([np.asarray(handles, np.int64) for _, handles in requests])
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    scores, paid = np.full(len(handles), np.nan), np.zeros(len(handles), np.bool_)
+    failed: ScorerError | None = None
+    for start in range(0, len(handles), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        try:
+            call = read(owners[part], handles[part])
+            paid[part] = True
+            scores[part] = call()
+        except Exception as error:  # onnxruntime's exceptions share no base class; items may come from anywhere
+            failed = ScorerError(f"the cross-encoder failed on {len(handles[part])} pairs: {error}")
+            failed.__cause__ = error
+            break
+    ends = np.cumsum(sizes)[:-1]
+    return [
+        ScoreResult(some, called, None if np.isfinite(some).all() else failed)
+        for some, called in zip(np.split(scores, ends), np.split(paid, ends), strict=True)
+    ]

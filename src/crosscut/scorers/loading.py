@@ -15,9 +15,8 @@ def load_scorer(scorer: Any = "default") -> Scorer:
     """The scorer that `scorer` names or is.
 
     ===========================================  ====================================================
-    `"default"`                                  the cross-encoder in the box
-    a folder                                     a model of `crosscut train cross-encoder`, or one that
-                                                 sentence-transformers can load
+    `"default"`                                  the bundled base scores, which take no call
+    a folder                                     a model that sentence-transformers can load
     `"organisation/name"`                        a hub model: on onnxruntime on the CPU, by torch on a GPU; settings
                                                  behind a `#` (`crosscut.encoders.running`)
     `"https://…"`, `"cohere+https://…"`, …       a rerank or chat endpoint (`crosscut.scorers.rerank_api`)
@@ -74,10 +73,12 @@ def _named(name: str) -> Scorer:
         from crosscut.scorers.rerank_api import from_url
 
         return from_url(name)
-    if name == "default" or (Path(name) / "cross.onnx").is_file():
-        from crosscut.scorers.onnx import OnnxCrossEncoder
+    from crosscut.bundled.model_dir import is_model_dir
 
-        return OnnxCrossEncoder.load(name)
+    if is_model_dir(name):
+        from crosscut.bundled.base_scores import BaseScorer
+
+        return BaseScorer.load(name)
     bare = name.partition("#")[0].removeprefix("emb+")
     if not Path(bare).is_dir() and bare.count("/") != 1:
         raise InputError(

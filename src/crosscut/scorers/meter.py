@@ -146,9 +146,12 @@ class Meter:
             ledger.rounds += ledger.error is None
 
     def _not_held(self, ledger: QueryLedger, pick: Positions) -> Positions:
-        """Return the picks that must be paid for, each once, after recording those that the cache knows."""
+        """Return the picks that must be paid for, each once, after recording those that take no call."""
         new = [position for position in dict.fromkeys(pick.tolist()) if position not in ledger.held]
         positions = np.array(new, dtype=np.int64)
+        if self.scorer.free and len(positions):
+            ledger.record(positions, self.scorer.base_scores(ledger.query, positions))
+            return NO_HANDLES
         if self.cache is None or not len(positions):
             return positions
         scores = read_cache(self.cache, ledger.query, positions)

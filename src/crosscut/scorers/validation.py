@@ -65,7 +65,11 @@ def validate_base_scores(
 ) -> list[Floats]:
     """Return what a scorer knows of n items (these, or all) without a call, for every query."""
     try:
-        given = scorer.known_of_all(queries, n) if handles is None else [scorer.known(q, handles) for q in queries]
+        given = (
+            scorer.base_scores_many(queries, n)
+            if handles is None
+            else [scorer.base_scores(q, handles) for q in queries]
+        )
         scores = [_real(known) for known in given]
     except CrosscutError:
         raise
@@ -76,13 +80,13 @@ def validate_base_scores(
     for query, known in zip(queries, scores, strict=True):
         if known.shape != (n,):
             raise ScoreCountError(
-                f"known() gave an array of shape {known.shape} for {n:,} items of query {brief(query)}; "
+                f"base_scores() gave an array of shape {known.shape} for {n:,} items of query {brief(query)}; "
                 "it must give one number per item, in order"
             )
         if not np.isfinite(known).all():
             raise ScoreValueError(
-                f"known() gave NaN or an infinity for query {brief(query)}; for an item of which nothing is known "
-                "it must give the score without the costly part, such as 0"
+                f"base_scores() gave NaN or an infinity for query {brief(query)}; for an item of which nothing is "
+                "known it must give the score without the costly part, such as 0"
             )
     return scores
 

@@ -22,6 +22,7 @@ REASONS = {
     "target recall": "enough is expected to be found",
     "deadline": "the deadline had come",
     "rounds": "all rounds were made",
+    "base scores": "the scores of all items are known without a call",
 }
 """Why a search stopped, in words."""
 WIDTH = 80  # characters of a text in a printed hit
@@ -137,6 +138,7 @@ class Hits(Sequence[Hit]):
     stop_reason: str
     trace: tuple[Round, ...] = field(default=(), repr=False)
     cost: float | None = None  # in money, where the index has a price
+    note: str | None = None  # what its reader should know
     ranking: Floats | None = field(default=None, repr=False)  # what all that was scored is ordered by, if not by score
     groups: Mapping[int, float] | None = field(default=None, repr=False)  # of documents: best passage → their order
 
@@ -145,7 +147,7 @@ class Hits(Sequence[Hit]):
         lines = [_line(place, hit) for place, hit in enumerate(self.items, 1)]
         rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
         cost = f"{self.calls} call{'' if self.calls == 1 else 's'} in {rounds}; {self.why}"
-        return "\n".join([*lines, cost])
+        return "\n".join([*lines, cost, *([] if self.note is None else [self.note])])
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...

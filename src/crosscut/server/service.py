@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from crosscut.errors import Closing, InputError, TooLate
 from crosscut.index import Index
-from crosscut.index.knowing import of_the_box
+from crosscut.index.knowing import without_statistics
 from crosscut.methods import Method, parse
 from crosscut.scores.reranking import Ranking, Reranker
 from crosscut.search.hits import Hits
@@ -243,7 +243,7 @@ def _rerank(index: Index, budget: int, jobs: Sequence[QueuedRequest], seconds: f
         raise InputError("this index has no scorer: load it with scorer=…")
     (job,) = jobs
     query, documents = job.payload
-    reranker = Reranker(of_the_box(index.scorer), budget=budget)
+    reranker = Reranker(without_statistics(index.scorer), budget=budget)
     ranking = reranker.rank(query, documents, deadline=seconds, halt=job.halt)
     if len(ranking.order) < len(documents):
         told = f"{len(ranking.order)} of {len(documents)} documents were scored before the deadline; send fewer"

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from crosscut.datasets.records import Item, items_of
@@ -57,10 +56,11 @@ class Order:
 
 def load_named(name: str, threads: int | None = None) -> Scorer:
     """The scorer of that name; a model in the box or in a folder runs on so many cores."""
-    if name == "default" or (Path(name) / "cross.onnx").is_file():
-        from crosscut.scorers.onnx import OnnxCrossEncoder
+    from crosscut.bundled.base_scores import BaseScorer
+    from crosscut.bundled.model_dir import is_model_dir
 
-        return OnnxCrossEncoder.load(name, threads=threads)
+    if is_model_dir(name):
+        return BaseScorer.load(name, threads=threads)
     return load_scorer(name)
 
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crosscut.bundled.title_match import LONGEST, Titles
 from crosscut.datasets.records import Item
-from crosscut.encoders.titles import LONGEST, Titles
-from crosscut.errors import InputError
-from crosscut.storage import Folder, Kind
-
-KIND = Kind("index", "index.json", 2)
 
 
 def named(mention: str, *items: Item | str) -> list[float]:
@@ -72,30 +66,4 @@ def test_it_is_what_a_plain_loop_finds(titles: list[str], mention: str, data: st
     some = np.asarray(
         data.draw(st.lists(st.sampled_from(range(len(texts))), max_size=6) if texts else st.just([])), int
     )
-    np.testing.assert_array_equal(made.match(mention, some), made.match(mention)[some])
     np.testing.assert_array_equal(made.taken(some).match(mention), made.match(mention)[some])
-    cut = len(texts) // 2
-    joined = Titles.of(texts[:cut]).joined(Titles.of(texts[cut:]))
-    np.testing.assert_array_equal(joined.match(mention), made.match(mention))
-
-
-def test_they_are_kept_as_hashes(tmp_path: Path) -> None:
-    made = Titles.of(["zebra crossing, crosswalk [ENT] stripes", "", "walk [ENT] on foot"])
-    folder = Folder(tmp_path / "i", KIND)
-    folder.save({}, made.write)
-    again = folder.load(lambda saved: Titles.read(saved, 3))
-    np.testing.assert_array_equal(again.match("zebra crossing"), made.match("zebra crossing"))
-    assert not any(b"zebra" in path.read_bytes() for path in (tmp_path / "i").rglob("*.npy"))
-    with pytest.raises(InputError, match=r"has shape \(3,\) instead of \(2,\)"):
-        folder.load(lambda saved: Titles.read(saved, 2))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "names"), [([2, 1], [1, 2]), ([3, 0], [1, 1]), ([3], [2, 0]), ([2], [1, 0]), ([3], [2, -1])]
-)
-def test_files_that_do_not_go_together(tmp_path: Path, sizes: list[int], names: list[int]) -> None:
-    made = Titles(np.zeros(3, np.uint64), np.asarray(sizes), np.asarray(names))
-    folder = Folder(tmp_path / "i", KIND)
-    folder.save({}, made.write)
-    with pytest.raises(InputError, match="does not divide 3 words among the titles of 2 items"):
-        folder.load(lambda saved: Titles.read(saved, 2))

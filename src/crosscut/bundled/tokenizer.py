@@ -1,22 +1,18 @@
 """Texts to token ids and roles, without torch.
 
-Every text is encoded on its own, `[CLS] … [SEP]`, so that an item is tokenised once and kept. Where a query
-and an item meet, each token also carries a *role*, which takes the place of the special tokens of ANNCUR
-appendix A.1:
+A text is encoded as `[CLS] … [SEP]`. Each token also carries a *role*, which takes the place of the special tokens of
+ANNCUR appendix A.1:
 
     query   [CLS]  ctxt_l  mention  ctxt_r  [SEP]          item   [CLS]  title  description  [SEP]
     role      4       0       1        0       0                    5      3         2         2
 
-The two [CLS] tokens are the special tokens of the [EMB] head; the mention role stands for [M_s] … [M_e], the title
-role for [ENT]. In texts these are written `[START] … [END]` and, where an item has no title of its own, `title
-[ENT] description`. When a pair is scored, an item token that also stands in the query, inflected or not, takes another
-role, and yet another if it stands in the mention: what words share is told, not left to be guessed.
+In texts a mention is written `[START] … [END]` and, where an item has no title of its own, a title `title [ENT]
+description`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.datasets.records import MENTION_END, MENTION_START, TITLE_MARK, Item
-from crosscut.encoders.stems import stem_keys
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,28 +28,21 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int64]
 
 QUERY, MENTION, ITEM, TITLE, QUERY_HEAD, ITEM_HEAD = range(6)
-ROLES = 6
-MATCHED = 4
-"""Added to ITEM and TITLE where the item's token also stands in the query: roles 6 and 7."""
-MENTIONED = 6
-"""Added to ITEM and TITLE where it stands in the query's mention: roles 8 and 9."""
-PAIR_ROLES = 10
 ENDS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
-"""What stands before and behind a text, in vocabularies like BERT's and like RoBERTa's."""
+"""What begins and ends a text, in vocabularies like BERT's and like RoBERTa's."""
 LONGEST_TEXT = 20_000
-"""Characters looked at: far more than any token limit keeps, far less than would cost time."""
+"""Characters that are read: far more than any limit of tokens keeps."""
 
 
 class Tokens(NamedTuple):
-    """One text: token ids, roles, and keys that forms of one word share (`stems.py`), all of shape (length,)."""
+    """One text: token ids and roles, both of shape (length,)."""
 
     ids: Ids
     roles: Ids
-    keys: Ids
 
 
 class Tokenizer:
-    """A `tokenizer.json` and the limits of the papers (128 tokens a side by default)."""
+    """A `tokenizer.json` and the limits of either side, in tokens."""
 
     def __init__(self, path: str | Path, *, query_tokens: int = 128, item_tokens: int = 128) -> None:
         import tokenizers
@@ -85,26 +73,18 @@ class Tokenizer:
             )
         self._start, self._end = int(start), int(end)
 
-    @property
-    def vocabulary_size(self) -> int:
-        return int(self._tokenizer.get_vocab_size())
-
     def query(self, text: str) -> Tokens:
-        """A query; a marked mention is kept and its context cut evenly on both sides (A.1)."""
+        """Return a query; a marked mention is kept and its context cut evenly on both sides (A.1)."""
         left, mention, right = split_mention(text)
         parts = self._encode([left, mention, right])
         left_ids, mention_ids, right_ids = cut_around(parts[0], parts[1], parts[2], self.query_tokens - 2)
         ids = [self._start, *left_ids, *mention_ids, *right_ids, self._end]
         roles = [QUERY_HEAD] + [QUERY] * (len(ids) - 1)
         roles[1 + len(left_ids) : 1 + len(left_ids) + len(mention_ids)] = [MENTION] * len(mention_ids)
-        return self._tokens(ids, roles)
-
-    def item(self, item: Item | str) -> Tokens:
-        """One item, cut at the end."""
-        return self.items([item])[0]
+        return Tokens(np.asarray(ids, np.int64), np.asarray(roles, np.int64))
 
     def items(self, items: Sequence[Item | str]) -> list[Tokens]:
-        """Many items at once (the tokenizer works in parallel)."""
+        """Return many items, each cut at its end; the tokenizer works in parallel."""
         halves = [split_title(item) for item in items]
         titles = self._encode([title for title, _ in halves])
         bodies = self._encode([body for _, body in halves])
@@ -115,32 +95,16 @@ class Tokenizer:
             body = body[: room - len(title)]
             ids = [self._start, *title, *body, self._end]
             roles = [ITEM_HEAD] + [TITLE] * len(title) + [ITEM] * (len(body) + 1)
-            tokens.append(self._tokens(ids, roles))
+            tokens.append(Tokens(np.asarray(ids, np.int64), np.asarray(roles, np.int64)))
         return tokens
-
-    def _tokens(self, ids: list[int], roles: list[int]) -> Tokens:
-        places = np.asarray(ids, np.int64)
-        return Tokens(places, np.asarray(roles, np.int64), self._keys[places])
-
-    @cached_property
-    def _keys(self) -> Ids:
-        return stem_keys(self._tokenizer.get_vocab(), self.vocabulary_size)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
 
-def matched(roles: Ids, keys: Ids, query: Tokens) -> Ids:
-    """Roles of item tokens (any shape) once the query is known; its [CLS] and [SEP] match nothing."""
-    text = (roles == ITEM) | (roles == TITLE)
-    mentioned = np.isin(keys, query.keys[query.roles == MENTION])
-    added = np.where(mentioned, MENTIONED, MATCHED * np.isin(keys, query.keys[1:-1]))
-    return np.where(text, roles + added, roles)
-
-
 def split_title(item: Item | str) -> tuple[str, str]:
-    """Title and description of an item; a text may have its title inside, `title [ENT] description`."""
+    """Return title and description of an item; a text may hold its title, `title [ENT] description`."""
     if not isinstance(item, str):
         if item.title and item.text:
             return item.title[:LONGEST_TEXT], item.text[:LONGEST_TEXT]
@@ -150,13 +114,8 @@ def split_title(item: Item | str) -> tuple[str, str]:
     return (title, body) if mark else ("", text)
 
 
-def marked_text(item: Item) -> str:
-    """An item as one text, `title [ENT] text`, the form of ANNCUR appendix A.1."""
-    return f" {TITLE_MARK} ".join(part for part in (item.title, item.text) if part)
-
-
 def split_mention(text: str) -> tuple[str, str, str]:
-    """`left [START] mention [END] right` in three; without marks everything is left context.
+    """Split `left [START] mention [END] right` in three; without marks everything is left context.
 
     Far context is dropped by characters first: a sentence of 100,000 characters costs nothing.
     """

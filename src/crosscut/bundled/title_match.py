@@ -4,7 +4,7 @@
 
 The names of an item are its title, the parts that commas make of it ("car, auto, automobile") and what stands outside
 of brackets ("Mercury (planet)"); without a title, its text. More than `LONGEST` words are no name. Words are stemmed
-and all of them count: a title may be "The Who". They are kept as hashes, as a `Lexicon` keeps its own.
+and all of them count: a title may be "The Who".
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.bundled.tokenizer import split_title
 from crosscut.datasets.records import Item
-from crosscut.encoders.tokens import split_title
 from crosscut.linalg.arrays import spans, starts_of
 from crosscut.retrieval.bm25 import Terms, term_of
-from crosscut.storage import Files, Saved
+from crosscut.types import Floats, Positions
 
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 Sizes = npt.NDArray[np.int64]
 
 LONGEST = 16
@@ -47,8 +45,8 @@ class Titles:
 
     @classmethod
     def of(cls, items: Iterable[Item | str]) -> Titles:
-        """Of items, or of texts, `title [ENT] text` or plain."""
-        read = _Words()
+        """Read the names of items, or of texts, `title [ENT] text` or plain."""
+        read = _NameReader()
         each = [list(dict.fromkeys(filter(None, map(read, _names(item))))) for item in items]
         names = [name for some in each for name in some]
         return cls(
@@ -60,50 +58,27 @@ class Titles:
     def __len__(self) -> int:
         return len(self.names)
 
-    def joined(self, more: Titles) -> Titles:
-        """These items and more behind them."""
-        words, sizes = np.concatenate([self.words, more.words]), np.concatenate([self.sizes, more.sizes])
-        return Titles(words, sizes, np.concatenate([self.names, more.names]))
-
     def taken(self, positions: Positions) -> Titles:
-        """Some of the items."""
+        """Return the names of some of the items."""
         names = self.names[positions]
         places = spans(starts_of(self.names)[positions], names)
         sizes = self.sizes[places]
         words = self.words[spans(starts_of(self.sizes)[places], sizes)]
         return Titles(words, sizes, names)
 
-    def match(self, mention: str, positions: Positions | None = None) -> Floats:
-        """How well a mention names every item, or those at `positions`: 0 … 1."""
-        if positions is not None:
-            return self.taken(positions).match(mention)
+    def match(self, mention: str) -> Floats:
+        """Return how well a mention names every item: 0 … 1."""
         out = np.zeros(len(self))
-        asked = np.asarray(_Words()(mention), np.uint64)
+        asked = np.asarray(_NameReader()(mention), np.uint64)
         if len(asked) and len(self.sizes):
             shared = np.add.reduceat(np.isin(self.words, asked), starts_of(self.sizes)[:-1], dtype=np.int64)
             named = np.flatnonzero(self.names)
             out[named] = np.maximum.reduceat(2 * shared / (len(asked) + self.sizes), starts_of(self.names)[named])
         return out
 
-    def write(self, files: Files) -> None:
-        """As files of a generation."""
-        files.array("title-words", self.words)
-        files.array("title-sizes", self.sizes.astype(np.int32))
-        files.array("title-names", self.names.astype(np.int32))
 
-    @classmethod
-    def read(cls, saved: Saved, n: int) -> Titles:
-        """What `write` wrote, of n items."""
-        names = saved.array("title-names", "<i4", (n,)).astype(np.int64)
-        sizes = saved.array("title-sizes", "<i4", (None,)).astype(np.int64)
-        words = saved.array("title-words", "<u8", (None,))
-        if (names < 0).any() or (sizes < 1).any() or names.sum() != len(sizes) or sizes.sum() != len(words):
-            raise saved.damaged("title-names.npy", f"does not divide {len(words)} words among the titles of {n} items")
-        return cls(words, sizes, names)
-
-
-class _Words(dict[str, int]):
-    """The distinct words of names, by hash of their stems, in order; what was met before is remembered."""
+class _NameReader(dict[str, int]):
+    """The distinct words of names, by hash of their stems, in order; a word is stemmed once."""
 
     def __init__(self) -> None:
         from Stemmer import Stemmer
