@@ -115,7 +115,7 @@ def run(task: Task) -> list[dict[str, Any]]:
     elif task.kind != "none":
         queries = data["anchor_query_vectors"][order]
         pairs = chosen_pairs(task, vectors, queries, n)
-        scores = SparseScores.buy(crosscut.MatrixScorer(data["train"][order]), range(len(order)), pairs)
+        scores = SparseScores.from_scorer(crosscut.MatrixScorer(data["train"][order]), range(len(order)), pairs)
         solver: Any = task.kind
         started = time.process_time()  # not the wall clock: the machine may have other work
         space = factorize(scores, vectors, queries, solver=solver, seed=task.seed)

@@ -55,8 +55,8 @@ from crosscut.evaluation.report import machine
 from crosscut.errors import CrosscutError
 from crosscut.index.log import Logged, SearchLog
 from crosscut.index.streaming import BUILDING
-from crosscut.scores import ScoreStore
-from crosscut.scores.keys import text_hash
+from crosscut.score_store import ScoreStore
+from crosscut.score_store.keys import text_hash
 from crosscut.storage import Folder, write_json
 from soak_kinds import COMMANDS, KINDS, QUERIES, TEXTS, TRUTH, Command, logged, warm_up
 
@@ -243,7 +243,7 @@ def fill_store(store: ScoreStore, log: Path, seed: int, private: list[str]) -> N
                 store.put_pairs([QUERIES[row]], texts, np.zeros(9, np.int64), columns, np.append(block[0], 0.0))
             notes.write(f"{row} {start}\n")
             if rng.random() < 0.05:
-                store.consolidate()
+                store.verify()
             elif rng.random() < 0.05 and len(private) > 1:
                 gone = private.pop(rng.randrange(len(private)))  # scored by the others still
                 store.forget([gone])
@@ -304,7 +304,7 @@ def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
                 log.unlink(missing_ok=True)
         seeds = [rng.randrange(1 << 30) for _ in logs]
         private = [f"private text {number} {j}" for j in range(10)]
-        store = ScoreStore.create(path, "soak")  # opened by all before anything is forgotten
+        store = ScoreStore(path, scorer_fingerprint="soak").create()  # opened by all before anything is forgotten
         running = [
             forked(partial(fill_store, store, log, seed, private)) for log, seed in zip(logs, seeds, strict=True)
         ]
@@ -325,7 +325,7 @@ def kill_store(kills: int, folder: Path, rng: random.Random) -> dict[str, int]:
                 row, start = map(int, line.split())
                 counts["acknowledged"] += 1
                 counts["lost"] += int((~known[row, start : start + 8]).sum())
-        store.consolidate()  # waits for the lock; a watchdog would find a store that never lets go
+        store.forget(["no text"])
     return dict(counts)
 
 

@@ -29,8 +29,8 @@ from crosscut.datasets.reading import read_items
 from crosscut.index import Index, streaming
 from crosscut.index.folder import KIND as INDEX
 from crosscut.index.log import Logged, SearchLog
+from crosscut.score_store import ScoreStore
 from crosscut.scorers import TextScorer
-from crosscut.scores import ScoreStore
 from crosscut.spaces.factorization.factors import KIND as FACTORS
 from crosscut.spaces.factorization.factors import Factors, Fitting
 from crosscut.spaces.sparse import Normalisation
@@ -282,12 +282,12 @@ def make_log(path: Path) -> None:
 
 def store_look(path: Path) -> Any:
     """Scores, with what was reported damaged taken for right: it is scored again."""
-    logging.getLogger("crosscut.scores").setLevel(logging.CRITICAL)
+    logging.getLogger("crosscut.score_store").setLevel(logging.CRITICAL)
     store = ScoreStore.open(path)
     found = np.asarray(store.matrix(QUERIES, TEXTS, partial=True))
     extra = store.pairs(["another query"], TEXTS).scores.tolist()
     store.put_pairs(["another query"], TEXTS, [0], [3], [0.5])
-    if store.damaged:
+    if store.verify():
         found, extra = np.where(np.isnan(found), TRUTH, found), extra or [0.5, 0.25]
     return found.tolist(), extra
 
@@ -295,7 +295,6 @@ def store_look(path: Path) -> Any:
 def make_store(path: Path) -> None:
     store = ScoreStore(path, scorer_fingerprint="soak")
     store.put_block(QUERIES[:6], TEXTS, TRUTH[:6])
-    store.consolidate(QUERIES[:6], TEXTS)
     store.put_block(QUERIES[6:], TEXTS, TRUTH[6:])
     store.put_pairs(["another query"], TEXTS, [0, 0], [3, 4], [0.5, 0.25])
     store.forget(["a text that was scored"])

@@ -44,6 +44,7 @@ def unsynced() -> Iterator[None]:
     """Files are not forced to the disk: a machine that dies during the tests needs no survivors."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr("crosscut.database.SYNCHRONOUS", "OFF")
         yield
 
 

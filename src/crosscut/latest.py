@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from crosscut.threads import ForkLock
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ class Latest(Generic[T]):
     def __init__(self, size: int) -> None:
         self.size = size
         self._values: OrderedDict[Hashable, T] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of a key; made here, whoever else asks meanwhile, if it is not kept."""

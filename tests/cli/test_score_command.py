@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from crosscut import cli
 from crosscut.errors import InputError, StoreError
-from crosscut.scores import ScoreStore, buy, engines
+from crosscut.score_store import ScoreStore, engines, jobs
 from tests import hash_scorer
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -25,7 +25,7 @@ TRUTH = hash_scorer.expected(QUERIES, ITEMS)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A BEIR folder, and a scorer that needs no model under the name "default"."""
-    for target in (buy, pytest.importorskip("crosscut.scorers.loading")):
+    for target in (jobs, pytest.importorskip("crosscut.scorers.loading")):
         monkeypatch.setattr(target, "load_scorer", lambda name: hash_scorer.make())
     for name, texts in (("corpus", ITEMS), ("queries", QUERIES)):
         lines = [json.dumps({"_id": f"{name[0]}{place}", "text": text}) for place, text in enumerate(texts)]
@@ -81,7 +81,6 @@ def test_files_of_items_queries_and_pairs(folder: Path) -> None:
         (["nowhere.jsonl", "--queries", "queries.jsonl"], "there is no file"),
         ([".", "--engine", "slurm"], "no engine 'slurm'"),
         ([".", "--address", "auto"], "no address"),
-        ([".", "--shared"], "--engine ray"),
         ([".", "--limit", "0"], "limit is 0"),
         ([".", "--max-queries", "0"], "--max-queries is 0"),
         ([".", "--workers", "-1"], "-1 workers"),

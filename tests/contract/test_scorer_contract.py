@@ -15,6 +15,7 @@ import pytest
 
 from crosscut.datasets import Item, ItemList
 from crosscut.errors import ScorerError, ScorerTimeout
+from crosscut.score_store import ScoreStore
 from crosscut.scorers import (
     BoundScorer,
     CallableScorer,
@@ -31,7 +32,6 @@ from crosscut.scorers.caching import ScoreCache
 from crosscut.scorers.llm_judge import ChatJudge
 from crosscut.scorers.meter import QueryLedger
 from crosscut.scorers.rerank_api import RerankEndpoint
-from crosscut.scores import ScoreStore
 from tests.fake_endpoint import Endpoint, cohere, length_score, served
 from tests.tiny_models import sentences
 

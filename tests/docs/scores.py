@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import crosscut
-from crosscut.scores import engines
+from crosscut.score_store import engines
 
 queries = ["a river", "a bank", "a crane"]
 items = [f"what number {j} is about" for j in range(6000)]

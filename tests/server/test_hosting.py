@@ -27,8 +27,8 @@ from crosscut.cli import app
 from crosscut.cli.serve import named
 from crosscut.datasets import Item
 from crosscut.errors import InputError, WriteError
+from crosscut.score_store.keys import item_hash
 from crosscut.scorers.rerank_api import RerankEndpoint
-from crosscut.scores.keys import item_hash
 from crosscut.server import Settings, hosting, make_app, service
 from crosscut.server.metrics import Metrics
 from tests.fake_endpoint import served

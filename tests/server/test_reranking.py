@@ -11,10 +11,10 @@ import pytest
 
 import crosscut
 from crosscut.errors import InputError
+from crosscut.score_store.rerank import Reranker
 from crosscut.scorers.calibration import against_random, relevance
 from crosscut.scorers.llm_judge import ChatJudge
 from crosscut.scorers.rerank_api import RerankEndpoint
-from crosscut.scores.reranking import Reranker
 from crosscut.server import Settings, make_app
 from tests.served import running, score_words, small_index
 

@@ -139,7 +139,7 @@ import sys
 import numpy as np
 from crosscut.datasets import Item
 from crosscut.index import filling
-from crosscut.scores.engines import LocalEngine
+from crosscut.score_store.engines import LocalEngine
 from crosscut.stores import open_store
 from tests.services.test_fill import Slow
 filling.BLOCK = 5

@@ -12,7 +12,7 @@ from crosscut.datasets.records import Item
 from crosscut.errors import InputError
 from crosscut.index import Index, filling
 from crosscut.index.over import StoreIndex
-from crosscut.scores.engines import LocalEngine, RayEngine
+from crosscut.score_store.engines import LocalEngine, RayEngine
 from crosscut.stores.base import Store
 from tests import real_stores
 from tests.coding import Coding
@@ -140,7 +140,7 @@ def test_workers_with_gpus_encode_on_them() -> None:
     from types import SimpleNamespace
 
     from crosscut.index.filling import _FillCrew
-    from crosscut.scores.engines import RayEngine
+    from crosscut.score_store.engines import RayEngine
 
     fake: Any = SimpleNamespace(remote=lambda **_: lambda kind: SimpleNamespace(remote=kind), put=lambda given: given)
     filling: Any = SimpleNamespace(store=SimpleNamespace(recipe=None))

@@ -20,7 +20,7 @@ import pytest
 import crosscut
 from crosscut.errors import FolderError, InputError, MissingDependency, install, needing
 from crosscut.integrations.conditions import conditions_of
-from crosscut.scores.reranking import Reranker
+from crosscut.score_store.rerank import Reranker
 from tests.served import score_words, small_index
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from crosscut.integrations.llama_index import CrosscutPostprocessor
 from crosscut.integrations.llama_index import CrosscutRetriever as LlamaIndex
 from crosscut.integrations.mteb import CrosscutSearch
 from crosscut.integrations.pyterrier import CrosscutIndex as PyTerrier
-from crosscut.scores import ScoreStore
+from crosscut.score_store import ScoreStore
 from crosscut.spaces.factorization import factorize
 from tests.served import small_index
 

@@ -17,11 +17,10 @@ import pytest
 
 from crosscut.errors import InputError, ScorerError
 from crosscut.index import Index
+from crosscut.score_store import ScoreStore
+from crosscut.score_store.engines import LocalEngine, RayEngine, _connect
+from crosscut.score_store.jobs import score_matrix, score_pairs
 from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
-from crosscut.scores import ScoreStore
-from crosscut.scores.buy import buy_matrix, buy_pairs
-from crosscut.scores.engines import LocalEngine, RayEngine
-from crosscut.scores.engines.ray import _connect
 from tests import hash_scorer
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -76,25 +75,24 @@ def cluster() -> Iterator[Any]:
                 os.environ[name] = value
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_two_workers_agree_with_the_local_engine(cluster: Any, tmp_path: Path, shared: bool) -> None:
+def test_two_workers_agree_with_the_local_engine(cluster: Any, tmp_path: Path) -> None:
     scorer = hash_scorer.make()
-    engine = RayEngine(workers=2, shared=shared)
+    engine = RayEngine(workers=2)
     for name, chosen in (("ray", engine), ("local", LocalEngine())):
-        outcome = buy_matrix(
+        outcome = score_matrix(
             scorer, QUERIES, ITEMS, store=tmp_path / name, engine=chosen, load=hash_scorer.make, block_pairs=100
         )
         assert outcome.calls == TRUTH.size
     matrices = [ScoreStore.open(tmp_path / name).matrix(QUERIES, ITEMS) for name in ("ray", "local")]
     np.testing.assert_array_equal(matrices[0], matrices[1])
     np.testing.assert_array_equal(matrices[0], TRUTH)
-    assert buy_matrix(scorer, QUERIES, ITEMS, store=tmp_path / "ray", engine=engine).calls == 0  # nothing to start
+    assert score_matrix(scorer, QUERIES, ITEMS, store=tmp_path / "ray", engine=engine).calls == 0  # nothing to start
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_block_done_again(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "mark").mkdir()
     load = partial(hash_scorer.make_mortal, str(tmp_path / "mark"))
-    outcome = buy_matrix(
+    outcome = score_matrix(
         hash_scorer.make(),
         QUERIES,
         ITEMS,
@@ -151,10 +149,10 @@ def test_an_index_is_built_and_tuned_on_ray_though_a_worker_is_killed(cluster: A
 def test_the_model_in_the_box_scores_the_same_on_ray(cluster: Any, tmp_path: Path) -> None:
     queries, items = ["a thought of mine", "the bank of a river"], [f"a sloping land {n}" for n in range(12)]
     rows, columns = np.divmod(np.arange(24), 12)
-    buy_pairs(
+    score_pairs(
         "default", queries, items, rows, columns, store=tmp_path / "ray", engine=RayEngine(workers=1), block_pairs=8
     )
-    buy_matrix("default", queries, items, store=tmp_path / "local")
+    score_matrix("default", queries, items, store=tmp_path / "local")
     matrices = [ScoreStore.open(tmp_path / name).matrix(queries, items) for name in ("ray", "local")]
     np.testing.assert_allclose(matrices[0], matrices[1], rtol=0, atol=1e-5)
 
@@ -170,12 +168,12 @@ def test_an_address_where_nobody_answers_is_a_sentence() -> None:
 def test_a_failing_worker_is_a_sentence(cluster: Any, tmp_path: Path) -> None:
     scorer, engine = hash_scorer.make(), RayEngine(workers=1)
     with pytest.raises(ScorerError, match="every worker must load the same model"):
-        buy_matrix(scorer, QUERIES, ITEMS, store=tmp_path, engine=engine, load=partial(hash_scorer.make, "other"))
+        score_matrix(scorer, QUERIES, ITEMS, store=tmp_path, engine=engine, load=partial(hash_scorer.make, "other"))
     with pytest.raises(ScorerError, match="died 4 times without finishing a block"):
-        buy_matrix(scorer, QUERIES, ITEMS, store=tmp_path, engine=engine, load=hash_scorer.make_doomed)
+        score_matrix(scorer, QUERIES, ITEMS, store=tmp_path, engine=engine, load=hash_scorer.make_doomed)
     with pytest.raises(InputError, match="load the scorer themselves"):
-        buy_matrix(MatrixScorer(TRUTH), range(9), engine=engine)
+        score_matrix(MatrixScorer(TRUTH), range(9), engine=engine)
     locked = TextScorer(partial(_with_lock, threading.Lock()), fingerprint="locked")
     with pytest.raises(InputError, match="cannot be sent to them"):
-        buy_matrix(locked, QUERIES, ITEMS, engine=engine)
+        score_matrix(locked, QUERIES, ITEMS, engine=engine)
     assert not ScoreStore.open(tmp_path).verify()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import crosscut
-import crosscut.scores
+import crosscut.score_store
 from crosscut.errors import (
     InputError,
     ScoreCountError,
@@ -432,7 +432,9 @@ def test_no_mood_of_an_endpoint_makes_a_search_overspend(endpoint: Endpoint, see
 def test_offline_scoring_counts_what_it_sends_again(endpoint: Endpoint) -> None:
     endpoint.faults = [status(500), status(500)]
     with scorer_of(endpoint, batch_size=5, concurrency=1) as scorer:
-        bought = crosscut.scores.buy_matrix(scorer, ["one", "two"], [f"item {j}" for j in range(30)], probe=False)
+        bought = crosscut.score_store.score_matrix(
+            scorer, ["one", "two"], [f"item {j}" for j in range(30)], probe=False
+        )
     assert (bought.calls, bought.lost) == (pairs_seen(endpoint), 10) == (70, 10)
     assert np.isfinite(bought.scores).all()
 

@@ -28,9 +28,9 @@ from crosscut.index import Index
 from crosscut.index.conditions import conditions as of_a_request
 from crosscut.index.items import as_items
 from crosscut.index.metadata import Metadata
+from crosscut.score_store import ScoreStore
 from crosscut.scorers.adapters import TextScorer
 from crosscut.scorers.loading import load_scorer
-from crosscut.scores import ScoreStore
 from crosscut.stores.filters import conditions as of_a_store
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]

@@ -68,7 +68,9 @@ def test_scores_are_bought_once_and_counted() -> None:
     cache = crosscut.MemoryCache()
     cache.put(4, np.arange(2000), matrix[4])
     told: list[int] = []
-    scores = SparseScores.buy(score, range(9), pairs, cache=cache, progress=lambda what, done, total: told.append(done))
+    scores = SparseScores.from_scorer(
+        score, range(9), pairs, cache=cache, progress=lambda what, done, total: told.append(done)
+    )
     assert len(seen) == len(set(seen)) == scores.calls == 8 * 700
     assert scores.cached == 700
     assert told[-1] == 8 * 700
@@ -85,7 +87,7 @@ def test_a_scorer_that_fails_leaves_what_was_paid_in_the_cache() -> None:
         return np.full(len(positions), np.nan if query == 2 else 1.0)
 
     with pytest.raises(ScoreValueError, match="query 2"):
-        SparseScores.buy(score, range(3), items_per_query(2, (3, 5)), cache=cache)
+        SparseScores.from_scorer(score, range(3), items_per_query(2, (3, 5)), cache=cache)
     assert np.isfinite(cache.get(0, np.arange(5))).sum() == 2
 
 
@@ -134,7 +136,7 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match="no triples"):
         SparseScores.from_triples([0], [1, 0], [1.0], (1, 2))
     with pytest.raises(InputError, match="2 queries for pairs"):
-        SparseScores.buy(lambda q, p: p, range(2), items_per_query(1, (3, 3)))
+        SparseScores.from_scorer(lambda q, p: p, range(2), items_per_query(1, (3, 3)))
     with pytest.raises(InputError, match="β above 0"):
         Normalisation(0.0, 0.0)
     flat = SparseScores.from_triples([0, 1], [0, 1], [1.0, 1.0], (2, 2))

@@ -28,9 +28,9 @@ from crosscut.errors import CrosscutError, InputError, LockedError, WriteError
 from crosscut.index import Index
 from crosscut.index.folder import KIND
 from crosscut.index.items import as_items
+from crosscut.score_store import ScoreStore
+from crosscut.score_store.keys import text_hash
 from crosscut.scorers.adapters import TextScorer
-from crosscut.scores import ScoreStore
-from crosscut.scores.keys import text_hash
 from crosscut.spaces.factorization.factors import Factors, Fitting
 from crosscut.spaces.sparse import Normalisation
 from crosscut.storage import Folder, Kind, Lock, generations, put_down, write_file
@@ -622,7 +622,6 @@ def test_forgetting_reaches_the_score_store(tmp_path: Path) -> None:
     store = ScoreStore(tmp_path / "scores", scorer_fingerprint="planted")
     texts = [item.text for item in index.items]
     asked = index.anchor_queries
-    store.consolidate(asked[:2], texts)
     store.put_pairs(["another"], texts, [0, 0], [4, 5], [0.5, 0.25])
     name = text_hash(texts[4])
     assert name in contents(tmp_path / "scores")
@@ -636,8 +635,6 @@ def test_forgetting_reaches_the_score_store(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.matrix(asked, rest), right)
     assert again.pairs(["another"], texts).columns.tolist() == [5]
     assert np.isnan(again.get(asked[0], texts, [4])).all()
-    again.consolidate(asked, rest)
-    np.testing.assert_array_equal(again.matrix(asked, rest), right)
     hits = index.search(asked[0], 3, 29, method="exact")
     assert (hits.calls, hits.cached) == (0, 29), "what is known of the others stays free"
     mine = build(WORLD, stop=10, cache=crosscut.MemoryCache())

@@ -87,8 +87,8 @@ def export(
     from crosscut.datasets import read_items, read_queries, read_world
     from crosscut.encoders.named import load_encoder
     from crosscut.index.knowing import fitted_to
+    from crosscut.score_store import ScoreStore
     from crosscut.scorers.loading import load_scorer
-    from crosscut.scores import ScoreStore
     from crosscut.storage import write_arrays
 
     found = None if world is None else read_world(corpus, world, split="all")
@@ -99,17 +99,17 @@ def export(
     else:
         raise InputError("name the test queries with --test, a file, or the world of a ZESHEL folder with --world")
     items = list(read_items(corpus)) if found is None else found.items
-    held = ScoreStore(store, scorer_fingerprint=fitted_to(load_scorer(scorer), items).fingerprint)
+    scores = ScoreStore(store, scorer_fingerprint=fitted_to(load_scorer(scorer), items).fingerprint)
     arrays: dict[str, Any] = {}
     if train is not None:
         asked["train"] = [query.text for query in read_queries(train)]
     for name, texts in asked.items():
-        matrix = np.asarray(held.matrix(texts, items, partial=True))
+        matrix = np.asarray(scores.matrix(texts, items, partial=True))
         missing = int(np.isnan(matrix).sum())
         if missing:
             raise InputError(
                 f"{missing:,} of {matrix.size:,} scores of the {name} queries are not in {str(store)!r}; "
-                "buy them with `crosscut score`"
+                "compute them with `crosscut score`"
             )
         arrays[name] = matrix.astype(np.float16)
     if encoder is not None:

@@ -20,7 +20,7 @@ from crosscut.errors import InputError
 if TYPE_CHECKING:
     from crosscut.datasets.columns import ColumnNames
     from crosscut.index import Index
-    from crosscut.scores.engines import Engine
+    from crosscut.score_store.engines import Engine
     from crosscut.search.price import Price
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the index.")]
@@ -118,9 +118,9 @@ class EngineOptions:
     address: Annotated[str | None, typer.Option(help="The Ray cluster; a local one if left out.")] = None
     gpus: Annotated[float, typer.Option(help="GPUs of each Ray worker.")] = 0.0
 
-    def made(self, scorer: str | None = None, *, shared: bool = False) -> Engine:
+    def made(self, scorer: str | None = None) -> Engine:
         """The engine; GPUs for its workers only where there is a scorer on a device, which makes use of them."""
-        from crosscut.scores.engines import RayEngine, make_engine
+        from crosscut.score_store.engines import RayEngine, make_engine
 
         engine = make_engine(self.engine, workers=self.workers, address=self.address)
         if isinstance(engine, RayEngine):
@@ -128,11 +128,9 @@ class EngineOptions:
                 raise InputError(
                     f"every worker would have {self.gpus:g} GPUs, and {scorer!r} run on the CPU: name --device cuda too"
                 )
-            return replace(engine, gpus=self.gpus, shared=shared)
+            return replace(engine, gpus=self.gpus)
         if self.gpus:
             raise InputError("--gpus are those of Ray workers; use it with --engine ray, or name a --device")
-        if shared:
-            raise InputError("--shared is about Ray workers; use it with --engine ray")
         return engine
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +15,7 @@ from crosscut.errors import InputError
 if TYPE_CHECKING:
     from crosscut.datasets import Item, Query
     from crosscut.datasets.columns import ColumnNames
-    from crosscut.scores import Purchase
-    from crosscut.scores.engines.pace import Estimate
+    from crosscut.score_store import Estimate, ScoringResult
 
 
 @with_groups
@@ -40,9 +38,6 @@ def score(
         typer.Option(help="Score these pairs only: query id and item id between tabs, one pair a line."),
     ] = None,
     world: World = None,
-    shared: Annotated[
-        bool, typer.Option("--shared", help="Ray workers see the store's folder and write to it themselves.")
-    ] = False,
     limit: Annotated[int | None, typer.Option(help="Make at most so many calls now.")] = None,
     max_queries: Annotated[int | None, typer.Option(help="Only the first so many queries.")] = None,
     price_per_thousand: Annotated[float | None, typer.Option(help="Of calls, to say what they will cost.")] = None,
@@ -73,14 +68,14 @@ def score(
         return
     from crosscut.index.building import loader
     from crosscut.index.knowing import fitted_to
+    from crosscut.score_store.jobs import ScoringOptions, score_matrix, score_pairs
     from crosscut.scorers.loading import load_scorer
-    from crosscut.scores.buy import Terms, buy_matrix, buy_pairs
 
-    engine = engines.made(scorer, shared=shared)
+    engine = engines.made(scorer)
     texts = [query.text for query in asked], items
     model = fitted_to(load_scorer(scorer), items)  # as an index of these items will have it
     with progress_bar(quiet=as_json) as progress:
-        terms = Terms(
+        options = ScoringOptions(
             store=store,
             load=loader(scorer, model),
             engine=engine,
@@ -91,19 +86,17 @@ def score(
         )
         try:
             if pairs is None:
-                bought = buy_matrix(model, *texts, **terms)
+                result = score_matrix(model, *texts, **options)
             else:
-                bought = buy_pairs(model, *texts, *_pairs(pairs, asked, items), **terms)
+                result = score_pairs(model, *texts, *_pairs(pairs, asked, items), **options)
         except KeyboardInterrupt:
             say("stopped; every block that was finished is in the store, and the same command goes on")
             raise typer.Exit(INTERRUPTED) from None
-    _report(bought, store, price_per_thousand, as_json)
+    _report(result, store, price_per_thousand, as_json)
 
 
 def _announce(estimate: Estimate) -> None:
     say(said(estimate))
-    for damage in estimate.damaged:
-        say(f"damaged, scored again: {damage}")
 
 
 def said(estimate: Estimate) -> str:
@@ -181,54 +174,51 @@ def _status(
     import numpy as np
 
     from crosscut.index.knowing import fitted_to
+    from crosscut.score_store import Keys, ScoreStore
     from crosscut.scorers.loading import load_scorer
-    from crosscut.scores import Keys, ScoreStore
 
     held = ScoreStore(path, scorer_fingerprint=fitted_to(load_scorer(name), items).fingerprint)
     query_keys, item_keys = Keys.of([query.text for query in queries]), Keys.of(items)
     if pairs is None:
-        coverage = held.coverage(query_keys, item_keys)
+        wanted = len(queries) * len(items)
+        missing = sum(len(positions) for _, positions in held.missing(query_keys, item_keys))
     else:
-        wanted = np.unique(np.array(_pairs(pairs, queries, items)), axis=1)
-        known = sum(
-            int((~np.isnan(held.get(query_keys.names[row], item_keys, wanted[1, wanted[0] == row]))).sum())
-            for row in np.unique(wanted[0]).tolist()
-        )
-        coverage = replace(held.coverage(), pairs=wanted.shape[1], known=known)
-    cost = None if price is None or coverage.missing is None else coverage.missing * price / 1000
+        chosen = np.unique(np.array(_pairs(pairs, queries, items)), axis=1)
+        wanted = chosen.shape[1]
+        rows = [(row, chosen[1, chosen[0] == row]) for row in np.unique(chosen[0]).tolist()]
+        missing = sum(int(np.isnan(held.get(query_keys.names[row], item_keys, places)).sum()) for row, places in rows)
+    summary = held.summary()
+    seconds = missing / summary.pairs_per_second if missing and summary.pairs_per_second else None
+    cost = None if price is None else missing * price / 1000
     if as_json:
-        more = {"missing": coverage.missing, "seconds_left": coverage.seconds_left, "cost": cost}
-        typer.echo(json.dumps({**vars(coverage), **more}, default=str))
+        counts = {"pairs": wanted, "known": wanted - missing, "missing": missing, "seconds_left": seconds, "cost": cost}
+        typer.echo(json.dumps({"scorer": held.scorer_fingerprint, **summary._asdict(), **counts}))
         return
-    share = 100 * (coverage.known or 0) / max(coverage.pairs or 0, 1)
-    say(f"{coverage.known:,} of {coverage.pairs:,} scores are in the store ({share:.1f} %)")
-    if coverage.missing:
-        left = coverage.seconds_left
-        pace = "at a pace not yet known" if left is None else f"about {lasting(left)} at the latest pace"
-        told = "" if cost is None else f", about {cost:,.2f}"
-        say(f"{counted(coverage.missing, 'call')} to make, {pace}{told}")
+    share = 100 * (wanted - missing) / max(wanted, 1)
+    say(f"{wanted - missing:,} of {wanted:,} scores are in the store ({share:.1f} %)")
+    if missing:
+        pace = "at a pace not yet known" if seconds is None else f"about {lasting(seconds)} at the latest pace"
+        price_told = "" if cost is None else f", about {cost:,.2f}"
+        say(f"{counted(missing, 'call')} to make, {pace}{price_told}")
     say(
-        f"in all {coverage.scores:,} scores of {coverage.queries:,} queries by scorer {coverage.scorer}: "
-        f"{coverage.matrices} matrices, {coverage.blocks} blocks, {coverage.bytes / 1e6:,.1f} MB"
+        f"in all {summary.scores:,} scores of {summary.queries:,} queries by scorer {held.scorer_fingerprint}: "
+        f"{counted(summary.records, 'record')}, {summary.bytes / 1e6:,.1f} MB"
     )
-    for damage in coverage.damaged:
-        say(f"damaged, will be scored again: {damage}")
 
 
-def _report(bought: Purchase, store: Path, price: float | None, as_json: bool) -> None:
+def _report(result: ScoringResult, store: Path, price: float | None, as_json: bool) -> None:
     if as_json:
         facts = {
             "store": str(store),
-            "calls": bought.calls,
-            "known": bought.known,
-            "missing": bought.missing,
-            "lost": bought.lost,
-            "seconds": bought.seconds,
-            "cost": None if price is None else bought.calls * price / 1000,
-            "damaged": [str(damage) for damage in bought.damaged],
+            "calls": result.calls,
+            "known": result.known,
+            "missing": result.missing,
+            "lost": result.lost,
+            "seconds": result.seconds,
+            "cost": None if price is None else result.calls * price / 1000,
         }
         typer.echo(json.dumps(facts))
         return
-    left = f"; {bought.missing:,} are left for the next run" if bought.missing else ""
-    lost = f", {bought.lost:,} of them with workers that died" if bought.lost else ""
-    say(f"made {bought.calls:,} calls in {lasting(bought.seconds)}{lost}{left}")
+    left = f"; {result.missing:,} are left for the next run" if result.missing else ""
+    lost = f", {result.lost:,} of them without a score" if result.lost else ""
+    say(f"made {result.calls:,} calls in {lasting(result.seconds)}{lost}{left}")

@@ -22,9 +22,9 @@ from crosscut.index.state import State
 from crosscut.linalg.top import ranked
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
+from crosscut.score_store.engines import EngineChoice
 from crosscut.scorers.meter import QueryLedger
 from crosscut.scorers.validation import validate_base_scores
-from crosscut.scores.engines import EngineChoice
 from crosscut.search.hits import Hits
 from crosscut.search.loop import Query
 from crosscut.types import Floats, Positions, Progress

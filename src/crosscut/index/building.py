@@ -23,10 +23,9 @@ from crosscut.index.state import WAYS, State
 from crosscut.linalg.arrays import checked_vectors
 from crosscut.methods.base import Method, Parts
 from crosscut.retrieval.bm25 import BM25
+from crosscut.score_store.engines import EngineChoice, load_named
+from crosscut.score_store.jobs import ScoringOptions, score_matrix
 from crosscut.scorers.base import Scorer
-from crosscut.scores.buy import Terms, buy_matrix
-from crosscut.scores.engines import EngineChoice
-from crosscut.scores.engines.worker import load_named
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.factorization import Factors, factorize
@@ -49,11 +48,11 @@ class Seller:
     progress: Progress | None = None
     device: str | None = None  # where factors of the scores are trained, and in what arithmetic
 
-    def terms(self, state: State, what: str) -> tuple[Scorer, Terms]:
-        """The scorer, and how `crosscut.scores.buy` is to use it."""
+    def terms(self, state: State, what: str) -> tuple[Scorer, ScoringOptions]:
+        """The scorer, and how `crosscut.score_store.jobs` is to use it."""
         if state.scorer is None or self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
-        return self.scorer, Terms(
+        return self.scorer, ScoringOptions(
             cache=state.cache,
             engine=self.engine,
             load=None if self.name is None else loader(self.name, self.scorer),
@@ -65,7 +64,7 @@ class Seller:
     def scores(self, state: State, queries: Sequence[str], positions: Positions) -> tuple[npt.NDArray[np.float32], int]:
         """Scores (q × m) of queries with items, and the calls they took."""
         scorer, terms = self.terms(state, "scoring queries with every item")
-        bought = buy_matrix(scorer, queries, state.items, positions=positions, **terms)
+        bought = score_matrix(scorer, queries, state.items, positions=positions, **terms)
         return bought.scores, bought.calls
 
 
@@ -90,7 +89,7 @@ def factorized(
     pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
     trained = training(seller.device, solver)  # refused before anything is bought
     scorer, terms = seller.terms(state, "scoring train queries with some items")
-    scores = SparseScores.buy(scorer, queries, pairs, items=state.items, **terms)
+    scores = SparseScores.from_scorer(scorer, queries, pairs, items=state.items, **terms)
     return factorize(scores, state.vectors, vectors, solver=solver, **trained)
 
 

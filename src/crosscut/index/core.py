@@ -17,9 +17,9 @@ from crosscut.index.passages import Passages
 from crosscut.index.state import State
 from crosscut.methods import Method, parse
 from crosscut.methods.learning import Learned
+from crosscut.score_store.engines import EngineChoice
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import Calibration
-from crosscut.scores.engines import EngineChoice
 from crosscut.search.price import Price
 from crosscut.search.ranking import ByScorer, Rank
 from crosscut.search.recall import RecallModel

@@ -4,8 +4,8 @@ Workers load the encoder once, take a block of items at a time and write it, wit
 a server's (`Qdrant(url=…)`, `PgVector("postgresql://…")`), which each of them opens for itself. A store that only this
 process can reach (a shard, a folder, a client or connection of the caller's) gets what the workers send back.
 
-The store is the record of what is done. A block that was lost with its worker is asked for again, less what the store
-has of it by then; so is everything, when the same is added again with `resume`.
+The store is the record of what is done. Ray starts a worker that died again, with its block, less what the store has of
+it by then; everything else is added again with `resume`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ import numpy.typing as npt
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.encoders.running import placed
-from crosscut.errors import CrosscutError, InputError, StoreUnavailable
+from crosscut.errors import InputError, StoreUnavailable
 from crosscut.index.building import distinct
 from crosscut.linalg.arrays import finite
-from crosscut.scores.engines import Engine, LocalEngine, RayEngine
-from crosscut.scores.engines.ray import Crew, connected
+from crosscut.score_store.engines import Engine, LocalEngine, RayEngine, actors, spread
 from crosscut.stores.base import Store
 from crosscut.types import Array, Progress
 
 BLOCK = 512  # items that are encoded and written together
+UNSENT = (
+    "{} load the encoder themselves, and this one cannot be sent to them ({}): open the index with its name or folder"
+)
 
 Vectors = npt.NDArray[np.float32]
 
@@ -48,6 +50,22 @@ class Filler:
             return rows
         write(self.store, items, rows)
         return None
+
+
+class RayFiller(Filler):
+    """A filler that Ray may start again: of its first block then, some may be written."""
+
+    def __init__(self, encoder: str | DualEncoder, store: Callable[[], Store] | None) -> None:
+        import ray
+
+        super().__init__(encoder, store)
+        self.again = self.store is not None and ray.get_runtime_context().was_current_actor_reconstructed
+
+    def fill_block(self, items: list[Item]) -> tuple[list[Item], Vectors | None]:
+        """Return the items and what `fill` returns."""
+        left = absent(self.store, items) if self.again and self.store is not None else items
+        self.again = False
+        return items, self.fill(left) if left else None
 
 
 class Filling:
@@ -71,18 +89,17 @@ class Filling:
                 self._going.update(self.store.named(item.id) for item in fresh)
                 yield fresh
 
-    def missing(self, items: list[Item], again: bool = True) -> list[Item]:
+    def missing(self, items: list[Item], again: bool) -> list[Item]:
         """The items that the store does not have; unless they may be asked for `again`, one that it has is an error."""
-        with self.store.reaching():
-            rows = self.store.fetch([self.store.named(item.id) for item in items])
-        there = {self.store.name(key, payload) for key, payload in zip(rows.keys, rows.payloads, strict=True)}
+        left = absent(self.store, items)
+        there = {item.id for item in items}.difference(item.id for item in left)
         if there and not again:
             raise InputError(
                 f"{len(there)} of {len(items)} ids are in {self.store.place} already, one is {next(iter(there))!r}; "
                 f"{self.written} items before them were written: remove them, or add with resume=True (--resume), "
                 "which skips what is there"
             )
-        return [item for item in items if self.store.named(item.id) not in there]
+        return left
 
     def done(self, items: list[Item], rows: Vectors | None) -> None:
         """A block came back: written, or to be written here."""
@@ -96,8 +113,11 @@ class Filling:
     def run(self, encoder: str | DualEncoder, engine: Engine) -> int:
         """How many items were written."""
         if isinstance(engine, RayEngine):
-            with connected(engine.address) as ray:
-                _FillCrew(ray, engine, self, encoder).finish(self.blocks())
+            if engine.gpus and isinstance(encoder, str):
+                encoder = placed(encoder, ["cuda"])  # the one that Ray shows to this worker
+            with actors(engine, RayFiller, encoder, self.store.recipe, unsent=UNSENT) as pool:
+                for items, rows in spread(pool, "fill_block", self.blocks(), StoreUnavailable):
+                    self.done(items, rows)
         elif isinstance(engine, LocalEngine) and engine.workers == 1:
             here = Filler(encoder, None)
             for block in self.blocks():
@@ -109,33 +129,12 @@ class Filling:
         return self.written
 
 
-class _FillCrew(Crew[list[Item]]):
-    """Workers of Ray, and the block that each of them has."""
-
-    actor, method, own, failure = Filler, "fill", CrosscutError, StoreUnavailable
-    unsent = "{} load the encoder themselves, and this one cannot be sent to them ({}): open the index with its name "
-    unsent += "or folder"
-
-    def __init__(self, ray: Any, engine: RayEngine, filling: Filling, encoder: str | DualEncoder) -> None:
-        if engine.gpus and isinstance(encoder, str):
-            encoder = placed(encoder, ["cuda"])  # the one that Ray shows to this worker
-        super().__init__(ray, engine, encoder, filling.store.recipe)
-        self.filling = filling
-
-    def next(self, tasks: Iterator[list[Item]]) -> list[Item] | None:
-        while self.again:  # a worker may have written before it died
-            lost = self.again.popleft()
-            left = self.filling.missing(lost)
-            self.filling.written += len(lost) - len(left)
-            if left:
-                return left
-        return next(tasks, None)
-
-    def done(self, task: list[Item], answer: Any) -> None:
-        self.filling.done(task, answer)
-
-    def lost(self, task: list[Item]) -> str:
-        return f"{self.filling.written} items are written: add the same again with resume=True and fewer workers"
+def absent(store: Store, items: list[Item]) -> list[Item]:
+    """Return the items that a store does not have."""
+    with store.reaching():
+        rows = store.fetch([store.named(item.id) for item in items])
+    there = {store.name(key, payload) for key, payload in zip(rows.keys, rows.payloads, strict=True)}
+    return [item for item in items if store.named(item.id) not in there]
 
 
 def write(store: Store, items: list[Item], rows: Array) -> None:

@@ -18,7 +18,7 @@ from crosscut.index.knowing import reader
 from crosscut.index.learning import Learning
 from crosscut.index.passages import document_of
 from crosscut.index.state import State
-from crosscut.scores.engines import EngineChoice
+from crosscut.score_store.engines import EngineChoice
 from crosscut.types import Progress
 
 GONE = 0.125  # of a large index in its folder: the share of removed items past which its files are written anew
@@ -142,6 +142,7 @@ class Growing(Learning, Keeping):
                 count = self.remove(chosen)
                 self.compact()
                 if self._state.score_store is not None:
+                    self._state.flush()
                     self._state.score_store.forget(items)
                 self._unlearn(ids=[item.id for item in items])
                 if self._folder is not None:

@@ -40,10 +40,10 @@ from crosscut.index.tune import MOST, Fold, Tuning, folds_of, to_try
 from crosscut.index.tune import tune as choose
 from crosscut.methods import Method, parse
 from crosscut.retrieval.bm25 import BM25
+from crosscut.score_store.engines import EngineChoice
+from crosscut.score_store.store import ScoreStore
 from crosscut.scorers.caching import ScoreCache
 from crosscut.scorers.loading import load_scorer
-from crosscut.scores.engines import EngineChoice
-from crosscut.scores.store import ScoreStore
 from crosscut.search.price import Price
 from crosscut.search.stopping import Patience
 from crosscut.types import Progress, whole

@@ -16,11 +16,11 @@ from crosscut.index.options import Loading
 from crosscut.index.passages import Passages
 from crosscut.index.state import State
 from crosscut.index.streaming import clear
+from crosscut.score_store.store import ScoreStore
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.caching import ScoreCache
 from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.loading import load_scorer
-from crosscut.scores.store import ScoreStore
 from crosscut.search.ranking import parse_rank
 from crosscut.search.recall import RecallModel
 from crosscut.search.stopping import Patience, parse_stop

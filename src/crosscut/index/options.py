@@ -20,8 +20,8 @@ from crosscut.types import Progress
 if TYPE_CHECKING:
     from crosscut.index.building import Brought
     from crosscut.index.passages import Passages
+    from crosscut.score_store.engines import EngineChoice
     from crosscut.scorers.caching import ScoreCache
-    from crosscut.scores.engines import EngineChoice
     from crosscut.search.price import Price
 
 SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]

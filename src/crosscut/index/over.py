@@ -39,11 +39,11 @@ from crosscut.measures import recall
 from crosscut.methods import Crosscut, Method, Rerank
 from crosscut.methods.base import Parts, parse
 from crosscut.methods.learning import Learned, learn
+from crosscut.score_store.engines import EngineChoice, make_engine
 from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.caching import CachingScorer
 from crosscut.scorers.loading import load_scorer
-from crosscut.scores.engines import EngineChoice, make_engine
 from crosscut.search.hits import Hits, Scored
 from crosscut.search.ranking import Evidence
 from crosscut.search.stopping import Confident, Stop

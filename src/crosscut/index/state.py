@@ -30,11 +30,11 @@ from crosscut.latest import Latest
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
 from crosscut.retrieval.bm25 import BM25
+from crosscut.score_store.cache import StoreCache
+from crosscut.score_store.keys import Contents
+from crosscut.score_store.store import ScoreStore
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.caching import ScoreCache
-from crosscut.scores.cache import StoreCache
-from crosscut.scores.keys import Contents
-from crosscut.scores.store import ScoreStore
 from crosscut.search.prior import Prior
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Vectors

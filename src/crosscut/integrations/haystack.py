@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from crosscut.index import Index
 from crosscut.integrations import Options, metadata_of, needing, opened
 from crosscut.integrations.conditions import conditions_of
-from crosscut.scores.reranking import Reranker
+from crosscut.score_store.rerank import Reranker
 from crosscut.search.hits import Hits
 
 with needing("crosscut.integrations.haystack needs {}", "haystack"):

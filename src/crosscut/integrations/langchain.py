@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from crosscut.integrations import metadata_of, needing, opened
-from crosscut.scores.reranking import Reranker
+from crosscut.score_store.rerank import Reranker
 from crosscut.search.hits import Hits
 
 with needing("crosscut.integrations.langchain needs {}", "langchain"):

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from crosscut.index import Index
 from crosscut.integrations import Options, metadata_of, needing, opened
-from crosscut.scores.reranking import Reranker
+from crosscut.score_store.rerank import Reranker
 from crosscut.search.hits import Hits
 
 with needing("crosscut.integrations.llama_index needs {}", "llama-index"):

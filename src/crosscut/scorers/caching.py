@@ -13,7 +13,7 @@ from crosscut.scorers.base import BoundScorer, Request, RetryBudget, ScoreResult
 from crosscut.scorers.validation import validate_scores
 from crosscut.types import Floats, Handles, Positions
 
-LOGGER = logging.getLogger("crosscut.scores")
+LOGGER = logging.getLogger("crosscut.score_store")
 
 
 class ScoreCache(Protocol):
@@ -24,6 +24,12 @@ class ScoreCache(Protocol):
 
     def put(self, query: Any, positions: Positions, scores: Floats) -> None:
         """Store these scores."""
+
+
+def cache_within(cache: ScoreCache | None, deadline: float | None) -> ScoreCache | None:
+    """Return a cache for a search with a deadline; one that may have to wait has a method `within(seconds)`."""
+    within = None if deadline is None else getattr(cache, "within", None)
+    return cache if within is None else within(deadline)
 
 
 class MemoryCache:

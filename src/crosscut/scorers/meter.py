@@ -16,7 +16,7 @@ import numpy as np
 from crosscut.errors import BudgetError, ScoreCountError, ScorerError, ScorerTimeout
 from crosscut.scorers.adapters import AnyBound, accepted_keywords, as_bound
 from crosscut.scorers.base import Request, RetryBudget, ScoreResult
-from crosscut.scorers.caching import ScoreCache, read_cache, write_cache
+from crosscut.scorers.caching import ScoreCache, cache_within, read_cache, write_cache
 from crosscut.scorers.validation import all_finite, validate_scores
 from crosscut.threads import in_thread
 from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Positions
@@ -94,7 +94,7 @@ class Meter:
         batch_size: int | None = None,
     ) -> None:
         self.scorer = as_bound(scorer)
-        self.cache = cache
+        self.cache = cache_within(cache, deadline)
         self.deadline = deadline
         self.batch_size = batch_size or self.scorer.pairs_per_batch
         self.calls = 0

@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from crosscut.index import Index
+from crosscut.score_store.rerank import Ranking
 from crosscut.scorers.calibration import relevance
-from crosscut.scores.reranking import Ranking
 from crosscut.server.settings import Settings
 
 RAW = Field(False, description="The scorer's own scores instead of relevance, 0 … 1.")

@@ -16,7 +16,7 @@ from crosscut.errors import Closing, InputError, TooLate
 from crosscut.index import Index
 from crosscut.index.knowing import without_statistics
 from crosscut.methods import Method, parse
-from crosscut.scores.reranking import Ranking, Reranker
+from crosscut.score_store.rerank import Ranking, Reranker
 from crosscut.search.hits import Hits
 from crosscut.search.stopping import parse_stop
 from crosscut.server import answers, reranking, schemas

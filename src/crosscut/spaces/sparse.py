@@ -21,7 +21,7 @@ from scipy import sparse
 
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.scores.buy import AnyScorer, Terms, buy_pairs
+from crosscut.score_store.jobs import AnyScorer, ScoringOptions, score_pairs
 from crosscut.spaces.base import Space, as_space
 from crosscut.types import Array, Floats, Positions, whole
 
@@ -59,7 +59,7 @@ class Normalisation:
 class SparseScores:
     """G: the observed scores of train queries with items, and what they cost.
 
-    `from_triples`, `from_csr` and `from_dense` take scores that are already there; `buy` obtains them.
+    `from_triples`, `from_csr` and `from_dense` take scores that are already there; `from_scorer` obtains them.
     """
 
     pairs: Pairs
@@ -118,29 +118,29 @@ class SparseScores:
         return cls(pairs, matrix[pairs.queries, pairs.items].astype(np.float64))
 
     @classmethod
-    def buy(
+    def from_scorer(
         cls,
         scorer: AnyScorer,
         queries: Sequence[Any],
         pairs: Pairs,
         *,
         items: Sequence[Item | str] | None = None,
-        **terms: Unpack[Terms],
+        **options: Unpack[ScoringOptions],
     ) -> SparseScores:
-        """Scored through the meter (`crosscut.scores.buy`): a scorer bound to its items, or one of texts with `items`.
+        """Score these pairs, by a scorer bound to its items, or one of texts with `items`.
 
         Parameters
         ----------
         queries
             (|Q|) the train queries, as the scorer takes them.
-        terms
-            cache, store, engine, progress …: see `crosscut.scores.buy.Terms`.
+        options
+            cache, store, engine, progress …: see `crosscut.score_store.jobs.ScoringOptions`.
         """
         if len(queries) != pairs.shape[0]:
             raise InputError(f"{len(queries)} queries for pairs that were chosen for {pairs.shape[0]}")
-        bought = buy_pairs(scorer, queries, items, pairs.queries, pairs.items, **terms)
-        scores = np.asarray(bought.scores, np.float64)
-        return cls(pairs, scores, calls=bought.calls, cached=bought.known, seconds=bought.seconds)
+        result = score_pairs(scorer, queries, items, pairs.queries, pairs.items, **options)
+        scores = np.asarray(result.scores, np.float64)
+        return cls(pairs, scores, calls=result.calls, cached=result.known, seconds=result.seconds)
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -125,7 +125,7 @@ def of_texts(
     plan_only: bool, engine: str,
 ) -> Setting | None:  # fmt: skip
     """Return the setting of a folder of texts, its scores bought if need be; None if only the plan was asked for."""
-    from crosscut.scores.engines import make_engine
+    from crosscut.score_store.engines import make_engine
     from crosscut_lab.papers.data import LIMITS, Purchase, data_of, read_texts, views_of
     from crosscut_lab.papers.experiments import Setting
     from crosscut_lab.papers.models import load_encoder, load_scorer
@@ -478,7 +478,9 @@ def student(
     def scores(rows: Any, columns: Any) -> list[Any]:
         pairs = Pairs(rows, columns, (len(judged), len(collection.items)))
         store = output / "scores"
-        return [SparseScores.buy(one, judged, pairs, items=collection.items, store=store).scores for one in scorers]
+        return [
+            SparseScores.from_scorer(one, judged, pairs, items=collection.items, store=store).scores for one in scorers
+        ]
 
     ranked = order[:, : candidates + 20]
     finished(teach(collection, start, output, recipe, scores, ranked=ranked, report=say), output, as_json)

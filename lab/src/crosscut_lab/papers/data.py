@@ -24,7 +24,7 @@ import numpy as np
 from crosscut.datasets.records import MENTION_END, MENTION_START, Collection, Item, plain_text
 from crosscut.errors import InputError
 from crosscut.evaluation.replay import ScoreData, score_data
-from crosscut.scores.buy import buy_matrix
+from crosscut.score_store.jobs import score_matrix
 from crosscut.spaces.sparse import Pairs, SparseScores
 from crosscut.types import Array
 
@@ -148,12 +148,12 @@ class Purchase:
     scorer: Any
     encoder: Any
     folder: Path
-    terms: dict[str, Any] = field(default_factory=dict)  # of `crosscut.scores.buy.Terms`: engine, progress, limit …
+    terms: dict[str, Any] = field(default_factory=dict)  # `ScoringOptions`: engine, progress, limit …
     calls: int = 0
 
     def scores(self, queries: Sequence[str]) -> Array:
         """Return the scores of queries with every item (q × n)."""
-        bought = buy_matrix(self.scorer, queries, self.texts.items, store=self.folder / "scores", **self.terms)
+        bought = score_matrix(self.scorer, queries, self.texts.items, store=self.folder / "scores", **self.terms)
         self.calls += bought.calls
         if bought.missing:
             raise InputError(f"{bought.missing:,} scores are still missing; run the same command again")
@@ -162,7 +162,7 @@ class Purchase:
     def pairs(self, pairs: Pairs) -> SparseScores:
         """Return the scores of train queries with some items."""
         store, texts = self.folder / "scores", self.texts
-        found = SparseScores.buy(self.scorer, texts.train, pairs, items=texts.items, store=store, **self.terms)
+        found = SparseScores.from_scorer(self.scorer, texts.train, pairs, items=texts.items, store=store, **self.terms)
         self.calls += found.calls
         return found
 

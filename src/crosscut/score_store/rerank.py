@@ -16,12 +16,12 @@ import numpy as np
 
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError, ScorerError
+from crosscut.score_store.keys import Keys, text_hash
+from crosscut.score_store.store import ScoreStore
 from crosscut.scorers.caching import ScoreCache
 from crosscut.scorers.calibration import Calibration, relevance
 from crosscut.scorers.loading import load_scorer
 from crosscut.scorers.meter import Halt, Meter, QueryLedger
-from crosscut.scores.keys import Keys, text_hash
-from crosscut.scores.store import ScoreStore
 from crosscut.types import Floats, Positions
 
 REMEMBERED = 100_000
