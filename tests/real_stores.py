@@ -53,6 +53,7 @@ def edge(made: Corpus, folder: Path, *, hnsw: bool = False, **options: Any) -> S
     import qdrant_edge as q
 
     from crosscut.stores import Qdrant
+    from tests.edge_client import EdgeClient
 
     settings = q.EdgeOptimizersConfig(indexing_threshold=1 if hnsw else 1 << 30, default_segment_number=1)
     params = q.EdgeVectorParams(size=made.vectors.shape[1], distance=q.Distance.Dot)
@@ -64,7 +65,7 @@ def edge(made: Corpus, folder: Path, *, hnsw: bool = False, **options: Any) -> S
         shard.optimize()
         assert shard.info().indexed_vectors_count == len(points)
     shard.close()
-    return Qdrant("papers", shard=folder, vector="e", **_named(made, {"text": "body"} | options))
+    return Qdrant("papers", client=EdgeClient(folder), vector="e", **_named(made, {"text": "body"} | options))
 
 
 def client(made: Corpus, folder: Path, *, hnsw: bool = False, **options: Any) -> Store:

@@ -19,7 +19,7 @@ import crosscut
 from crosscut.cli import app
 from crosscut.encoders.named import load_encoder
 from crosscut.errors import InputError, StoreUnavailable
-from crosscut.stores import LanceDB, PgVector, Qdrant, open_store
+from crosscut.stores import LanceDB, PgVector, open_store
 from tests import real_stores
 from tests.services.test_ray_engine import cluster, ray  # noqa: F401  (a fixture)
 from tests.services.test_stores import dsn  # noqa: F401  (a fixture)
@@ -68,13 +68,13 @@ def check(store: Any) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("kind", ["edge", "lance"])
+@pytest.mark.parametrize("kind", ["lance"])
 def test_items_and_their_vectors_are_written(kind: str, corpus: Path, tmp_path: Path) -> None:
     folder = made(kind, tmp_path / "store")
     done = filled(corpus, folder, "--json")
     assert json.loads(done.stdout) == {"written": 3, "items": 4}
     opened = open_store(str(folder), "papers", vector="e", text="body")
-    assert isinstance(opened, Qdrant if kind == "edge" else LanceDB)
+    assert isinstance(opened, LanceDB)
     check(opened)
     again = filled(corpus, folder)
     assert isinstance(again.exception, InputError)
@@ -166,7 +166,7 @@ class Slow:
         return np.array([[float(text.split()[1]), 1.0, 2.0, 3.0] for text in texts], np.float32)
 
 
-@pytest.mark.parametrize("kind", ["edge", "lance"])
+@pytest.mark.parametrize("kind", ["lance"])
 def test_one_that_was_killed_goes_on(kind: str, tmp_path: Path) -> None:
     """Killed again and again in the middle of it, and started again: every item is there once, with its own vector."""
     folder, rng, kills = made(kind, tmp_path / "store", 4), random.Random(kind), 0

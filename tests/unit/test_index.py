@@ -25,13 +25,13 @@ from crosscut.datasets import Item, ItemList
 from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError, LockedError, ScorerError, WriteError
 from crosscut.index import Index
-from crosscut.index.conditions import conditions as of_a_request
 from crosscut.index.items import as_items
 from crosscut.index.metadata import Metadata
 from crosscut.score_store import ScoreStore
 from crosscut.scorers.adapters import TextScorer
 from crosscut.scorers.loading import load_scorer
 from crosscut.stores.filters import conditions as of_a_store
+from crosscut.stores.filters import request_filter as of_a_request
 
 WORDS = ["apple", "banana", "cherry", "damson", "elder", "fig", "grape", "hazel"]
 

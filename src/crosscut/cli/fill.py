@@ -21,9 +21,7 @@ def fill(
     ],
     store: Annotated[
         str,
-        typer.Argument(
-            help="postgresql://… (PostgreSQL), http://… (Qdrant), a folder of LanceDB or of a qdrant-edge shard."
-        ),
+        typer.Argument(help="postgresql://… (PostgreSQL), http://… (Qdrant), a folder of LanceDB."),
     ],
     name: Annotated[str, typer.Argument(help="The table or collection, which is there already.")],
     engines: EngineOptions,

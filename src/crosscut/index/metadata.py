@@ -11,7 +11,6 @@ On disk, of the items that an index was written with:
 from __future__ import annotations
 
 import difflib
-import operator
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +27,10 @@ from crosscut.errors import InputError
 from crosscut.index.items import Filter
 from crosscut.latest import Latest
 from crosscut.storage import Files, Saved
-from crosscut.stores.filters import Condition, conditions, is_something
+from crosscut.stores.filters import TESTS, Condition, check_value, conditions, within
 from crosscut.types import Floats, Mask, Positions
 
 T = TypeVar("T")
-TESTS = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le, "ne": operator.ne}
 EXACT = 2**53  # whole numbers up to here are float64 numbers too
 MOST_COLUMNS = 16  # kept in memory
 MOST_VALUES = 1 << 20  # distinct ones of a key that is kept on disk
@@ -144,7 +142,7 @@ class MetadataColumn:
         """Which of the values meet the condition."""
         if wanted.values is None:
             if self.numbers is None or not all(map(_is_number, wanted.given)):
-                return np.fromiter((_within(value, wanted.bounds) for value in self.values), np.bool_, len(self.values))
+                return np.fromiter((within(value, wanted.bounds) for value in self.values), np.bool_, len(self.values))
             held = np.ones(len(self.values), np.bool_)
             for name, bound in wanted.bounds.items():
                 held &= TESTS[name](self.numbers, bound)
@@ -255,7 +253,7 @@ def read_column(saved: Saved, key: str, n: int) -> MetadataColumn | None:
 def _kept(value: Any, key: str) -> Any:
     """A value of a filter as metadata is kept: as JSON has it."""
     kept = as_json(value, f"the filter on {key!r}")
-    is_something(key, kept)
+    check_value(key, kept)
     return kept
 
 
@@ -274,13 +272,6 @@ def _comparable(wanted: Condition, columns: Sequence[MetadataColumn]) -> None:
 
 def _kind(value: Any) -> str:
     return "text" if isinstance(value, str) else "number" if isinstance(value, int | float) else "other"
-
-
-def _within(value: Any, bounds: Mapping[str, Any]) -> bool:
-    try:
-        return all(TESTS[name](value, bound) for name, bound in bounds.items())
-    except TypeError:  # a word is neither above nor below a number
-        return False
 
 
 def _each(value: Any) -> Iterator[Any]:

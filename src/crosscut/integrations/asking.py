@@ -12,8 +12,8 @@ from typing import Any
 
 from crosscut.errors import BudgetError, CrosscutError, FolderError, InputError, ScorerError, StoreUnavailable
 from crosscut.index import Index
-from crosscut.index.conditions import conditions
 from crosscut.search.hits import Hits
+from crosscut.stores.filters import request_filter
 
 QUERY, VALUES = 4000, 100_000
 """Characters of a query, and values in a filter, at most."""
@@ -42,7 +42,7 @@ class Asking:
         if sum(sizes) > VALUES:
             raise InputError(f"a filter has {VALUES:,} values at most; got {sum(sizes):,}")
         try:
-            checked = None if filter is None else conditions(filter)
+            checked = None if filter is None else request_filter(filter)
         except ValueError as error:
             raise InputError(str(error)) from None
         gone = threading.Event()

@@ -16,9 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from crosscut.index.conditions import MOST, conditions
 from crosscut.server.settings import Settings
-from crosscut.stores.filters import SIGNS
+from crosscut.stores.filters import MOST, SIGNS, request_filter
 
 SCALAR = {"type": ["string", "boolean", "number"]}
 CONDITIONS: dict[str, Any] = {
@@ -58,7 +57,7 @@ class SearchRequest(Strict):
         description="How to search, with settings if wanted: `axn@rounds=10,mix=0.8`; by default as the index does.",
     )
     candidates: list[str] | None = Field(None, description="Items for round one, best first.")
-    filter: Annotated[dict[str, Any], PlainValidator(conditions), WithJsonSchema(CONDITIONS)] | None = Field(
+    filter: Annotated[dict[str, Any], PlainValidator(request_filter), WithJsonSchema(CONDITIONS)] | None = Field(
         None, description="Conditions on metadata, all of which must hold: a value, a list of values, or bounds."
     )
     stop: str | None = Field(

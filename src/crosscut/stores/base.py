@@ -87,20 +87,25 @@ class Fields:
         if self.metadata is not None:
             metadata = payload.get(self.metadata) or {}
         else:
-            metadata = dict(payload)
-            for key in (self.text, self.title, self.name):
-                if key is not None:
-                    metadata.pop(key, None)
+            metadata = {key: payload[key] for key in payload if key not in (self.text, self.title, self.name)}
+        # NaN is no value: a key without one is a key that is not there
+        metadata = {key: value for key, value in metadata.items() if not _is_nan(value)}
         return Item(str(name), _text(title), _text(payload.get(self.text)), metadata)
 
     def record(self, item: Item) -> dict[str, Any]:
         """The payload of an item that is added."""
+        if wrong := [key for key, value in item.metadata.items() if _is_nan(value)]:
+            raise InputError(f"the metadata {wrong[0]!r} of item {item.id!r} is NaN: leave out what has no value")
         metadata = {self.metadata: dict(item.metadata)} if self.metadata is not None else dict(item.metadata)
         if self.title is None and item.title:
             raise InputError(
                 f"item {item.id!r} has a title, and the store has no place for titles: open it with title='a field'"
             )
         return metadata | {self.text: item.text} | ({} if self.title is None else {self.title: item.title})
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def _text(value: Any) -> str:
@@ -187,16 +192,16 @@ class Store(ABC):
 
     def failed(self, error: Exception) -> StoreUnavailable:
         """What went wrong on a trip, as an error of the store that tells no secret of it."""
-        said = str(error).strip() or "without a message"
-        shown = said
+        message = str(error).strip() or "without a message"
+        shown = message
         for secret in filter(None, self.secrets):
             shown = shown.replace(secret, "…")
-        made = StoreUnavailable(
+        unavailable = StoreUnavailable(
             f"{self.place}{f' at {self.address}' if self.address else ''} failed: {type(error).__name__}: {shown}; "
             "check that it is there and try again (what a search had found is in error.hits)"
         )
-        made.__cause__ = error if shown == said else None  # a traceback would tell what is not told here
-        return made
+        unavailable.__cause__ = error if shown == message else None  # a traceback would show what is hidden here
+        return unavailable
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.place}, d={self.d}, {'exact' if self.exact else 'approximate'})"
@@ -368,11 +373,11 @@ class Session:
 
 def unit(vectors: Floats) -> Floats:
     """(m × d) at length 1."""
-    made: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return made
+    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return scaled
 
 
-def numbered(name: Any, place: str, kind: str, least: int, most: int) -> int:
+def integer_id(name: Any, place: str, kind: str, least: int, most: int) -> int:
     """The name of an item whose store counts in whole numbers, least … most: a number, or digits."""
     text = str(name) if isinstance(name, int | np.integer) and not isinstance(name, bool) else name
     digits = text.removeprefix("-") if isinstance(text, str) else ""
@@ -383,8 +388,8 @@ def numbered(name: Any, place: str, kind: str, least: int, most: int) -> int:
 
 def check_columns(place: str, there: Collection[str], id: str, vector: str, fields: Fields) -> None:
     """Refuse columns that a table does not have."""
-    named = {"id": id, "vector": vector, "text": fields.text, "title": fields.title, "metadata": fields.metadata}
-    for column, name in named.items():
+    wanted = {"id": id, "vector": vector, "text": fields.text, "title": fields.title, "metadata": fields.metadata}
+    for column, name in wanted.items():
         if name is not None and name not in there:
             raise InputError(f"{place} has no column {name!r} for {column}=; it has {', '.join(there) or 'none'}")
 

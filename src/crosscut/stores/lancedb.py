@@ -17,8 +17,8 @@ import numpy as np
 
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered, unit
-from crosscut.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
+from crosscut.stores.base import Fields, Rows, Store, Want, check_columns, integer_id, needed, unit
+from crosscut.stores.filters import LARGEST, SIGNS, Condition, check_text, integers, is_number
 from crosscut.types import Floats
 
 METRICS = ("dot", "cosine")
@@ -85,31 +85,29 @@ class LanceDB(Store):
         return f"the LanceDB table {self._name!r}"
 
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
-        return [self._rows(self._found(want, self._where(want.where, want.exclude), exact)) for want in wants]
+        return [self._rows(self._nearest(want, exact)) for want in wants]
 
-    def _found(self, want: Want, told: str, exact: bool) -> Any:
+    def _nearest(self, want: Want, exact: bool) -> Any:
         """One trip: what LanceDB finds, as a table of Arrow."""
-        asked = self._table.search(want.vector.astype(np.float32), vector_column_name=self.vector)
-        asked = asked.distance_type(self.metric).limit(want.count)
-        asked = asked.select([self.id, self.vector, *self._names, "_distance"])
-        if told:
-            asked = asked.where(told, prefilter=True)
+        search = self._table.search(want.vector.astype(np.float32), vector_column_name=self.vector)
+        search = search.distance_type(self.metric).limit(want.count)
+        search = search.select([self.id, self.vector, *self._names, "_distance"])
+        if where := self._where(want.where, want.exclude):
+            search = search.where(where, prefilter=True)
         if exact:
-            asked = asked.bypass_vector_index()
-        else:
-            more = self.probes * (1 + (want.count + len(want.exclude)) // 50)
-            asked = asked.nprobes(more).refine_factor(10)  # quantised vectors: the best are compared again as they are
-        return asked.to_arrow()
+            return search.bypass_vector_index().to_arrow()
+        probes = self.probes * (1 + (want.count + len(want.exclude)) // 50)
+        return search.nprobes(probes).refine_factor(10).to_arrow()  # quantised: the best are compared again as they are
 
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
         """Drawn by a pass over the ids, a few at a time: the same draw for the same table."""
         rng = np.random.default_rng(seed)
-        asked = self._table.search().select([self.id]).limit(None)
-        if told := self._where(where, exclude):
-            asked = asked.where(told)
+        search = self._table.search().select([self.id]).limit(None)
+        if inside := self._where(where, exclude):
+            search = search.where(inside)
         keys: list[Any] = []
         marks = np.empty(0)
-        for batch in asked.to_batches():
+        for batch in search.to_batches():
             keys += batch.column(self.id).to_pylist()
             marks = np.append(marks, rng.random(batch.num_rows))
             kept = np.argsort(marks, kind="stable")[:count]
@@ -117,8 +115,12 @@ class LanceDB(Store):
         return self.fetch(keys) if keys else self._rows(None)
 
     def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
-        told = self._where(where, (), only=names)
-        asked = self._table.search().where(told).select([self.id, self.vector, *self._names]).limit(len(names))
+        asked = (
+            self._table.search()
+            .where(self._where(where, (), only=names))
+            .select([self.id, self.vector, *self._names])
+            .limit(len(names))
+        )
         return self._rows(asked.to_arrow())
 
     def count(self, where: tuple[Condition, ...] = ()) -> int:
@@ -136,8 +138,30 @@ class LanceDB(Store):
                 )
             empty = dict.fromkeys(self._schema.names)
             records.append(empty | record | {self.id: self.named(item.id), self.vector: vector.tolist()})
+        table = self._as_table(records)
         with self.reaching():
-            self._table.add(self._arrow.Table.from_pylist(records, schema=self._schema))
+            self._table.add(table)
+
+    def _as_table(self, records: Sequence[Mapping[str, Any]]) -> Any:
+        """The records as a table of Arrow; values that a column would not hold as they are are refused."""
+        columns = {}
+        for field in self._schema:
+            values = [record[field.name] for record in records]
+            try:
+                columns[field.name] = self._arrow.array(values, field.type)
+            except (self._arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise InputError(
+                    f"the column {field.name!r} of {self.place} holds {field.type} and does not take what the items "
+                    f"bring ({str(error)[:200]}); give what it holds"
+                ) from error
+            if field.name != self.vector:
+                for value, kept in zip(values, columns[field.name].to_pylist(), strict=True):
+                    if not _same(value, kept):
+                        raise InputError(
+                            f"the column {field.name!r} of {self.place} holds {field.type} and would keep "
+                            f"{value!r:.60} as {kept!r:.60}; give what it holds"
+                        )
+        return self._arrow.table(columns, schema=self._schema)
 
     def erase(self, keys: Sequence[Any]) -> None:
         with self.reaching():
@@ -146,8 +170,8 @@ class LanceDB(Store):
     def named(self, name: Any) -> Any:
         kind = self._schema.field(self.id).type
         if not self._arrow.types.is_integer(kind):
-            return written(str(name), "the id")
-        return numbered(name, self.place, str(kind), -LARGEST, LARGEST - 1)
+            return check_text(str(name), "the id")
+        return integer_id(name, self.place, str(kind), -LARGEST, LARGEST - 1)
 
     def _rows(self, table: Any) -> Rows:
         if table is None or not table.num_rows:
@@ -171,12 +195,12 @@ class LanceDB(Store):
 
     def _where(self, where: tuple[Condition, ...], exclude: Sequence[Any], *, only: Sequence[Any] | None = None) -> str:
         """In LanceDB's SQL, which takes no parameters: values are written as literals."""
-        told = [self._condition(condition) for condition in where]
+        tests = [self._condition(condition) for condition in where]
         if len(exclude):
-            told.append(f"{_q(self.id)} NOT IN ({', '.join(map(_literal, exclude))})")
+            tests.append(f"{_q(self.id)} NOT IN ({', '.join(map(_literal, exclude))})")
         if only is not None:
-            told.append(f"{_q(self.id)} IN ({', '.join(map(_literal, only))})")
-        return " AND ".join(told)
+            tests.append(f"{_q(self.id)} IN ({', '.join(map(_literal, only))})")
+        return " AND ".join(tests)
 
     def _condition(self, condition: Condition) -> str:
         own, kind = self._place_of(condition.key)
@@ -194,13 +218,13 @@ class LanceDB(Store):
                 f"LanceDB cannot filter {condition.key!r} by {', '.join(condition.bounds)}, because its items have "
                 "several values: it can look for values in them"
             )
-        kept = float if types.is_floating(kind) else lambda value: value
+        plain = float if types.is_floating(kind) else lambda value: value
         if condition.values is None:  # LanceDB compares whole numbers with whole numbers only
             if types.is_integer(kind):
                 return " AND ".join(_between(own, name, bound) for name, bound in condition.bounds.items())
-            told = [f"{own} {SIGNS[name]} {_literal(kept(bound))}" for name, bound in condition.bounds.items()]
-            return " AND ".join(told)
-        values = whole(condition.values) if types.is_integer(kind) else list(map(kept, condition.values))
+            tests = [f"{own} {SIGNS[name]} {_literal(plain(bound))}" for name, bound in condition.bounds.items()]
+            return " AND ".join(tests)
+        values = integers(condition.values) if types.is_integer(kind) else list(map(plain, condition.values))
         if not values:
             return "false"
         listed = ", ".join(map(_literal, values))
@@ -223,16 +247,25 @@ class LanceDB(Store):
         types = self._arrow.types
         if isinstance(value, bool):
             return bool(types.is_boolean(kind))
-        if number(value):
+        if is_number(value):
             return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
         if isinstance(value, date):
             return bool(types.is_timestamp(kind) or types.is_date(kind))
         return isinstance(value, str) and bool(types.is_string(kind) or types.is_large_string(kind))
 
 
+def _same(given: Any, kept: Any) -> bool:
+    """Whether a value was kept: 5 may be 5.0, but neither 5.5 nor True."""
+    if isinstance(given, Mapping) and isinstance(kept, Mapping):
+        return all(_same(given.get(key), kept.get(key)) for key in {*given, *kept})
+    if isinstance(given, list | tuple) and isinstance(kept, list):
+        return len(given) == len(kept) and all(map(_same, given, kept))
+    return isinstance(given, bool) == isinstance(kept, bool) and bool(given == kept)
+
+
 def _between(own: str, kind: str, value: float) -> str:
     """A whole number compared with one that may lie between two of them, or beyond all."""
-    if whole([value]):
+    if integers([value]):
         return f"{own} {SIGNS[kind]} {int(value)}"
     if kind == "ne" or (abs(value) >= LARGEST and (value > 0) == (kind in ("lt", "lte"))):
         return f"{own} IS NOT NULL"
@@ -250,7 +283,7 @@ def _q(name: str) -> str:
 def _literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if number(value):
+    if is_number(value):
         return repr(value)
     if isinstance(value, datetime):
         return f"timestamp '{value.isoformat(sep=' ')}'"

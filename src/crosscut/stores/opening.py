@@ -22,8 +22,8 @@ def open_store(
 ) -> Store:
     """The table or collection `name` at an address; fields that are None are left to the store's own defaults.
 
-    `postgresql://…` is PostgreSQL, `http://…` and `https://…` Qdrant (with `api_key`), a folder LanceDB or a shard of
-    qdrant-edge. Where an item's id, vector, text, title and metadata stand is as those stores say.
+    `postgresql://…` is PostgreSQL, `http://…` and `https://…` Qdrant (with `api_key`), a folder LanceDB. Which fields
+    hold an item's id, vector, text, title and metadata is as those stores say.
     """
     fields = {"id": id, "vector": vector, "text": text, "title": title, "metadata": metadata}
     given: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
@@ -31,17 +31,14 @@ def open_store(
         from crosscut.stores.pgvector import PgVector
 
         return PgVector(where, name, **given)
-    folder = Path(where)
-    if where.startswith(("http://", "https://")) or (folder / "edge_config.json").is_file():
+    if where.startswith(("http://", "https://")):
         from crosscut.stores.qdrant import Qdrant
 
-        if folder.is_dir():
-            return Qdrant(name, shard=folder, **given)
         return Qdrant(name, url=where, api_key=api_key, **given)
-    if not folder.is_dir():
+    if not Path(where).is_dir():
         raise InputError(
             f"{where!r} is no store: give postgresql://… (PostgreSQL), http://… or https://… (Qdrant), or a folder of "
-            "LanceDB or of a shard of qdrant-edge"
+            "LanceDB"
         )
     from crosscut.stores.lancedb import LanceDB
 

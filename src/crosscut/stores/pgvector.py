@@ -10,7 +10,6 @@ travel together (pipeline mode): one trip a round.
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,29 +17,35 @@ from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote
 
 import numpy as np
 
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.stores.base import Fields, Rows, Store, Want, check_columns, needed, numbered, unit
-from crosscut.stores.filters import LARGEST, SIGNS, Condition, number, whole, written
+from crosscut.stores.base import Fields, Rows, Store, Want, check_columns, integer_id, needed, unit
+from crosscut.stores.filters import LARGEST, SIGNS, Condition, check_text, integers, is_number
 from crosscut.types import Floats
 
 OPERATORS = {"dot": "<#>", "cosine": "<=>"}
 OPCLASSES = {"dot": "ip_ops", "cosine": "cosine_ops"}  # vector_ip_ops, halfvec_cosine_ops, …
 MOST_CANDIDATES = 1000  # that pgvector lets a scan of a graph hold (hnsw.ef_search)
-WHOLE = {"smallint": 1 << 15, "integer": 1 << 31, "bigint": LARGEST}
-FAMILIES = {"N": "numbers", "S": "texts", "D": "dates", "B": "booleans", "U": "values of its type", "E": "its values"}
+INTEGERS = {"smallint": 1 << 15, "integer": 1 << 31, "bigint": LARGEST}
+FAMILIES: dict[str, tuple[str, Any]] = {
+    "N": ("numbers", int | float),
+    "S": ("texts", str),
+    "D": ("dates", date | str),
+    "B": ("booleans", bool),
+}
+"""What columns of a kind hold, in words and in Python; those of other kinds (uuid, enumerations) are left to the server."""  # noqa: E501
 
 
 class Column(NamedTuple):
-    """A column as the catalogue tells it: its type, the kind of it, and whether it holds several values."""
+    """A column as the catalogue describes it."""
 
     type: str
     family: str  # N number, S text, D date, B boolean, U uuid and others, E enumeration
-    several: bool = False
+    several: bool = False  # whether it is an array of that type
 
 
 class PgVector(Store):
@@ -83,8 +88,8 @@ class PgVector(Store):
         self.table, self.id, self.vector, self.metric = table, id, vector, metric
         self.fields = Fields(text, title, metadata)
         self._dsn, self._timeout = dsn, timeout
-        self.secrets = _secrets(dsn) if isinstance(dsn, str) else ()
         if isinstance(dsn, str):
+            self.secrets = self._password(dsn)
             how: dict[str, Any] = {"id": id, "vector": vector, "text": text, "title": title, "metadata": metadata}
             self.recipe = partial(PgVector, dsn, table, **how, metric=metric, exact=exact, timeout=timeout)
         self._connection: Any = None
@@ -92,24 +97,34 @@ class PgVector(Store):
         with self.reaching():
             self._columns = self._read_columns()
         check_columns(self.place, self._columns, id, vector, self.fields)
-        self._kind, size = _vector_type(self._columns[vector].type, f"{vector!r} of {self.place}")
+        kind, _, size = self._columns[vector].type.removesuffix(")").partition("(")
+        self._kind = kind.rpartition(".")[2]
+        if self._kind not in ("vector", "halfvec"):
+            raise InputError(f"the column {vector!r} of {self.place} is of type {kind}; vectors are vector or halfvec")
         with self.reaching():
-            found = self._run("SELECT extversion FROM pg_extension WHERE extname = 'vector'", ())
-            self._iterative = tuple(int(part) for part in found[0][0].split(".")[:2]) >= (0, 8)
+            version = self._run("SELECT extversion FROM pg_extension WHERE extname = 'vector'", ())[0][0]
+            self._iterative = tuple(map(int, version.split(".")[:2])) >= (0, 8)
             self._method = self._index_method()
             shown = self._run(f"SELECT {self._q(vector)}::vector FROM {self._from} LIMIT 1", ()) if not size else []
-        self.d = size or (shown[0][0].dimensions() if shown else 0)
+        self.d = int(size or 0) or (shown[0][0].dimensions() if shown else 0)
         if not self.d:
             raise InputError(f"{self.place} is empty, and its column {vector!r} does not say how long vectors are")
         self.exact = self._method is None if exact is None else exact
-        shown_columns = [name for name in self._columns if name not in (id, vector)]
-        self._names = (
-            shown_columns
-            if metadata is None
-            else [name for name in dict.fromkeys((text, title, metadata)) if name is not None]
-        )
-        listed = ", ".join(map(self._q, self._names))
-        self._shown = f"{self._q(id)}, {self._q(vector)}::vector" + (f", {listed}" if listed else "")
+        own = [text, title, metadata] if metadata is not None else [n for n in self._columns if n not in (id, vector)]
+        self._names = [name for name in dict.fromkeys(own) if name is not None]
+        self._shown = ", ".join([self._q(id), f"{self._q(vector)}::vector", *map(self._q, self._names)])
+
+    def _password(self, dsn: str) -> tuple[str, ...]:
+        """The password of a connection string, as it is and as a URL has it. A string that cannot be read is refused
+        without quoting it, as the client would."""
+        try:
+            password = self._psycopg.conninfo.conninfo_to_dict(dsn).get("password")
+        except self._psycopg.ProgrammingError:
+            raise InputError(
+                f"the connection string of {self.place} cannot be read (it is not shown: it may hold a password): "
+                "write postgresql://user@host/database, with %20 for a blank"
+            ) from None
+        return () if password is None else (str(password), quote(str(password), safe=""), quote(str(password)))
 
     @property
     def place(self) -> str:
@@ -118,52 +133,50 @@ class PgVector(Store):
     # -- what a search asks --------------------------------------------------------------------------------------
 
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        """One trip, under settings that hold for this transaction."""
         order = f"ORDER BY {self._q(self.vector)} {OPERATORS[self.metric]} %s::{self._kind} LIMIT %s"
-        asked = []
+        statements = []
         for want in wants:
             where, values = self._where(want.where, want.exclude)
             text = f"SELECT {self._shown} FROM {self._from} WHERE {where} {order}"
-            asked.append((text, [*values, _vector(want.vector), want.count]))
-        return [self._rows(found) for found in self._found(asked, self._settings(wants, exact))]
-
-    def _found(self, asked: Sequence[tuple[str, list[Any]]], settings: Mapping[str, str]) -> list[list[Any]]:
-        """One trip: what the statements find, under settings that hold for this transaction."""
+            statements.append((text, [*values, _vector(want.vector), want.count]))
+        settings = self._settings(wants, exact)
         with self._session() as connection, connection.pipeline(), connection.transaction():
             for name, value in settings.items():
                 connection.execute("SELECT set_config(%s, %s, true)", [name, value])
-            cursors = [connection.execute(text, values, binary=True) for text, values in asked]
-            return [cursor.fetchall() for cursor in cursors]
+            cursors = [connection.execute(text, values, binary=True) for text, values in statements]
+            return [self._rows(cursor.fetchall()) for cursor in cursors]
 
     def _settings(self, wants: Sequence[Want], exact: bool) -> dict[str, str]:
         """How a transaction uses the index."""
-        settings: dict[str, str] = {}
         if exact:
-            settings["enable_indexscan"] = "off"  # pgvector has no other kind of scan
-        elif self._method is not None:
-            settings["enable_seqscan"] = "off"
+            return {"enable_indexscan": "off"}  # pgvector has no other kind of scan
+        if self._method is None:
+            return {}
+        settings = {"enable_seqscan": "off"}
+        if self._method == "hnsw":
             candidates = 2 * max(want.count + len(want.exclude) for want in wants)
-            if self._method == "hnsw":
-                settings["hnsw.ef_search"] = str(min(MOST_CANDIDATES, max(100, candidates)))
-            if self._iterative:
-                settings[f"{self._method}.iterative_scan"] = "relaxed_order"
+            settings["hnsw.ef_search"] = str(min(MOST_CANDIDATES, max(100, candidates)))
+        if self._iterative:
+            settings[f"{self._method}.iterative_scan"] = "relaxed_order"
         return settings
 
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
         """In the order of a hash of id and seed: the same draw every time; it reads every id."""
-        told, values = self._where(where, exclude)
+        inside, values = self._where(where, exclude)
         key = f"hashtextextended({self._q(self.id)}::text, %s)"
-        text = f"SELECT {self._shown} FROM {self._from} WHERE {told} ORDER BY {key}, {self._q(self.id)} LIMIT %s"
+        text = f"SELECT {self._shown} FROM {self._from} WHERE {inside} ORDER BY {key}, {self._q(self.id)} LIMIT %s"
         return self._rows(self._run(text, [*values, seed, count]))
 
     def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
-        told, values = self._where(where, ())
-        text = f"SELECT {self._shown} FROM {self._from} WHERE {told} AND {self._q(self.id)} = ANY(%s::{self._key}[])"
+        inside, values = self._where(where, ())
+        text = f"SELECT {self._shown} FROM {self._from} WHERE {inside} AND {self._q(self.id)} = ANY(%s::{self._key}[])"
         return self._rows(self._run(text, [*values, list(names)]))
 
     def count(self, where: tuple[Condition, ...] = ()) -> int:
-        told, values = self._where(where, ())
+        inside, values = self._where(where, ())
         with self.reaching():
-            return int(self._run(f"SELECT count(*) FROM {self._from} WHERE {told}", values)[0][0])
+            return int(self._run(f"SELECT count(*) FROM {self._from} WHERE {inside}", values)[0][0])
 
     # -- changes -------------------------------------------------------------------------------------------------
 
@@ -179,7 +192,7 @@ class PgVector(Store):
         marks = ", ".join([f"%s::{self._key}", f"%s::{self._kind}", *["%s"] * len(columns)])
         text = f"INSERT INTO {self._from} ({listed}) VALUES ({marks})"
         values = [
-            [self.named(item.id), _vector(vector), *(self._sent(record.get(name)) for name in columns)]
+            [self.named(item.id), _vector(vector), *(_sent(record.get(name)) for name in columns)]
             for item, vector, record in zip(items, vectors, records, strict=True)
         ]
         with self.reaching(), self._session() as connection, connection.transaction(), connection.cursor() as cursor:
@@ -193,10 +206,10 @@ class PgVector(Store):
     def named(self, name: Any) -> Any:
         column = self._columns[self.id]
         if column.family == "N":
-            most = WHOLE.get(column.type, LARGEST)
-            return numbered(name, self.place, column.type, -most, most - 1)
+            most = INTEGERS.get(column.type, LARGEST)
+            return integer_id(name, self.place, column.type, -most, most - 1)
         if column.type != "uuid":
-            return written(str(name), "the id")
+            return check_text(str(name), "the id")
         try:
             return uuid.UUID(str(name))
         except ValueError:
@@ -212,15 +225,15 @@ class PgVector(Store):
 
     def _where(self, where: tuple[Condition, ...], exclude: Sequence[Any]) -> tuple[str, list[Any]]:
         """A condition in SQL, and its values; rows without a vector are no items."""
-        told, values = [f"{self._q(self.vector)} IS NOT NULL"], []
+        parts, values = [f"{self._q(self.vector)} IS NOT NULL"], []
         if len(exclude):
-            told.append(f"{self._q(self.id)} <> ALL(%s::{self._key}[])")
+            parts.append(f"{self._q(self.id)} <> ALL(%s::{self._key}[])")
             values.append(list(exclude))
         for condition in where:
             text, given = self._inside(condition) if self.fields.metadata is not None else self._column(condition)
-            told.append(text)
+            parts.append(text)
             values += given
-        return " AND ".join(told), values
+        return " AND ".join(parts), values
 
     def _column(self, condition: Condition) -> tuple[str, list[Any]]:
         if condition.key not in self._columns:
@@ -228,17 +241,17 @@ class PgVector(Store):
                 f"{self.place} has no column {condition.key!r} to filter by; it has {', '.join(self._columns)}"
             )
         column = self._columns[condition.key]
+        held, kinds = FAMILIES.get(column.family, ("", object))
         for value in condition.given:
-            if column.family in "NSDB" and column.family not in _families(value):
+            if held and not (isinstance(value, kinds) and isinstance(value, bool) == (kinds is bool)):
                 raise InputError(
-                    f"the column {condition.key!r} of {self.place} holds {FAMILIES[column.family]} ({column.type}), "
+                    f"the column {condition.key!r} of {self.place} holds {held} ({column.type}), "
                     f"and the filter compares it with {value!r}"
                 )
-        own = "v" if column.several else self._q(condition.key)
-        told, given = _compared(own, condition, column.type)
+        text, given = _compared("v" if column.several else self._q(condition.key), condition, column.type)
         if column.several:
-            told = f"EXISTS (SELECT 1 FROM unnest({self._q(condition.key)}) AS v WHERE {told})"
-        return told, given
+            text = f"EXISTS (SELECT 1 FROM unnest({self._q(condition.key)}) AS v WHERE {text})"
+        return text, given
 
     def _inside(self, condition: Condition) -> tuple[str, list[Any]]:
         """In a jsonb column: a value, or one of several, of the same kind as what it is compared with."""
@@ -249,32 +262,28 @@ class PgVector(Store):
         own = f"({self._q(self.fields.metadata or '')} -> %s::text)"
         several = f"CASE jsonb_typeof({own}) WHEN 'array' THEN {own} ELSE jsonb_build_array({own}) END"
         if condition.values is not None:
-            test, values = "v = ANY(%s::jsonb[])", [[self._json(one) for one in condition.values]]
+            test, values = "v = ANY(%s::jsonb[])", [[_json(one) for one in condition.values]]
         else:
             test, values = "v <> 'null'::jsonb", []
             for name, bound in condition.bounds.items():
                 kind = "" if name == "ne" else " AND jsonb_typeof(v) = jsonb_typeof(%s::jsonb)"
                 test += f"{kind} AND v {SIGNS[name]} %s::jsonb"
-                values += [self._json(bound)] * (1 if name == "ne" else 2)
-        keys = [condition.key] * 3
+                values += [_json(bound)] * (1 if name == "ne" else 2)
         text = f"{own} IS NOT NULL AND EXISTS (SELECT 1 FROM jsonb_array_elements({several}) AS v WHERE {test})"
-        return text, [condition.key, *keys, *values]
+        return text, [*[condition.key] * 4, *values]
 
     # -- the server ----------------------------------------------------------------------------------------------
 
     def refused(self, error: Exception) -> InputError | None:
-        errors = self._psycopg.errors
-        if not isinstance(error, errors.DataError | errors.IntegrityError | errors.UndefinedFunction):
+        e = self._psycopg.errors
+        kinds = (e.DataError, e.IntegrityError, e.DatatypeMismatch, e.UndefinedFunction, e.CannotCoerce, UnicodeError)
+        unsendable = isinstance(error, self._psycopg.ProgrammingError) and error.sqlstate is None
+        if not isinstance(error, kinds) and not unsendable:
             return None
-        made = InputError(f"{self.place} does not take this: {str(error).splitlines()[0]}; give what its columns hold")
-        made.__cause__ = error
-        return made
-
-    def _json(self, value: Any) -> Any:
-        return needed("psycopg.types.json", "pgvector", "jsonb").Jsonb(value)
-
-    def _sent(self, value: Any) -> Any:
-        return self._json(value) if isinstance(value, Mapping) else value
+        reason = str(error).splitlines()[0]
+        refusal = InputError(f"{self.place} does not take this: {reason}; give what its columns hold")
+        refusal.__cause__ = error
+        return refusal
 
     def _q(self, name: str) -> str:
         """A name, quoted; % would be taken for a parameter."""
@@ -290,7 +299,7 @@ class PgVector(Store):
 
     @contextmanager
     def _session(self) -> Iterator[Any]:
-        """The connection, for one thread at a time; made again if it was lost."""
+        """The connection, for one thread at a time; opened again if it was lost."""
         with self._lock:
             if self._connection is None or self._connection.closed:
                 if isinstance(self._dsn, self._psycopg.Connection):
@@ -345,53 +354,37 @@ class PgVector(Store):
             vectors = np.array(shown, dtype=np.float64).reshape(-1, self.d)
             return vectors if self.metric == "dot" else unit(vectors)
 
-        def payload_at(place: int) -> Mapping[str, Any]:
-            return dict(zip(self._names, found[place][2:], strict=True))
-
-        return Rows([row[0] for row in found], vectors_at, payload_at)
-
-
-def _secrets(dsn: str) -> tuple[str, ...]:
-    """The passwords of a connection string, well-formed or not: a client quotes what it cannot read."""
-    before_host = [part.partition(":")[2].rpartition("@")[0] for part in re.split(r"[\s/]+", dsn)]
-    settings = re.findall(r"password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)", dsn)
-    passwords = [part.strip("'") for part in [*before_host, *settings] if part]
-    return tuple(dict.fromkeys([*passwords, *map(unquote, passwords)]))
+        return Rows(
+            [row[0] for row in found],
+            vectors_at,
+            lambda place: dict(zip(self._names, found[place][2:], strict=True)),
+        )
 
 
 def _vector(values: Floats) -> Any:
     return needed("pgvector", "pgvector", "PgVector").Vector(np.asarray(values, np.float32))
 
 
-def _vector_type(told: str, where: str) -> tuple[str, int]:
-    """`vector(384)`: the type and d; 0 where the column does not say."""
-    kind, _, size = told.removesuffix(")").partition("(")
-    kind = kind.rpartition(".")[2]
-    if kind not in ("vector", "halfvec"):
-        raise InputError(f"the column {where} is of type {told}; vectors are of type vector or halfvec")
-    return kind, int(size or 0)
+def _json(value: Any) -> Any:
+    return needed("psycopg.types.json", "pgvector", "jsonb").Jsonb(value)
 
 
-def _families(value: Any) -> str:
-    """The kinds of column that a value can be compared with."""
-    if isinstance(value, bool):
-        return "B"
-    if number(value):
-        return "N"
-    return "D" if isinstance(value, date) else "SD" if isinstance(value, str) else ""
+def _sent(value: Any) -> Any:
+    return _json(value) if isinstance(value, Mapping) else value
 
 
 def _compared(own: str, condition: Condition, kind: str) -> tuple[str, list[Any]]:
+    """A condition on a column, or an element of one, of this type. Numbers are not rounded to the column's type."""
     floats = kind in ("real", "double precision")
     if condition.values is not None:
         values = list(condition.values)
-        if all(map(number, values)):  # not as the column's type, which would round them
-            if kind in WHOLE:
-                return f"{own} = ANY(%s::bigint[])", [whole(values)]
+        if all(map(is_number, values)):
+            if kind in INTEGERS:
+                return f"{own} = ANY(%s::bigint[])", [integers(values)]
             values = list(map(float if floats else str, values))
         return f"{own} = ANY(%s::{kind}[])", [values]
-    told = []
+    tests = []
     for name, value in condition.bounds.items():  # 2000.5 is no integer, and is above 2000 all the same
-        wider = kind if not number(value) else "float8" if floats else "numeric"
-        told.append(f"{own} {SIGNS[name]} %s::{wider}")
-    return " AND ".join(told), [float(one) if number(one) and floats else one for one in condition.bounds.values()]
+        wider = kind if not is_number(value) else "float8" if floats else "numeric"
+        tests.append(f"{own} {SIGNS[name]} %s::{wider}")
+    return " AND ".join(tests), [float(one) if is_number(one) and floats else one for one in condition.bounds.values()]

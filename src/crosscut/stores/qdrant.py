@@ -1,4 +1,4 @@
-"""Qdrant: a server, a cluster, the cloud, qdrant-client's local mode, or a qdrant-edge shard in this process.
+"""Qdrant: a server, a cluster, the cloud, or qdrant-client's local mode.
 
 Points are excluded by `must_not has_id`. Qdrant's graph (HNSW) does not walk through points that a filter hides, and
 what a search has scored lies where its next answers are; so the width of the walk (`hnsw_ef`) grows with it.
@@ -15,15 +15,14 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, StoreUnavailable
-from crosscut.stores.base import Fields, Rows, Store, Want, needed, numbered
-from crosscut.stores.filters import LARGEST, Condition, number, whole, written
-from crosscut.stores.qdrant_words import Edge, QdrantClientWords
+from crosscut.stores.base import Fields, Rows, Store, Want, integer_id, needed
+from crosscut.stores.filters import LARGEST, Condition, check_text, integers, is_number
 from crosscut.types import Floats
 
 WIDTH = 128  # of the walk through the graph, at least
@@ -45,8 +44,6 @@ class Qdrant(Store):
         Of a server or of the cloud.
     client
         A `QdrantClient` instead: your own settings, or qdrant-client's local mode.
-    shard
-        A qdrant-edge shard instead, or its folder: in this process, without a server.
     vector
         The name of the vector, where points have several.
     text, title, metadata
@@ -65,7 +62,6 @@ class Qdrant(Store):
         url: str | None = None,
         api_key: str | None = None,
         client: Any = None,
-        shard: Any = None,
         vector: str = "",
         text: str = "text",
         title: str | None = None,
@@ -74,41 +70,39 @@ class Qdrant(Store):
         exact: bool = False,
         timeout: int = 30,
     ) -> None:
-        if sum(way is not None for way in (url, client, shard)) != 1:
-            raise InputError("where is the collection? pass one of url=, client= and shard=")
+        if (url is None) == (client is None):
+            raise InputError("where is the collection? pass one of url= and client=")
+        package = needed("qdrant_client", "qdrant", "crosscut.stores.Qdrant")
+        self._models = package.models
         self.collection, self.vector, self.id, self.exact = collection, vector, id, exact
         self.fields = Fields(text, title, metadata, id)
         if url is not None:
             fields: dict[str, Any] = {"vector": vector, "text": text, "title": title, "metadata": metadata, "id": id}
             self.recipe = partial(Qdrant, collection, url=url, api_key=api_key, **fields, exact=exact, timeout=timeout)
+            client = package.QdrantClient(url=url, api_key=api_key, timeout=timeout, check_compatibility=False)
+        self._client = client
         address = urlsplit(url or "")
         self.address = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
-        self.secrets = api_key or "", address.password or ""
-        if shard is not None:
-            self._engine: QdrantClientWords = Edge(shard, vector)
-        else:
-            if client is None:
-                package = needed("qdrant_client", "qdrant", "crosscut.stores.Qdrant")
-                client = package.QdrantClient(url=url, api_key=api_key, timeout=timeout, check_compatibility=False)
-            self._engine = QdrantClientWords(client, collection, vector)
+        self.secrets = api_key or "", address.password or "", quote(address.password or "")
         with self.reaching():
-            sizes = self._engine.vectors()
-        if vector not in sizes:
-            told = ", ".join(repr(name) for name in sizes) or "none"
-            raise InputError(f"{self.place} has no vector named {vector!r}; it has {told}: pass vector=")
-        self.d, distance = sizes[vector]
+            vectors = client.get_collection(collection).config.params.vectors or {}
+        named = vectors if isinstance(vectors, dict) else {"": vectors}
+        if vector not in named:
+            names = ", ".join(map(repr, named)) or "none"
+            raise InputError(f"{self.place} has no vector named {vector!r}; it has {names}: pass vector=")
+        self.d, distance = named[vector].size, named[vector].distance.value
         self._packed = struct.Struct(f"={self.d}d").pack
         if distance.lower() not in ("dot", "cosine"):
             raise InputError(
                 f"{self.place} compares by {distance}, and a search asks for inner products: "
                 "use a collection with the distance Dot or Cosine"
             )
-        self._has_texts()
+        self._check_texts()
 
-    def _has_texts(self) -> None:
+    def _check_texts(self) -> None:
         """Refuse a collection whose texts are under another name: searches would pay for scores of nothing."""
         with self.reaching():
-            seen = [point.payload or {} for point in self._engine.scroll(self._filter((), ()), SEEN)]
+            seen = [point.payload or {} for point in self._scroll(self._filter((), ()), SEEN)]
         named = [name for name in (self.fields.text, self.fields.title) if name is not None]
         if seen and not any(name in payload for payload in seen for name in named):
             there = ", ".join(dict.fromkeys(name for payload in seen for name in payload)) or "nothing"
@@ -121,57 +115,74 @@ class Qdrant(Store):
     def place(self) -> str:
         return f"the Qdrant collection {self.collection!r}"
 
+    @property
+    def _shown(self) -> Any:
+        return [self.vector] if self.vector else True
+
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
+        m = self._models
         requests = [
-            {
-                "vector": want.vector.tolist(),
-                "limit": want.count,
-                "filter": self._filter(want.where, want.exclude),
-                "exact": exact,
-                "width": max(WIDTH, 2 * (want.count + len(want.exclude))),
-            }
+            m.QueryRequest(
+                query=want.vector.tolist(),
+                using=self.vector or None,
+                filter=self._filter(want.where, want.exclude),
+                params=m.SearchParams(exact=exact, hnsw_ef=max(WIDTH, 2 * (want.count + len(want.exclude)))),
+                limit=want.count,
+                with_vector=self._shown,
+                with_payload=True,
+            )
             for want in wants
         ]
-        return [self._rows(points) for points in self._engine.query(requests)]
+        answers = self._client.query_batch_points(self.collection, requests=requests)
+        return [self._rows(answer.points) for answer in answers]
 
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
         """Drawn by Qdrant itself, which takes no seed."""
-        return self._rows(self._engine.sample(count, self._filter(where, exclude)))
+        drawn = self._models.SampleQuery(sample=self._models.Sample.RANDOM)
+        kept = self._filter(where, exclude)
+        answer = self._client.query_points(
+            self.collection, drawn, query_filter=kept, limit=count, with_vectors=self._shown, with_payload=True
+        )
+        return self._rows(answer.points)
 
     def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
-        if self.id is None:
-            found = self._engine.scroll(self._filter(where, (), only=names), len(names))
-        else:
-            own = self._engine.some(self.id, list(names))
-            found = self._engine.scroll(self._filter(where, (), more=[own]), len(names))
-        return self._rows(found)
+        m = self._models
+        own = m.HasIdCondition(has_id=list(names)) if self.id is None else self._match(self.id, list(names))
+        return self._rows(self._scroll(self._filter(where, (), own), len(names)))
+
+    def _scroll(self, filter: Any, limit: int) -> Sequence[Any]:
+        points: Sequence[Any] = self._client.scroll(
+            self.collection, scroll_filter=filter, limit=max(limit, 1), with_vectors=self._shown, with_payload=True
+        )[0]
+        return points
 
     def count(self, where: tuple[Condition, ...] = ()) -> int:
         with self.reaching():
-            return self._engine.count(self._filter(where, ()))
+            return int(self._client.count(self.collection, count_filter=self._filter(where, ()), exact=True).count)
 
     def write(self, items: Sequence[Item], vectors: Floats) -> None:
         points = []
         for item, vector in zip(items, vectors.tolist(), strict=True):
             payload = self.fields.record(item) | ({} if self.id is None else {self.id: item.id})
             key = self.named(item.id) if self.id is None else str(uuid.uuid5(NAMES, item.id))
-            points.append((key, vector, payload))
+            shown = {self.vector: vector} if self.vector else vector
+            points.append(self._models.PointStruct(id=key, vector=shown, payload=payload))
         with self.reaching():
             for start in range(0, len(points), BATCH):
-                self._engine.write(points[start : start + BATCH])
+                self._client.upsert(self.collection, points[start : start + BATCH], wait=True)
 
     def erase(self, keys: Sequence[Any]) -> None:
         with self.reaching():
-            self._engine.erase(list(keys))
+            self._client.delete(self.collection, self._models.PointIdsList(points=list(keys)), wait=True)
 
     def named(self, name: Any) -> Any:
         if self.id is not None:
-            return written(str(name), "the id")
+            return check_text(str(name), "the id")
         try:
             return str(uuid.UUID(str(name)))
         except ValueError:
             with contextlib.suppress(InputError):
-                return numbered(name, self.place, "uint64", 0, 2 * LARGEST - 1)
+                return integer_id(name, self.place, "uint64", 0, 2 * LARGEST - 1)
         raise InputError(
             f"a point of Qdrant is a number or a uuid, and {name!r:.60} is neither: keep such names in the payload, "
             "and open the store with id='that field'"
@@ -181,7 +192,7 @@ class Qdrant(Store):
         return key if self.id is None else payload.get(self.id, key)
 
     def close(self) -> None:
-        self._engine.close()
+        self._client.close()
 
     def _rows(self, points: Sequence[Any]) -> Rows:
         return Rows(
@@ -194,7 +205,7 @@ class Qdrant(Store):
         """(m × d): lists of Python's floats, which numpy reads half as fast as `struct` does."""
         packed = []
         for point in points:
-            given = self._engine.vector_of(point)
+            given = point.vector.get(self.vector) if isinstance(point.vector, dict) else point.vector
             if given is None:
                 raise StoreUnavailable(f"{self.place} gave point {point.id!r} without its vector {self.vector!r}")
             packed.append(self._packed(*given))
@@ -202,59 +213,60 @@ class Qdrant(Store):
 
     # -- filters -------------------------------------------------------------------------------------------------
 
-    def _filter(
-        self,
-        where: tuple[Condition, ...],
-        exclude: Sequence[Any],
-        *,
-        only: Sequence[Any] | None = None,
-        more: Sequence[Any] = (),
-    ) -> Any:
-        must = [self._condition(one) for one in where] + list(more)
-        if only is not None:
-            must.append(self._engine.has_id(list(only)))
-        if self._engine.partial:  # points that have no such vector are no items
-            must.append(self._engine.has_vector(self.vector))
-        must_not = [self._engine.has_id(list(exclude))] if len(exclude) else []
-        return self._engine.all_of(must, must_not) if must or must_not else None
+    def _filter(self, where: tuple[Condition, ...], exclude: Sequence[Any], *more: Any) -> Any:
+        m = self._models
+        must = [*map(self._condition, where), *more]
+        if self.vector:  # points that have no such vector are no items
+            must.append(m.HasVectorCondition(has_vector=self.vector))
+        must_not = [m.HasIdCondition(has_id=list(exclude))] if len(exclude) else None
+        return m.Filter(must=must or None, must_not=must_not) if must or must_not else None
+
+    def _match(self, key: str, values: list[Any]) -> Any:
+        return self._models.FieldCondition(key=key, match=self._models.MatchAny(any=values))
+
+    def _equal(self, key: str, value: bool) -> Any:
+        return self._models.FieldCondition(key=key, match=self._models.MatchValue(value=value))
+
+    def _bounded(self, key: str, bounds: Mapping[str, float]) -> Any:
+        return self._models.FieldCondition(key=key, range=self._models.Range(**bounds))
 
     def _condition(self, condition: Condition) -> Any:
-        engine, bounds = self._engine, dict(condition.bounds)
+        m, bounds = self._models, dict(condition.bounds)
         key = _path(condition.key) if self.fields.metadata is None else f"{self.fields.metadata}.{_path(condition.key)}"
         if condition.values is not None:
             return self._any_of(key, condition.key, condition.values)
         if bounds.keys() == {"ne"}:
             (value,) = bounds.values()
             if isinstance(value, bool):
-                return engine.equal(key, not value)
-            if isinstance(value, str) or (isinstance(value, int) and whole([value])):
-                return engine.other(key, value)
-        if all(map(number, bounds.values())):
-            within = {name: float(bound) for name, bound in bounds.items()}
-            if (other := within.pop("ne", None)) is None:
-                return engine.bounded(key, within)
-            below, above = min(other, within.get("lt", other)), max(other, within.get("gt", other))
-            return engine.any_of([engine.bounded(key, {**within, **side}) for side in ({"lt": below}, {"gt": above})])
+                return self._equal(key, not value)
+            if isinstance(value, str) or (isinstance(value, int) and integers([value])):
+                return m.FieldCondition(key=key, match=m.MatchExcept(**{"except": [value]}))
+        if all(map(is_number, bounds.values())):
+            inside = {name: float(bound) for name, bound in bounds.items()}
+            if (other := inside.pop("ne", None)) is None:
+                return self._bounded(key, inside)
+            below, above = min(other, inside.get("lt", other)), max(other, inside.get("gt", other))
+            sides: tuple[dict[str, float], ...] = ({"lt": below}, {"gt": above})
+            return m.Filter(should=[self._bounded(key, inside | side) for side in sides])
         moments: dict[str, datetime] = {}
         for name, bound in bounds.items():
             if name == "ne" or (moment := _moment(bound)) is None:
                 raise self._cannot(condition.key, name, bound)
             moments[name] = moment
-        return engine.dated(key, moments)
+        return m.FieldCondition(key=key, range=m.DatetimeRange(**moments))
 
-    def _any_of(self, key: str, name: str, value: tuple[Any, ...]) -> Any:
-        engine = self._engine
-        words = [one for one in value if isinstance(one, str)]
-        counts = whole(one for one in value if isinstance(one, int) and not isinstance(one, bool))
-        ways = [engine.some(key, same) for same in (words, counts) if same]
-        ways += [engine.equal(key, one) for one in value if isinstance(one, bool)]
-        exact = [float(one) for one in value if isinstance(one, float)]
+    def _any_of(self, key: str, name: str, values: tuple[Any, ...]) -> Any:
+        if unknown := [one for one in values if not isinstance(one, str | int | float)]:
+            raise self._cannot(name, "in", unknown[0])
+        texts = [one for one in values if isinstance(one, str)]
+        counts = integers(one for one in values if isinstance(one, int) and not isinstance(one, bool))
+        ways = [self._match(key, same) for same in (texts, counts) if same]
+        ways += [self._equal(key, one) for one in values if isinstance(one, bool)]
+        exact = [float(one) for one in values if isinstance(one, float)]
         if len(counts) <= FEW:  # a payload may hold 5.0, which is 5, and no whole number to Qdrant
             exact += [float(one) for one in counts]
-        ways += [engine.bounded(key, {"gte": one, "lte": one}) for one in dict.fromkeys(exact)]
-        if unknown := [one for one in value if not isinstance(one, str | int | float)]:
-            raise self._cannot(name, "in", unknown[0])
-        return ways[0] if len(ways) == 1 else engine.any_of(ways) if ways else engine.has_id([])
+        ways += [self._bounded(key, {"gte": one, "lte": one}) for one in dict.fromkeys(exact)]
+        return self._models.Filter(should=ways) if ways else self._models.HasIdCondition(has_id=[])
 
     def _cannot(self, key: str, how: str, value: Any) -> InputError:
         return InputError(
@@ -273,11 +285,11 @@ def _path(key: str) -> str:
 
 
 def _moment(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day)
     try:
-        if isinstance(value, str):
-            return datetime.fromisoformat(value)
+        return datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
         return None
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day)
-    return value if isinstance(value, datetime) else None

@@ -302,7 +302,7 @@ class IVF(Space):
             queries = Queries(
                 points[rows], near, *joined(excluded[rows]), *joined(known[rows]), allowed, closed is not None
             )
-            here = Answers(*(part[rows] for part in answers))
+            here = Answers(answers.scores[rows], answers.places[rows], answers.costs[rows], answers.traces[rows])
             self._share_out(queries, stop, here, 1 if count == 1 else threads or cores())
         ids = np.full((count, k), -1, dtype=np.int64)
         found = answers.places >= 0
