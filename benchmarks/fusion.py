@@ -1,4 +1,4 @@
-"""A guard for any scorer: is `rank="fused"` never worse than what is known without it? `python benchmarks/fusion.py`
+"""A guard for any scorer: is `order="fused"` never worse than what is known without it? `python benchmarks/fusion.py`
 
 On the evidence of scripts/evidence.py, 30 candidates a query, two scorers: `good`, the one in the box, and `poor`, its
 cross-encoder alone, a black box that is worse than words and vectors on most of these collections. nDCG@10 over test
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from crosscut.index.relevance import WEIGHTS
+from crosscut.index.tuning import WEIGHTS
 from crosscut.measures import paired_interval
-from crosscut.search.ranking import Fused, Rank
+from crosscut.search.ranking import Fused, Order
 from crosscut.types import Floats
 
 HERE = Path(__file__).parent
@@ -27,7 +27,7 @@ QUERIES = 50
 DISCOUNTS = 1 / np.log2(np.arange(2, 12))
 
 
-def ndcg(evidence: Any, name: str, part: str, scorer: str, rank: Rank | None) -> Floats:
+def ndcg(evidence: Any, name: str, part: str, scorer: str, rank: Order | None) -> Floats:
     """nDCG@10 of every query; rank None: by the scorer."""
     columns = {key: evidence[f"{name}/{part}/{key}"].astype(np.float64) for key in ("bm25", "cosine", SCORERS[scorer])}
     right, judged = evidence[f"{name}/{part}/relevant"], evidence[f"{name}/{part}/judged"]
@@ -43,7 +43,7 @@ def ndcg(evidence: Any, name: str, part: str, scorer: str, rank: Rank | None) ->
     return np.array(values)
 
 
-def tuned(by_rank: dict[Rank | None, Floats], draws: int) -> float:
+def tuned(by_rank: dict[Order | None, Floats], draws: int) -> float:
     """The mean on unseen queries of the order that fifty queries chose."""
     size = len(next(iter(by_rank.values())))
     found = []
@@ -55,7 +55,7 @@ def tuned(by_rank: dict[Rank | None, Floats], draws: int) -> float:
 
 
 def measured(evidence: Any, name: str, scorer: str, draws: int) -> dict[str, Any]:
-    by_rank: dict[Rank | None, Floats] = {
+    by_rank: dict[Order | None, Floats] = {
         rank: ndcg(evidence, name, "test", scorer, rank) for rank in (None, Fused(), *WEIGHTS)
     }
     free = ndcg(evidence, name, "test", scorer, Fused(scorer=0.0))

@@ -60,7 +60,7 @@ SETTINGS = (
     "epsilon",
     "first_share",
     "shortlist",
-    "rank",
+    "order",
     "stretch",
     "ridge",
     "mix",

@@ -82,7 +82,7 @@ def drawn(folder: Path, collection: Collection, count: int, seed: int, train: bo
 
 def measured(name: str, index: Index, queries: Sequence[Query], gains: Sequence[dict[int, float]], how: Any) -> Any:
     """The record of one collection."""
-    state = index._state
+    state = index.corpus
     assert state.scorer is not None
     scorer = CachingScorer(state.scorer)
     texts = [query.text for query in queries]

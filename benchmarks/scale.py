@@ -207,7 +207,7 @@ def stage(name: str, data: Path, work: Path, n: int) -> dict[str, Any]:
 def with_anchors(index: Index, scorer: Scorer) -> dict[str, Any]:
     """Searches beside anchor scores, by lists and reading everything, in turn: milliseconds, and the share of the best
     k, of all items, that is found."""
-    state = index._state
+    state = index.corpus
     assert state.arrival is not None
     rows = state.arrival.whole() % len(scorer.base)
     noise = ((state.arrival.whole() * 2654435761) % 1000) / 1000 * 0.2
@@ -227,7 +227,7 @@ def with_anchors(index: Index, scorer: Scorer) -> dict[str, Any]:
         states[how] = replace(made)
         started = time.perf_counter()
         states[how].searcher(parse(f"crosscut@rounds={ROUNDS}"))
-        index._state = states[how]
+        index.corpus = states[how]
         searches(index, scorer, 10, 10)
         times[how], found[how] = [], []
         print(f"{how} {time.perf_counter() - started:.1f} s to prepare", file=sys.stderr)
@@ -237,7 +237,7 @@ def with_anchors(index: Index, scorer: Scorer) -> dict[str, Any]:
             f"d{state.arrival.array[place]}" for place in np.argsort(-scores((number * 104729) % len(scorer.base)))[:K]
         }
         for how, one in states.items():
-            index._state = one
+            index.corpus = one
             times[how].append(searches(index, scorer, 1, number)[0])
             found[how].append(len(best & {*LAST[0].ids}) / K)
     return {

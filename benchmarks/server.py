@@ -60,7 +60,7 @@ class Raw:
 
     def __init__(self, folder: Path, queries: list[str]) -> None:
         index = Index.load(folder)
-        scorer = index._state.scorer
+        scorer = index.corpus.scorer
         assert scorer is not None
         self.scorer = scorer
         found = index.search_many(queries, K, BUDGET, stop="never")

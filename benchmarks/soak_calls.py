@@ -40,7 +40,6 @@ from tests.unit.test_meter_properties import ACTS, OWN_ACTS, Adversary, OwnClass
 
 import crosscut
 from crosscut.errors import BudgetError, InputError, ScorerError
-from crosscut.index.over_learning import StoreLearned
 from crosscut.scorers import MemoryCache, TextScorer
 from crosscut.search.prior import Prior
 from crosscut.spaces import CUR
@@ -131,7 +130,8 @@ class Soak:
         self.learned = self._taught()
         self.over = crosscut.Index.over(self._database(), scorer=self._scorer(), encoder=Planted())
         self.over_taught = crosscut.Index.over(self._database(), scorer=self._scorer(), encoder=Planted())
-        self.over_taught._taught = StoreLearned.of(self._prior(), [str(j) for j in range(N)])
+        known = self.over_taught.corpus.learning_space([])._replace(ids=[str(j) for j in range(N)])
+        self.over_taught.corpus = self.over_taught.corpus.with_prior(self._prior(), known)
         self.added = N
 
     def _scorer(self) -> TextScorer:
@@ -156,7 +156,7 @@ class Soak:
 
     def _taught(self) -> crosscut.Index:
         index = self._index(False, anchors=False)
-        index._state = replace(index._state, prior=self._prior())
+        index.corpus = replace(index.corpus, prior=self._prior())
         return index
 
     def _database(self) -> Any:

@@ -199,7 +199,7 @@ def content(index: Index) -> Any:
         [list(item) for item in index.items],
         index.tuned is not None,
         None if told is None else told.json(),
-        index._state.prior is not None,
+        index.corpus.prior is not None,
     )
 
 

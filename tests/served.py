@@ -32,9 +32,9 @@ def small_index(scorer: Any = None, n: int = 400, **settings: Any) -> crosscut.I
     queries = [" ".join(rng.choice(WORDS, 3)) for _ in range(24)]
     index = crosscut.Index.build(items, scorer=score_words, encoder=None, queries=queries, **settings)
     if scorer is not None:
-        state = index._state
+        state = index.corpus
         index.scorer = crosscut.TextScorer(scorer) if not hasattr(scorer, "bind") else scorer
-        index._state = replace(state, scorer=as_bound(index.scorer.bind(state.items.shared)))
+        index.corpus = replace(state, scorer=as_bound(index.scorer.bind(state.items.shared)))
     return index
 
 

@@ -112,7 +112,7 @@ def test_an_item_is_forgotten_by_a_request(tmp_path: Path, writable: None, monke
     index = crosscut.Index.load(path, scorer=scorer, encoder=world, store=tmp_path / "scores")
     index.keep_log(tmp_path / "searches.log")
     index.search("query 3", 5, 200)
-    index._state.cache.flush()  # type: ignore[union-attr]
+    index.corpus.cache.flush()  # type: ignore[union-attr]
 
     def held(id: int) -> list[str]:
         words = [f"word{id}canary".encode(), f"value{id}canary".encode(), f'"i{id}"'.encode()]

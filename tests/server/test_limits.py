@@ -313,7 +313,7 @@ def test_requests_that_vary_settings_prepare_nothing(monkeypatch: pytest.MonkeyP
         assert client.post("/search", json=body).status_code == 200
     for rank in range(20, 40):
         index.search("red", 3, 5, method=f"crosscut@rank={rank}")  # whoever has the index may; not all are kept
-    kept = weights._LEARNED[index._state.anchor_space]  # type: ignore[index]
+    kept = weights._LEARNED[index.corpus.anchor_space]  # type: ignore[index]
     assert len(kept) == weights.KEPT
 
 

@@ -137,7 +137,7 @@ def test_prices_by_tokens_and_by_calls() -> None:
     assert index.search(QUERY, 5, 30).cost is None
     index.price = crosscut.Price(per_million_tokens=10.0)
     hits = index.search(QUERY, 5, 30)
-    items = [index._state.items[position] for position in hits.scored]
+    items = [index.corpus.items[position] for position in hits.scored]
     length = sum(len(QUERY) + len(f"{item.title}\n{item.text}") for item in items)
     assert hits.cost == pytest.approx(length / 4 * 10 / 1e6)
     for wrong in (-1.0, float("nan")):

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crosscut.datasets.records import Item
 from crosscut.errors import InputError
-from crosscut.index import Index, filling
-from crosscut.index.over import StoreIndex
+from crosscut.index import Index
 from crosscut.score_store.engines import LocalEngine, RayEngine
 from crosscut.stores.base import Store
 from tests import real_stores
@@ -37,7 +35,7 @@ def records(start: int, stop: int) -> list[dict[str, Any]]:
     return [{"id": str(j), "text": f"item {j}", "lang": "en", "year": 1900 + j} for j in range(start, stop)]
 
 
-def over(store: Store, encoder: Any) -> StoreIndex:
+def over(store: Store, encoder: Any) -> Index:
     return Index.over(store, scorer=lambda query, texts: [float(len(text)) for text in texts], encoder=encoder)
 
 
@@ -61,7 +59,7 @@ def test_workers_of_ray_fill_a_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One of them dies over a block. PostgreSQL is written by the workers, a shard in this process by it."""
-    monkeypatch.setattr(filling, "BLOCK", 100)
+    monkeypatch.setattr("crosscut.index.store_corpus.BLOCK", 100)
     store = empty(kind, request.getfixturevalue("dsn") if kind == "postgres" else tmp_path / "store")
     assert (store.recipe is None) == (kind == "edge")
     if kind == "postgres":
@@ -87,7 +85,7 @@ def test_workers_of_ray_fill_a_store(
 
 
 def test_without_ray_items_go_in_block_by_block_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "BLOCK", 50)
+    monkeypatch.setattr("crosscut.index.store_corpus.BLOCK", 50)
     store = empty("edge", tmp_path / "store")
     index = over(store, Coding())
     path = tmp_path / "items.jsonl"
@@ -108,18 +106,6 @@ def test_without_ray_items_go_in_block_by_block_and_go_on(tmp_path: Path, monkey
     store.close()
 
 
-def test_an_id_that_stands_twice_is_refused_while_its_first_block_is_on_its_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(filling, "BLOCK", 2)
-    items = [Item(str(j % 3), "", f"item {j}") for j in range(4)]
-    store = MemoryStore([], np.zeros((0, 8)))
-    blocks = filling.Filling(store, iter(items), resume=False, progress=None).blocks()
-    assert [item.id for item in next(blocks)] == ["0", "1"]
-    with pytest.raises(InputError, match="the id '0' stands twice"):
-        next(blocks)
-
-
 def test_what_cannot_be_said_so(tmp_path: Path) -> None:
     store = empty("edge", tmp_path / "store")
     with pytest.raises(InputError, match="items are encoded on the way"):
@@ -133,21 +119,3 @@ def test_vectors_of_other_dimensions_are_no_failure_of_the_store() -> None:
     index = over(MemoryStore([], np.zeros((0, 8))), Coding())
     with pytest.raises(InputError, match=r"vectors of shape \(1, 3\), those of the store in memory have 8 dimensions"):
         index.add([{"id": "1", "text": "item 1"}], vectors=np.ones((1, 3)))
-
-
-def test_workers_with_gpus_encode_on_them() -> None:
-    """A hub encoder that names no device would run on the CPU beside its GPU."""
-    from types import SimpleNamespace
-
-    from crosscut.index.filling import _FillCrew
-    from crosscut.score_store.engines import RayEngine
-
-    fake: Any = SimpleNamespace(remote=lambda **_: lambda kind: SimpleNamespace(remote=kind), put=lambda given: given)
-    filling: Any = SimpleNamespace(store=SimpleNamespace(recipe=None))
-    for gpus, encoder, given in (
-        (1.0, "an/encoder", "an/encoder#device=cuda"),
-        (1.0, "an/encoder#device=cuda:1", "an/encoder#device=cuda:1"),
-        (1.0, "default", "default"),
-        (0.0, "an/encoder", "an/encoder"),
-    ):
-        assert _FillCrew(fake, RayEngine(1, gpus=gpus), filling, encoder).start.args[0] == given

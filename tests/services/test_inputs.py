@@ -255,7 +255,7 @@ def test_embeddings_of_ones_own() -> None:
     texts = ["a cat sat", "ooo", "tie tie", "essay"]
     for encoder, times in ((letters, 1), ((lambda t: 2 * letters(t), letters), 2), (Own(), 2)):
         index = crosscut.Index.build(texts, scorer=words, encoder=encoder, dtype=np.float32)
-        np.testing.assert_array_equal(index._state.vectors, letters(texts))
+        np.testing.assert_array_equal(index.corpus.vectors, letters(texts))
         assert index.encoder is not None
         np.testing.assert_array_equal(index.encoder.encode_queries(["tie"]), times * letters(["tie"]))
         assert index.search("tie", 1, 2, method="rerank").calls == 2
@@ -308,7 +308,7 @@ def test_a_search_is_not_over_before_k_documents_are_found() -> None:
     assert len(hits) == 5
     assert hits.stop_reason == "patience"
     assert len(hits.scored) < len(index)
-    assert len({index._state.items[place].metadata["passage_of"] for place in hits.scored[:4].tolist()}) < 4
+    assert len({index.corpus.items[place].metadata["passage_of"] for place in hits.scored[:4].tolist()}) < 4
 
 
 @pytest.mark.parametrize("sign", [";", "\t"])

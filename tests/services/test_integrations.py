@@ -445,7 +445,7 @@ def test_mcp_bounds_what_an_agent_asks_for_and_counts_what_is_called_off(tmp_pat
                     break
                 await asyncio.sleep(0.1)
             assert cost["calls"] == sum(seen) < 50  # it made no further calls, and those it had made are told
-            index._state = Damaged(tmp_path / "secret-place")  # type: ignore[assignment]
+            index.corpus = Damaged(tmp_path / "secret-place")  # type: ignore[assignment]
             for tool, given in (("search", {"query": "a"}), ("item", {"id": "i3"})):
                 assert "secret-place" not in await refused(tool, **given)
 

@@ -138,7 +138,7 @@ def test_an_index_is_built_and_tuned_on_ray_though_a_worker_is_killed(cluster: A
     spent = paid()
     assert TRUTH.size < spent <= index.build_calls < 2 * TRUTH.size  # what the dead had scored was paid for, too
     assert told[-1] == ("scoring queries with every item", TRUTH.size, TRUTH.size)
-    np.testing.assert_array_equal(index._state.anchors, TRUTH)
+    np.testing.assert_array_equal(index.corpus.anchors, TRUTH)
     more = [f"another query {number}" for number in range(8)]
     tuning = index.tune(more, 5, 40, methods=["crosscut", "adacur"], engine="ray")
     assert tuning.calls == 8 * len(ITEMS)

@@ -596,7 +596,7 @@ def test_tuning_takes_deep_searches_for_the_truth(make: Make, world: Planted) ->
     assert any("two searches of 75 calls" in note and "not of all its items" in note for note in report.notes)
     assert {str(trial.method).partition("@")[0] for trial in report.trials} == {"crosscut", "rerank"}
     assert index.method == report.chosen.method
-    assert report.chosen.recall >= 0.5
+    assert report.chosen.value >= 0.5
     with pytest.raises(InputError, match="may make 10"):
         index.tune(queries, max_calls=10)
     with pytest.raises(InputError, match="train queries"):

@@ -34,8 +34,8 @@ from crosscut.spaces.factorization.factors import KIND as FACTORS
 from crosscut.spaces.factorization.factors import Factors, Fitting
 from crosscut.spaces.sparse import Normalisation
 from crosscut.storage import MARK, Kind, checksum_of, digest, generations, npy_header
-from tests.test_index import Planted, build, planted_items
-from tests.test_log import logged
+from tests.unit.test_index import Planted, build, planted_items
+from tests.unit.test_log import logged
 
 WORLD = Planted()
 ODD: list[Any] = [None, -1, 0, 2**70, 1e308, "", "x", "../../etc", "x" * 1000, [], {}, [[]], True, [1, 2], 3.5]
@@ -231,7 +231,7 @@ def test_no_array_of_a_large_index_leads_astray(tmp_path: Path, monkeypatch: pyt
 def test_no_array_of_what_was_learned_leads_astray(tmp_path: Path) -> None:
     index, rng = build(WORLD, stop=30), np.random.default_rng(0)
     prior = Prior(rng.normal(size=8), rng.normal(size=8), 1.0, np.eye(8), 0.5, 40, np.arange(0, 30, 3), np.ones(10))
-    index._state = replace(index._state, prior=prior)
+    index.corpus = replace(index.corpus, prior=prior)
     index.save(tmp_path / "learned")
     outcomes = without_a_crash(tmp_path / "learned", tmp_path / "a", KIND, used)
     learned = {name: found for name, found in outcomes.items() if name.startswith("prior-")}

@@ -96,7 +96,7 @@ def test_statistics_of_a_corpus_are_part_of_the_fingerprint_and_can_be_saved(sco
 
 def test_a_search_makes_no_call_and_says_so(tmp_path: Path) -> None:
     index = Index.build(ITEMS)
-    scorer = index._state.scorer
+    scorer = index.corpus.scorer
     assert scorer is not None
     expected = np.argsort(-scorer.base_scores(QUERIES[0]), kind="stable")[:3]
     for method in (None, "axn", "exact"):

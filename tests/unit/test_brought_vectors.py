@@ -48,8 +48,8 @@ def test_vectors_of_any_kind(tmp_path: Path, kind: str) -> None:
 def test_a_mapped_file_is_not_copied(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", VECTORS.astype(np.float16))
     index = Index.build(TEXTS, scorer=scorer, vectors=tmp_path / "v.npy")
-    assert isinstance(index._state.vectors, np.ndarray)
-    assert isinstance(index._state.vectors.base, np.memmap)
+    assert isinstance(index.corpus.vectors, np.ndarray)
+    assert isinstance(index.corpus.vectors.base, np.memmap)
 
 
 def test_adding_with_vectors() -> None:

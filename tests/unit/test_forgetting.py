@@ -197,11 +197,11 @@ def test_an_index_that_is_open_elsewhere_does_not_bring_items_back(tmp_path: Pat
     other.search("query 50", 3, 30, method="exact")
     assert mine.forget(["i4"]) == 1
     other.search("query 51", 3, 30, method="exact")
-    other._state.cache.flush()  # type: ignore[union-attr]
+    other.corpus.cache.flush()  # type: ignore[union-attr]
     assert left(tmp_path, text) == []
     mine.add(planted_items(4, 5))  # anew
     mine.search("query 53", 3, 30, method="exact")
-    mine._state.cache.flush()  # type: ignore[union-attr]
+    mine.corpus.cache.flush()  # type: ignore[union-attr]
     assert len(left(tmp_path, text)) == 2
 
 
@@ -232,7 +232,7 @@ def test_a_search_that_is_under_way_does_not_bring_items_back(tmp_path: Path) ->
 def test_scores_stay_with_their_items_when_a_large_index_closes_up(tmp_path: Path, large: None) -> None:
     build(WORLD, stop=120).save(tmp_path / "a.index")
     index = served(tmp_path)
-    assert index._state.in_files
+    assert index.corpus.in_files
     before = {hit.id: hit.score for hit in index.search("query 50", 120, 120, method="exact")}
     text = index["i4"].text
     index.search("query 51", 3, 120, method="exact")  # still waits to be written

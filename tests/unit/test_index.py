@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from crosscut.errors import InputError, LockedError, ScorerError, WriteError
 from crosscut.index import Index
 from crosscut.index.items import as_items
 from crosscut.index.metadata import Metadata
+from crosscut.index.settings import ModelName
 from crosscut.score_store import ScoreStore
 from crosscut.scorers.adapters import TextScorer
 from crosscut.scorers.loading import load_scorer
@@ -132,7 +134,7 @@ def test_a_saved_index_gives_the_same_hits(world: Planted, tmp_path: Path) -> No
     loaded = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
     assert len(loaded) == 198
     assert loaded.build_calls == index.build_calls
-    assert isinstance(loaded._state.vectors, np.memmap)
+    assert isinstance(loaded.corpus.vectors, np.memmap)
     assert [hits.ids for hits in loaded.search_many([f"query {j}" for j in range(20, 30)], 5, 50)] == before
     assert loaded["i7"].metadata["colour"] == "red"
 
@@ -152,8 +154,8 @@ def test_added_items_are_found_at_once_and_after_a_reload(world: Planted, tmp_pa
     assert [loaded.search(f"query {q}", 5, 80).ids for q in range(40, 60)] == found
     assert loaded.complete() == 30 * 50
     assert loaded.complete() == 0
-    assert loaded._state.measured is not None
-    assert loaded._state.measured.all()
+    assert loaded.corpus.measured is not None
+    assert loaded.corpus.measured.all()
 
 
 def test_removed_items_are_gone_and_their_ids_may_come_back(world: Planted) -> None:
@@ -507,7 +509,7 @@ def test_tuning_says_what_it_would_cost(world: Planted) -> None:
     index = build(world, queries=10)
     asked = [f"query {j}" for j in range(5, 25)]
     assert index.tuning_calls(asked) == 15 * 200
-    with pytest.raises(InputError, match="would make 3000 calls and may make 100"):
+    with pytest.raises(InputError, match="would make up to 3000 calls and may make 100"):
         index.tune(asked, max_calls=100)
     index = build(world, cache=crosscut.MemoryCache())
     first = index.tune([f"query {j}" for j in range(25)], k=3, budget=40)
@@ -579,9 +581,9 @@ def test_factors_are_trained_where_it_is_said(world: Planted) -> None:
         with pytest.raises(InputError, match=f"space='{space}' is solved on the CPU and takes no device, got 'cuda'"):
             build(world, queries=queries, space=space, device="cuda")
     made = build(world, queries=10, space="inductive", per_query=10, device="cpu#dtype=bf16&batch_size=64")
-    assert made._state.factors is not None
-    assert made._state.factors.fitting.settings["dtype"] == "bf16"
-    assert made._state.factors.fitting.settings["batch"] == 64
+    assert made.corpus.factors is not None
+    assert made.corpus.factors.fitting.settings["dtype"] == "bf16"
+    assert made.corpus.factors.fitting.settings["batch"] == 64
     for device, said in (
         ("cpu#dtype=fp16", "fp16 trains on a GPU"),
         ("cpu#bits=8", "stands #dtype=bf16"),
@@ -745,14 +747,14 @@ def test_the_command_that_forgets(tmp_path: Path) -> None:
     index.keep_log(log)
     index.search("query 1", 5, 30)
     index.close()
-    index._names["scorer"] = "planted"
+    index.settings = replace(index.settings, scorer=ModelName("planted", "planted"))
     path = index.save(tmp_path / "my.index")
     logged = log.read_bytes()
     assert b'"i7"' in logged
     options = ["--store", str(scores), "--log", str(log), "--scorer", "default", "--json"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("crosscut.index.keeping.load_scorer", lambda name: scorer)
-        patch.setattr("crosscut.index.keeping.load_encoder", lambda name: world)
+        patch.setattr("crosscut.index.index.load_scorer", lambda name: scorer)
+        patch.setattr("crosscut.index.index.load_encoder", lambda name: world)
         for option in ("--store", "--log"):  # misspelt: something would be left, and nobody would know
             wrong = CliRunner().invoke(app, ["index", "forget", str(path), "i7", option, str(tmp_path / "other")])
             assert f"at {str(tmp_path / 'other')!r}, and nothing was forgotten" in str(wrong.exception)

@@ -88,8 +88,8 @@ def test_what_was_learned_is_saved_and_moves_with_its_items(taught: Index, tmp_p
     answer = found(taught)
     taught.save(tmp_path / "my.index")
     again = Index.load(tmp_path / "my.index", scorer=TextScorer(score, fingerprint="planted"), encoder=Known())
-    assert again._state.prior is not None
-    assert len(again._state.items) == N - 5
+    assert again.corpus.prior is not None
+    assert len(again.corpus.items) == N - 5
     assert found(again) == answer
     assert Index.verify(tmp_path / "my.index") == []
 
@@ -109,23 +109,23 @@ def test_a_log_that_was_begun_anew_takes_nothing_away(taught: Index, tmp_path: P
     got = taught.learn()
     assert got.searches == 1
     assert got.why.endswith("what 60 others taught before stays")
-    assert taught._state.prior is not None
-    assert taught._state.prior.searches == 60
+    assert taught.corpus.prior is not None
+    assert taught.corpus.prior.searches == 60
     assert taught.log is not None
     taught.log.forget(queries=QUERIES[1:2])  # whoever did: what was learned may hold some of it
     assert taught.learn().prior is None
-    assert taught._state.prior is None
+    assert taught.corpus.prior is None
 
 
 def test_what_is_forgotten_is_not_remembered_by_what_was_learned(taught: Index, tmp_path: Path) -> None:
     taught.learn()
     assert taught.forget_queries(QUERIES[:1]) == 1
-    assert taught._state.prior is not None
-    assert taught._state.prior.searches == 59
+    assert taught.corpus.prior is not None
+    assert taught.corpus.prior.searches == 59
     taught.forget(["i7"])
     assert not any("i7" in search.ids for search in SearchLog(tmp_path / "searches.log").read())
     assert taught.forget_queries(QUERIES[1:40]) == 39  # 20 are left: too few
-    assert taught._state.prior is None
+    assert taught.corpus.prior is None
     taught.keep_log(None)
     with pytest.raises(InputError, match="keep_log"):
         taught.learn()
@@ -135,7 +135,7 @@ def test_without_its_log_what_was_learned_is_given_up_with_an_item(taught: Index
     taught.learn()
     taught.keep_log(None)
     taught.forget(["i7"])
-    assert taught._state.prior is None
+    assert taught.corpus.prior is None
 
 
 def test_an_index_learns_by_itself(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_index_learns_by_itself(tmp_path: Path) -> None:
     index.search_many(QUERIES[30:], 10, 60)
     assert index._learner is not None
     index._learner.join(60)
-    assert index._state.prior is not None
+    assert index.corpus.prior is not None
     with pytest.raises(InputError, match="learn_every must be at least 1; got 0"):
         index.keep_log(tmp_path / "searches.log", learn_every=0)
 

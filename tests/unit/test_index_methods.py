@@ -8,7 +8,7 @@ import pytest
 import crosscut
 from crosscut.errors import InputError
 from crosscut.index import Index
-from crosscut.index.state import SEARCHERS
+from crosscut.index.corpus import SEARCHERS
 from crosscut.methods import AXN, methods, parse
 from crosscut.scorers.adapters import TextScorer
 from tests.unit.test_index import Planted, build, planted_items
@@ -67,14 +67,14 @@ def test_a_share_of_the_query_vector_on_factors(world: Planted) -> None:
     report = index.tune([f"query {j}" for j in range(60, 70)], 5, 40, methods=["axn@mix=0.3"])
     assert report.chosen.method.name == "axn"
     assert index.search("query 50", 5, 40).calls <= 40
-    assert AXN().grid(index._state.parts)["mix"] == (0.3, 0.8)
+    assert AXN().grid(index.corpus.parts)["mix"] == (0.3, 0.8)
 
 
 def test_searchers_do_not_pile_up(world: Planted) -> None:
     index = build(world)
     for rounds in range(1, 2 * SEARCHERS):
         index.search("query 50", 5, 40, method=f"axn@rounds={rounds}")
-    assert len(index._state._searchers) == SEARCHERS
+    assert len(index.corpus._searchers) == SEARCHERS
 
 
 def test_a_tuning_on_few_queries_says_what_it_left_out(world: Planted) -> None:

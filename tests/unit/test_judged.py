@@ -12,7 +12,7 @@ from crosscut.evaluation.advice import records_of
 from crosscut.evaluation.judged import points, truth_of, unscored
 from crosscut.index import Index
 from crosscut.index.passages import Passages
-from crosscut.search.ranking import parse_rank
+from crosscut.search.ranking import parse_order
 from tests.unit.test_index import Planted, best, build
 
 
@@ -71,7 +71,7 @@ def test_hits_are_judged_in_the_order_they_have() -> None:
     judged = {f"q{j}": {f"d{j}": 1.0} for j in range(12)}
     plain = points(index, asked, judged, methods=["hybrid"], budgets=[60])[0]
     assert plain.each["RR@10"].max() < 0.5
-    index.rank = parse_rank("fused@scorer=0,words=1")
+    index.order = parse_order("fused@scorer=0,words=1")
     assert points(index, asked, judged, methods=["hybrid"], budgets=[60])[0].each["Success@1"].mean() == 1.0
 
 
@@ -90,7 +90,7 @@ def test_relevance_may_be_a_part_of_one() -> None:
 def test_judgements_of_other_items_are_refused() -> None:
     index = build(Planted(), stop=40)
     judged = {f"query {j}": {f"d{j}": 1.0, "i3": 0.0} for j in range(12)}
-    told = r"none of the 12 items that are judged relevant is in the index: the first of them is 'd0', .* 'i0'"
+    told = r"none of the 12 items that are judged relevant is in the index, the first of them is 'd0'"
     with pytest.raises(InputError, match=told):
         index.calibrate(judged)
     with pytest.raises(InputError, match=told):
@@ -102,16 +102,16 @@ def test_judgements_of_other_items_are_refused() -> None:
 
 
 @pytest.mark.parametrize("score", ["best", "mean"])
-@pytest.mark.parametrize("rank", ["scorer", "fused"])
-def test_probabilities_of_documents_are_those_among_documents(score: Any, rank: str) -> None:
+@pytest.mark.parametrize("order", ["scorer", "fused"])
+def test_probabilities_of_documents_are_those_among_documents(score: Any, order: str) -> None:
     index = long_documents(score)
-    index.calibrate({f"subject{j}": {f"d{(j + 10) % 20}": 1.0} for j in range(20)}, budget=80, rank=rank)
+    index.calibrate({f"subject{j}": {f"d{(j + 10) % 20}": 1.0} for j in range(20)}, budget=80, order=order)
     assert index.calibration is not None
-    hits = index.search("subject3", k=10, budget=80, rank=rank)
+    hits = index.search("subject3", k=10, budget=80, order=order)
     assert (np.diff(hits.values) <= 1e-12).all()
     by_hand = index.calibration.probabilities(hits.values, hits.values)  # the ten best documents, not passages
     assert [hit.probability for hit in hits] == pytest.approx(by_hand.tolist())
     least = hits[4].probability
     assert least is not None
-    some = index.search("subject3", k=10, budget=80, rank=rank, threshold=least)
+    some = index.search("subject3", k=10, budget=80, order=order, threshold=least)
     assert some.ids == [hit.id for hit in hits if hit.probability is not None and hit.probability >= least]

@@ -26,9 +26,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clusters_of(index: Index) -> Any:
-    space = index._state.encoder_space
+    space = index.corpus.encoder_space
     assert isinstance(space, IVF | Segments)
-    searcher = index._state.searcher(parse("crosscut@first=dense"))
+    searcher = index.corpus.searcher(parse("crosscut@first=dense"))
     assert isinstance(searcher.plan.then.topk, Projected)
     return space
 
@@ -48,7 +48,7 @@ def test_it_clusters_by_itself_and_finds_what_a_small_one_finds(monkeypatch: pyt
     assert len(clusters_of(index).centroids) > 8
     assert recall(index, world, range(200)) > 0.9
     monkeypatch.setattr(clustered, "SMALL", 1000)
-    assert build(world)._state.centroids is None
+    assert build(world).corpus.centroids is None
 
 
 def test_it_keeps_its_clusters_on_disk(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_what_is_gone_takes_its_anchor_scores_and_factors_along(space: Any, tmp_
         )
 
     def rows(index: Index) -> dict[str, Any]:
-        parts = index._state.parts
+        parts = index.corpus.parts
         space = parts.factors if parts.anchors is None else parts.anchors
         assert space is not None
-        there = np.flatnonzero(index._state.alive)
+        there = np.flatnonzero(index.corpus.alive)
         return {
-            index._state.items[j].id: row.tolist() for j, row in zip(there.tolist(), space.rows(there), strict=True)
+            index.corpus.items[j].id: row.tolist() for j, row in zip(there.tolist(), space.rows(there), strict=True)
         }
 
     index = load()
@@ -104,7 +104,7 @@ def test_it_grows_and_shrinks() -> None:
     assert clusters_of(index).n == 300
     assert old.n == 200  # a search that began before goes on as it was
     assert [item.id for item in index.items] == [f"i{j}" for j in range(300)]  # in the order they came
-    settled = index._state.settled()
+    settled = index.corpus.settled()
     home = settled._home()
     assert home is not None
     assert home.tolist() == assign(np.asarray(settled.vectors), old.centroids).tolist()  # each in the nearest list

@@ -141,7 +141,7 @@ def test_wild_vectors_do_not_overflow() -> None:
 
 
 def plan_of(index: Index, method: str = "crosscut") -> Any:
-    return index._state.searcher(parse(method)).plan
+    return index.corpus.searcher(parse(method)).plan
 
 
 def shares(index: Index, world: Planted, items: range, **how: Any) -> float:
@@ -199,7 +199,7 @@ def test_a_learned_prior_is_searched_by_lists(large: None) -> None:
         index = build(world, queries=queries)
         d = 8 + queries
         prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.array([3]), np.array([0.5]))
-        index._state = replace(index._state, prior=prior)
+        index.corpus = replace(index.corpus, prior=prior)
         plan = plan_of(index)
         assert isinstance(plan.then.topk, kind)
         assert shares(index, world, range(200)) > 0.8
@@ -210,15 +210,15 @@ def test_lists_come_when_an_index_with_anchor_scores_and_a_prior_has_grown(monke
     world = Planted()
     index = build(world, queries=20)
     d = 8 + 20
-    state = index._state
+    state = index.corpus
     residuals = np.arange(200) / 100
     prior = Prior(np.zeros(d), np.zeros(d), 0.1, np.eye(d), 0.1, 50, np.arange(200), residuals)
-    index._state = replace(state, prior=prior)
+    index.corpus = replace(state, prior=prior)
     assert isinstance(plan_of(index).then.topk, Flat)
     scores = {item.id: state.anchors[:, j] for j, item in enumerate(state.items)}  # type: ignore[index]
     index.add(planted_items(200, 300))
     assert isinstance(plan_of(index).then.topk, Lists)
-    grown = index._state
+    grown = index.corpus
     assert grown.prior is not None
     assert grown.anchors is not None
     kept = dict(zip(grown.prior.seen.tolist(), grown.prior.residuals.tolist(), strict=True))
@@ -241,24 +241,24 @@ def test_items_that_come_later_stand_in_lists_of_their_own(
     world = Planted()
     index = build(world, queries=queries)
     index.add(planted_items(200, 215))
-    assert index._state.later is None  # few: read whole
+    assert index.corpus.later is None  # few: read whole
     index.add(planted_items(215, 240))
-    first = index._state.later
+    first = index.corpus.later
     assert first is not None
     assert len(first.lists) == 40
     index.add(planted_items(240, 250))
-    assert index._state.later is first  # a quarter is needed to make them anew
+    assert index.corpus.later is first  # a quarter is needed to make them anew
     index.add(planted_items(250, 265))
-    made = index._state.later
+    made = index.corpus.later
     assert made is not None
     assert len(made.lists) == 65
     index.add(planted_items(265, 270))
-    assert (made.index.rows(np.arange(65)) == np.asarray(index._state.vectors)[200:265]).all()
-    space = index._state.encoder_space
+    assert (made.index.rows(np.arange(65)) == np.asarray(index.corpus.vectors)[200:265]).all()
+    space = index.corpus.encoder_space
     assert isinstance(space, Segments)
     assert [part.n for part in space.parts] == [200, 65, 5]
-    assert (space.rows(np.arange(270)) == np.asarray(index._state.vectors)).all()
-    assert np.allclose(space.at(np.arange(270), np.ones(8)), np.asarray(index._state.vectors).sum(axis=1), atol=1e-5)
+    assert (space.rows(np.arange(270)) == np.asarray(index.corpus.vectors)).all()
+    assert np.allclose(space.at(np.arange(270), np.ones(8)), np.asarray(index.corpus.vectors).sum(axis=1), atol=1e-5)
     assert shares(index, world, range(270)) > (0.85 if not queries else 0.7)
     hits = index.search("query 45", 10, 60, filter={"year": {"gte": 2100}})  # only those
     assert len(hits) == 10
@@ -280,17 +280,17 @@ def test_a_folder_keeps_the_lists_of_what_came_later(large: None, soon: None, tm
     before = [hits.ids for hits in index.search_many([f"query {j}" for j in range(10)], 10, 60)]
     index.save()
     again = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
-    assert again._state.later is not None
-    assert index._state.later is not None
-    assert (again._state.later.lists == index._state.later.lists).all()
+    assert again.corpus.later is not None
+    assert index.corpus.later is not None
+    assert (again.corpus.later.lists == index.corpus.later.lists).all()
     assert [hits.ids for hits in again.search_many([f"query {j}" for j in range(10)], 10, 60)] == before
     again.remove([f"i{j}" for j in range(0, 310, 3)])  # over an eighth: the files are written anew
     again.save()
     third = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
     kept = [j for j in range(310) if j % 3]
     assert [item.id for item in third.items] == [f"i{j}" for j in kept]
-    assert third._state.later is not None
-    assert len(third._state.later.lists) == len([j for j in kept if 200 <= j < 300])
+    assert third.corpus.later is not None
+    assert len(third.corpus.later.lists) == len([j for j in kept if 200 <= j < 300])
     hits = third.search("query 45", 10, 60)
     assert not any(int(id[1:]) % 3 == 0 for id in hits.ids)
     assert not Index.verify(tmp_path / "a.index")
@@ -301,11 +301,11 @@ def test_lists_that_do_not_fit_are_damage(large: None, soon: None, tmp_path: Pat
     build(world).save(tmp_path / "a.index")
     index = Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
     index.add(planted_items(200, 300))
-    made = index._state.later
+    made = index.corpus.later
     assert made is not None
     wrong = made.lists.copy()
     wrong[5] = 10**6
-    index._state = replace(index._state, later=later.LaterLists(wrong, made.index))
+    index.corpus = replace(index.corpus, later=later.LaterLists(wrong, made.index))
     index.save()
     with pytest.raises(InputError, match=r"more-lists\.npy.*does not share 100 items among"):
         Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
@@ -321,7 +321,7 @@ def test_a_caller_s_cache_keeps_items_where_they_are(large: None) -> None:
         def put(self, query: Any, handles: Any, scores: Any) -> None: ...
 
     index = build(Planted(), cache=Cache())
-    assert index._state.starts is None
+    assert index.corpus.starts is None
 
 
 def test_a_searcher_of_an_ivf_and_anchor_scores_uses_its_lists(large: None) -> None:

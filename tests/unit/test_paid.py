@@ -18,7 +18,7 @@ from crosscut.datasets import Item
 from crosscut.errors import InputError, ScorerError, ScoreValueError, StoreUnavailable, WriteError
 from crosscut.index import Index
 from crosscut.index.log import SearchLog
-from crosscut.index.relevance import RULES, WEIGHTS
+from crosscut.index.tuning import RULES, WEIGHTS
 from crosscut.scorers import CallableScorer, MemoryCache, TextScorer
 from crosscut.scorers.meter import Meter, QueryLedger
 from crosscut.scorers.rerank_api import RerankEndpoint

@@ -11,10 +11,10 @@ import pytest
 
 from crosscut.errors import InputError
 from crosscut.index import Index
-from crosscut.index.relevance import relevance_of
+from crosscut.index.tuning import relevance_of
 from crosscut.scorers.adapters import TextScorer
 from crosscut.search.hits import Hit, Hits
-from crosscut.search.ranking import Fused, parse_rank
+from crosscut.search.ranking import Fused, parse_order
 from tests.unit.test_index import Planted, planted_items
 
 
@@ -33,20 +33,20 @@ def index() -> Index:
 
 
 def test_names_are_values() -> None:
-    assert str(parse_rank("fused@scorer=2")) == "fused@scorer=2"
-    assert parse_rank("fused@scorer=2,words=0") == Fused(scorer=2.0, words=0.0)
-    with pytest.raises(InputError, match="unknown rank 'best': choose one of fused, scorer"):
-        parse_rank("best")
+    assert str(parse_order("fused@scorer=2")) == "fused@scorer=2"
+    assert parse_order("fused@scorer=2,words=0") == Fused(scorer=2.0, words=0.0)
+    with pytest.raises(InputError, match="unknown order 'best': choose one of fused, scorer"):
+        parse_order("best")
     with pytest.raises(InputError, match="not all 0"):
         Fused(scorer=0.0, dense=0.0, words=0.0)
 
 
 def test_fused_is_the_sum_of_what_is_known_of_all_that_was_scored(index: Index) -> None:
     world, query = Planted(), "query 7 cherry"
-    hits = index.search(query, k=8, budget=60, rank="fused@scorer=0.7,words=2")
+    hits = index.search(query, k=8, budget=60, order="fused@scorer=0.7,words=2")
     plain = index.search(query, k=200, budget=60)
     assert hits.calls == plain.calls == 60
-    state = index._state
+    state = index.corpus
     assert state.bm25 is not None
     positions = np.array([hit.position for hit in plain])
     dense = world.encode_items([item.text for item in state.items]) @ world.encode_queries([query])[0]
@@ -67,8 +67,8 @@ def test_it_guards_against_a_scorer_that_is_wrong(index: Index) -> None:
     found: dict[str, list[float]] = {"scorer": [], "fused": []}
     for j in range(30):
         right = set(np.argsort(-(world.items[:200] @ (world.queries[j] + 0.7)))[:10].tolist())
-        for rank, shares in found.items():
-            hits = index.search(f"query {j}", k=10, budget=100, rank=rank)
+        for order, shares in found.items():
+            hits = index.search(f"query {j}", k=10, budget=100, order=order)
             shares.append(len({hit.position for hit in hits} & right) / 10)
     assert np.mean(found["fused"]) > np.mean(found["scorer"]) + 0.3
 
@@ -79,23 +79,23 @@ def test_probabilities_belong_to_one_order(index: Index, tmp_path: Path) -> None
         f"query {j}": {f"i{i}": 1.0 for i in np.argsort(-(world.items[:200] @ (world.queries[j] + 0.7)))[:5]}
         for j in range(40)
     }
-    made = index.calibrate(judged, budget=60, rank="fused")
-    assert made.rank == "fused"
+    made = index.calibrate(judged, budget=60, order="fused")
+    assert made.order == "fused"
     assert made.skill is not None
     assert made.skill > 0
     assert index.search("query 50", budget=60)[0].probability is None
-    fused = index.search("query 50", budget=60, rank="fused")
+    fused = index.search("query 50", budget=60, order="fused")
     assert fused[0].probability is not None
-    assert index.search("query 50", k=1, budget=60, rank="fused")[0].probability == fused[0].probability
+    assert index.search("query 50", k=1, budget=60, order="fused")[0].probability == fused[0].probability
     least = sorted(hit.probability or 0.0 for hit in fused)[5]
-    assert len(index.search("query 50", budget=60, rank="fused", threshold=least)) == 5
-    with pytest.raises(InputError, match="needs a calibration for rank='scorer', and this index has one for 'fused'"):
+    assert len(index.search("query 50", budget=60, order="fused", threshold=least)) == 5
+    with pytest.raises(InputError, match="needs a calibration for order='scorer', and this index has one for 'fused'"):
         index.search("query 50", budget=60, threshold=0.3)
-    index.rank = parse_rank("fused")
+    index.order = parse_order("fused")
     index.save(tmp_path / "kept")
     again = Index.load(tmp_path / "kept", scorer=wrong(), encoder=world)
     assert again.search("query 50", budget=60).ids == fused.ids
-    index.rank, index.calibration = parse_rank("scorer"), None
+    index.order, index.calibration = parse_order("scorer"), None
 
 
 def test_judgements_choose_the_order_that_people_want(index: Index, tmp_path: Path) -> None:
@@ -106,17 +106,21 @@ def test_judgements_choose_the_order_that_people_want(index: Index, tmp_path: Pa
     with pytest.raises(InputError, match="measure is one of nDCG, MRR, accuracy; got 'recall'"):
         index.tune(judgements=judged, measure="recall")  # type: ignore[call-overload]
     report = index.tune(judgements=judged, budget=40, measure="accuracy")
-    assert report.chosen.rank.name == "fused"
-    by_scorer = [trial.value for trial in report.trials if str(trial.rank) == "scorer"]
+    assert report.chosen.order.name == "fused"
+    by_scorer = [trial.value for trial in report.trials if str(trial.order) == "scorer"]
     assert report.chosen.value > max(by_scorer) + 0.2
     assert report.chosen.value >= max(trial.value for trial in report.trials) - 0.005
-    assert (index.budget, index.rank, index.method) == (report.chosen.budget, report.chosen.rank, report.chosen.method)
+    assert (index.budget, index.order, index.method) == (
+        report.chosen.budget,
+        report.chosen.order,
+        report.chosen.method,
+    )
     hits = index.search("query 40")
     assert hits.budget == report.chosen.budget
     assert len(hits) == report.k == 10  # no budget is too small for that
     index.save(tmp_path / "tuned")
     again = Index.load(tmp_path / "tuned", scorer=wrong(), encoder=world)
-    assert (again.budget, again.rank, again.stop) == (index.budget, index.rank, index.stop)
+    assert (again.budget, again.order, again.stop) == (index.budget, index.order, index.stop)
     assert again.search("query 40").ids == hits.ids
 
 
@@ -126,13 +130,13 @@ def test_a_new_tuning_replaces_what_judgements_chose() -> None:
     judged = {f"query {j}": {f"{np.argmax(world.items[:60] @ (world.queries[j] + 0.7))}": 1.0} for j in range(12)}
     queries = [f"query {j}" for j in range(20, 30)]
     index.tune(judgements=judged, budget=20, k=5, measure="accuracy")
-    assert (index.budget, index.rank.name) == (5, "fused")
+    assert (index.budget, index.order.name) == (5, "fused")
     index.tune(queries, k=5, budget=30)
-    assert (index.budget, str(index.rank)) == (None, "scorer")
+    assert (index.budget, str(index.order)) == (None, "scorer")
     index.tune(judgements=judged, budget=20, k=5, measure="accuracy")
-    index.budget, index.rank = 40, parse_rank("fused@scorer=8")  # not by tuning: a choice of one's own stays
+    index.budget, index.order = 40, parse_order("fused@scorer=8")  # not by tuning: a choice of one's own stays
     index.tune(queries, k=5, budget=30)
-    assert (index.budget, str(index.rank)) == (40, "fused@scorer=8")
+    assert (index.budget, str(index.order)) == (40, "fused@scorer=8")
 
 
 def test_measures_of_one_query_by_hand() -> None:

@@ -119,7 +119,7 @@ def test_a_method_of_ones_own_works_by_name(world: Planted, backwards: Method) -
     assert (record.method, record.calls, record.settings) == (label, 4, {"step": 2})
     index = crosscut.Index.build([f"text {j}" for j in range(9)], scorer=lambda q, texts: [len(t) for t in texts])
     assert index.search("q", 2, 3, method=label).calls == 3
-    assert backwards.missing(index._state.parts) is None
+    assert backwards.missing(index.corpus.parts) is None
     with pytest.raises(InputError, match="not a frozen dataclass"):
         register(int)
 

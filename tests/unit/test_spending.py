@@ -95,7 +95,7 @@ def test_an_index_spends_what_it_may_and_keeps_what_it_was_taught(tmp_path: Path
     assert len(index.anchor_queries) == 5
     assert index.taught is not None
     assert index.taught.prior is not None
-    prior = index._state.prior
+    prior = index.corpus.prior
     assert prior is not None
     assert prior.bought
     assert prior.d == WORLD.vectors.shape[1] + 5
@@ -113,10 +113,10 @@ def test_an_index_spends_what_it_may_and_keeps_what_it_was_taught(tmp_path: Path
     again.keep_log(tmp_path / "searches.log")
     again.search_many(LATER, 10, 60)
     got = again.learn()  # thirty searches teach nothing
-    assert got.prior is again._state.prior
+    assert got.prior is again.corpus.prior
     assert "stays" in got.why
     again.forget(["i3"])  # its scores taught, and nothing is left to learn again from
-    assert again._state.prior is None
+    assert again.corpus.prior is None
 
 
 def test_the_same_build_again_finds_what_was_paid_and_pays_nothing(tmp_path: Path) -> None:
@@ -160,9 +160,9 @@ def test_what_was_taught_beside_anchors_outlives_items_that_come_and_go() -> Non
     index.remove([f"i{j}" for j in range(40)])
     index.compact()
     index.add([{"id": f"i{j}", "text": f"item {j}"} for j in range(40)])
-    assert index._state.prior is not None
+    assert index.corpus.prior is not None
     assert quality(index) > before - 0.1
-    assert index._state.prior is not None
+    assert index.corpus.prior is not None
 
 
 def test_few_anchor_queries_are_not_kept_where_searches_teach_nothing() -> None:
@@ -174,9 +174,9 @@ def test_few_anchor_queries_are_not_kept_where_searches_teach_nothing() -> None:
         fingerprint="noise",
     )
     index = Index.build(items, scorer=scorer, encoder=Known(), bm25=False, queries=QUERIES, calls=5_000)
-    assert index._state.prior is None
-    assert index.anchor_queries == []
-    assert index._state.anchors is None
+    assert index.corpus.prior is None
+    assert not index.anchor_queries
+    assert index.corpus.anchors is None
     assert index.build_calls > 0
 
 

@@ -170,7 +170,7 @@ def test_words_follow_what_comes_and_goes(tmp_path: Path, corpus: Path, large: N
     index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=tmp_path / "a.index")
     index.add([Item("new", "", "zebra crossing 3")], vectors=vectors()[:1])
     index.remove(["i3", "i5"])
-    state = index._state
+    state = index.corpus
     assert state.bm25 is not None
     alive = np.flatnonzero(state.alive)
     stay = [state.items[place] for place in alive.tolist()]
@@ -217,7 +217,7 @@ def test_removed_texts_leave_the_files_once_an_eighth_is_gone(tmp_path: Path, co
     index.remove(gone)
     index.save()
     assert not held()
-    assert len(index._state.items) == len(index) == N - 1 - N // 8
+    assert len(index.corpus.items) == len(index) == N - 1 - N // 8
     assert Index.verify(path) == []
     again = Index.load(path, scorer=scorer)
     assert {id for id, _, _ in found(again)} == {id for id, _, _ in found(index)}
@@ -333,9 +333,9 @@ def test_damage_is_told_where_it_is_read(tmp_path: Path, corpus: Path, large: No
 def test_an_index_that_grew_is_clustered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustered, "SMALL", 300)
     index = Index.build(rows(200), scorer=scorer, vectors=vectors()[:200])
-    assert index._state.starts is None
+    assert index.corpus.starts is None
     index.add(rows(200, 200), vectors=vectors()[200:400])
-    assert index._state.starts is not None
+    assert index.corpus.starts is not None
     assert [item.id for item in index.items] == [f"i{j}" for j in range(400)]
     assert found(index)[0][0] == "i17"
 
@@ -369,7 +369,7 @@ def test_train_queries_passages_and_a_store_of_scores_are_as_in_memory(
     assert len(streamed) == len(memory) > N
     assert streamed.build_calls == memory.build_calls == 2 * len(memory)
     again = Index.load(tmp_path / "a.index", scorer=letters, store=tmp_path / "two")
-    assert again.anchor_queries == ["a 5", "a 30"]
+    assert again.anchor_queries == ("a 5", "a 30")
     for index in (memory, streamed, again):
         assert index.passages == memory.passages
         hits = index.search("a 30", 5, 50, query_vector=[1.0, 0.1, 0.02])
@@ -438,9 +438,9 @@ def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.M
     streamed: list[Path] = []
     run = streaming.StreamedBuild.run
 
-    def noted(self: streaming.StreamedBuild, facts: Any) -> None:
+    def noted(self: streaming.StreamedBuild) -> None:
         streamed.append(self.path)
-        run(self, facts)
+        run(self)
 
     monkeypatch.setattr(streaming.StreamedBuild, "run", noted)
     wanted = ["--vectors", str(tmp_path / "vectors.npy"), "--metadata", "year"]

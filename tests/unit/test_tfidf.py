@@ -41,7 +41,7 @@ def test_it_is_the_formula(texts: list[str], query: str) -> None:
     found = index.scores(query)
     assert (found.shape, found.dtype.name, index.n) == ((len(texts),), "float32", len(texts))
     np.testing.assert_allclose(found, by_hand(texts, query), atol=1e-6)
-    best = index.rank([query, query], 3)
+    best = index.order([query, query], 3)
     assert best[0].tolist() == best[1].tolist() == np.argsort(-found, kind="stable")[:3].tolist()
 
 

@@ -30,7 +30,7 @@ def calibrate(
     budget: Annotated[int | None, typer.Option(help="Calls of the scorer for each of them.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draw.", min=0)] = 0,
     pairs: Annotated[int, typer.Option(help="Random pairs, where nothing is judged.", min=20)] = 400,
-    rank: Annotated[
+    order: Annotated[
         str | None, typer.Option(help="The order of hits that probabilities are for: scorer, fused.")
     ] = None,
     as_json: Json = False,
@@ -61,7 +61,7 @@ def calibrate(
     right = None if judged is None or not judged.by_text else judged.by_text
     texts = None if judged is None else list(judged.queries.values())
     with console(stderr=True).status("calibrating"):
-        made = loaded.calibrate(right, budget=budget, queries=texts, pairs=pairs, rank=rank)
+        made = loaded.calibrate(right, budget=budget, queries=texts, pairs=pairs, order=order)
     loaded.save()
     if as_json:
         typer.echo(json.dumps(made.json()))

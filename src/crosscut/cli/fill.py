@@ -49,8 +49,8 @@ def fill(
         crosscut fill papers.jsonl http://localhost:6333 papers --engine ray --address auto --workers 16
     """
     from crosscut.encoders.named import load_encoder
-    from crosscut.index.filling import Filling
     from crosscut.index.items import stream
+    from crosscut.index.store_corpus import fill as fill_store
     from crosscut.stores.opening import open_store
 
     engine = engines.made()
@@ -73,7 +73,7 @@ def fill(
             )
         with progress_bar(quiet=as_json) as progress:
             items = stream(corpus, progress=progress, **columns.named)
-            written = Filling(opened, items, resume=resume, progress=progress).run(encoder, engine)
+            written = fill_store(opened, items, encoder, engine, resume=resume, progress=progress)
         total = opened.count()
     if as_json:
         typer.echo(json.dumps({"written": written, "items": total}))

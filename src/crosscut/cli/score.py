@@ -66,7 +66,7 @@ def score(
     if status:
         _status(store, scorer, items, asked, pairs, price_per_thousand, as_json)
         return
-    from crosscut.index.building import loader
+    from crosscut.index.build import loader
     from crosscut.index.knowing import fitted_to
     from crosscut.score_store.jobs import ScoringOptions, score_matrix, score_pairs
     from crosscut.scorers.loading import load_scorer

@@ -23,7 +23,6 @@ FEW = 4  # up to this many queries are answered sooner than compiled loops are l
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crosscut.index import Index
     from crosscut.search.hits import Hits
 
 
@@ -49,7 +48,7 @@ def search(
     ] = None,
     target_recall: Annotated[float | None, typer.Option(help="Stop at this expected recall (after a tune).")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds after which no more calls are made.")] = None,
-    rank: Annotated[
+    order: Annotated[
         str | None, typer.Option(help="The order of hits: scorer, or fused (scorer, vectors and words together).")
     ] = None,
     threshold: Annotated[
@@ -94,11 +93,11 @@ def search(
             target_recall=target_recall,
             deadline=deadline,
             threshold=threshold,
-            rank=rank,
+            order=order,
             candidates=[candidates] * len(asked) if candidates else None,
         )
     for hits in found:
-        rounds = _rounds(hits, loaded) if trace else []
+        rounds = _rounds(hits) if trace else []
         if as_json:
             told = _record(hits) | ({"trace": rounds} if trace else {})
             typer.echo(json.dumps(told, ensure_ascii=False))
@@ -119,14 +118,14 @@ def _record(hits: Hits) -> dict[str, Any]:
     }
 
 
-def _rounds(hits: Hits, index: Index) -> list[dict[str, Any]]:
+def _rounds(hits: Hits) -> list[dict[str, Any]]:
     """Round by round what was scored: ids, scores, and what had been predicted (None: nothing had)."""
     return [
         {
             "round": number,
             "calls": one.calls,
             "cached": one.cached,
-            "ids": [item.id for item in index._state.items.get(one.positions)],
+            "ids": [item.id for item in ([] if hits.items_at is None else hits.items_at(one.positions))],
             "scores": one.scores.tolist(),
             "estimates": [value if math.isfinite(value) else None for value in one.estimates.tolist()],
         }

@@ -122,7 +122,7 @@ def _verdict(enough: Point, base: Point | None, gain: Difference | None, rising:
     if gain.high < 0:
         return [
             f"This scorer is worse than {way} here: {value} after {calls}, {other}, {gain}. Do without it, or "
-            "let it be one voice among others: rank='fused'."
+            "let it be one voice among others: order='fused'."
         ]
     if gain.low > 0:
         return [f"{stop}: {value}, against {other}, {gain}."]

@@ -15,10 +15,9 @@ import numpy as np
 
 from crosscut.errors import InputError, needing
 from crosscut.index import Index
-from crosscut.index.over import StoreIndex
+from crosscut.index.corpus import LocalCorpus
 from crosscut.index.passages import document_at
-from crosscut.index.relevance import named_in, remembering
-from crosscut.index.state import State
+from crosscut.index.tuning import check_named
 from crosscut.linalg.top import ranked
 from crosscut.measures import interval, recall
 from crosscut.methods import Exact, Method, parse
@@ -81,15 +80,10 @@ def truth_of(
 ) -> tuple[Truth, int]:
     """Scores of queries with every item of the index (q × n; −inf: removed), and the calls they took.
 
-    Over a store: with what two deep searches of each query reach (`StoreIndex.truth`).
+    Over a store: with what two deep searches of each query reach (`Index.truth`).
     """
-    if isinstance(index, StoreIndex):
-        return index.truth(queries)
-    state = index._state
-    truth = np.full((len(queries), len(state.items)), -np.inf)
-    there = np.flatnonzero(state.alive)
-    truth[:, there], calls = index._seller(engine, progress).scores(state, queries, there)
-    return truth, calls
+    found, calls = index.truth(queries, engine=engine, progress=progress)
+    return (found if isinstance(found, list) else found.astype(np.float64)), calls
 
 
 def points(
@@ -116,9 +110,9 @@ def points(
     """
     if not queries:
         raise InputError("there are no queries to evaluate on")
-    named_in(index, (judgements[id] for id in queries if id in judgements))
+    check_named(index.corpus, (judgements[id] for id in queries if id in judgements))
     made: list[Point] = []
-    view = remembering(index)
+    view = index.remembering()
     texts = list(queries.values())
     for method in map(parse, methods):
         for budget in (None,) if isinstance(method, Exact) else budgets:
@@ -167,54 +161,54 @@ class _Rankings:
 
 def _rankings(index: Index, texts: Sequence[str]) -> dict[str, _Rankings]:
     """The best items of every query, by each way there is."""
-    vectors = index._vectors(texts)
-    if isinstance(index, StoreIndex):
+    vectors = index.query_vectors(texts)
+    if index.store is not None:
         return {} if vectors is None else {"dense": _of_store(index, texts, vectors)}
-    state = index._state
-    depth = DEPTH if index.passages is None else len(state.items)
+    corpus = index.local_corpus("rankings")
+    depth = DEPTH if index.passages is None else len(corpus.items)
     ways: dict[str, _Rankings] = {}
     for number, text in enumerate(texts):
-        for way, scores in _scores(state, text, None if vectors is None else vectors[number]).items():
-            best = ranked(np.where(state.alive, scores, -np.inf), depth)
+        for way, scores in _scores(corpus, text, None if vectors is None else vectors[number]).items():
+            best = ranked(np.where(corpus.alive, scores, -np.inf), depth)
             rankings = ways.setdefault(way, _Rankings([], []))
             rankings.places.append(best[:DEPTH])
-            rankings.ids.append(_documents(state, best))
+            rankings.ids.append(_documents(corpus, best))
     return ways
 
 
-def _documents(state: State, best: Positions) -> list[Any]:
+def _documents(corpus: LocalCorpus, best: Positions) -> list[Any]:
     """The items at these places; of passages, their documents, each once."""
     found: dict[Any, None] = {}
     for place in best.tolist():
-        found[document_at(state.items, place)] = None
+        found[document_at(corpus.items, place)] = None
         if len(found) == DEPTH:
             break
     return list(found)
 
 
-def _scores(state: State, text: str, vector: Any) -> dict[str, Floats]:
+def _scores(corpus: LocalCorpus, text: str, vector: Any) -> dict[str, Floats]:
     """What is known of every item (n) without a call, by each way."""
     made: dict[str, Floats] = {}
-    if state.bm25 is not None:
-        made["bm25"] = np.asarray(state.bm25.scores(text), np.float64)
-    if vector is not None and state.vectors is not None:
-        made["dense"] = np.asarray(state.vectors @ np.asarray(vector, state.vectors.dtype), np.float64)
+    if corpus.bm25 is not None:
+        made["bm25"] = np.asarray(corpus.bm25.scores(text), np.float64)
+    if vector is not None and corpus.vectors is not None:
+        made["dense"] = np.asarray(corpus.vectors @ np.asarray(vector, corpus.vectors.dtype), np.float64)
     if len(made) == 2:
-        made["bm25 + dense"] = sum((_standard(scores, state.alive) for scores in made.values()), np.zeros(()))
-    if state.scorer is not None and state.scorer.has_base_scores:
-        made[KNOWN] = validate_base_scores(state.scorer, [text], len(state.items))[0]
+        made["bm25 + dense"] = sum((_standard(scores, corpus.alive) for scores in made.values()), np.zeros(()))
+    if corpus.scorer is not None and corpus.scorer.has_base_scores:
+        made[KNOWN] = validate_base_scores(corpus.scorer, [text], len(corpus.items))[0]
     return made
 
 
-def _of_store(index: StoreIndex, texts: Sequence[str], vectors: Any) -> _Rankings:
-    session = index.store.session()
+def _of_store(index: Index, texts: Sequence[str], vectors: Any) -> _Rankings:
+    view = index.corpus.view(parse("rerank"))
     asked = [
         Query(QueryLedger(text, DEPTH), vector=np.asarray(vector, np.float64))
         for text, vector in zip(texts, vectors, strict=True)
     ]
-    picked = index._parts(session).stage("dense").pick(asked, [DEPTH] * len(asked))
+    picked = view.searcher.parts.stage("dense").pick(asked, [DEPTH] * len(asked))
     found = [one.handles for one in picked]
-    return _Rankings(found, [[session.name(handle) for handle in best.tolist()] for best in found])
+    return _Rankings(found, [view.ids(best) for best in found])
 
 
 def _standard(scores: Floats, alive: Any) -> Floats:

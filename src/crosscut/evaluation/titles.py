@@ -22,10 +22,10 @@ def hidden_titles(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Ind
     """
     if index.scorer is None:
         raise InputError("this index has no scorer: load it with scorer=…")
-    state = index._state
-    there = np.flatnonzero(state.alive)
+    corpus = index.local_corpus("titles")
+    there = np.flatnonzero(corpus.alive)
     drawn = np.sort(np.random.default_rng(seed).permutation(there)[:most])
-    items = state.items.get(drawn)
+    items = corpus.items.get(drawn)
     titled = [item for item in items if item.title.strip() and item.text.strip()]
     if len(titled) < LEAST:
         raise InputError(
@@ -36,9 +36,9 @@ def hidden_titles(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Ind
         [item._replace(title="") for item in items],
         scorer=index.scorer,
         encoder=index.encoder,
-        bm25=state.bm25 is not None,
-        method="crosscut" if index.method.missing(replace(state, anchors=None, factors=None).parts) else index.method,
-        seed=state.seed,
+        bm25=corpus.bm25 is not None,
+        method="crosscut" if index.method.missing(replace(corpus, anchors=None, factors=None).parts) else index.method,
+        seed=corpus.seed,
     )
     right: dict[str, dict[str, float]] = {}
     for item in titled:

@@ -7,7 +7,6 @@
                         its vectors, (lists + 1) where each list begins, (n) the order in which the items came
     anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
     measured.npy        (n) bool: False where a column of anchors is an estimate
-    queries.jsonl       the anchor queries, one JSON string a line
     bm25.json, bm25-*.npy       counts of words (`crosscut.retrieval.bm25`)
     statistics.json, statistics-*.npy   what the scorer has learned from the corpus when the index was built
     scorer.json, scorer-vectors.npy     which encoder made the scorer's vectors; (n × D) where the index has others
@@ -25,7 +24,7 @@ and beside them stand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +35,11 @@ import numpy.typing as npt
 from crosscut.datasets.columnar import FiledItems, Packed
 from crosscut.datasets.records import Item, ItemList
 from crosscut.errors import InputError
+from crosscut.index.corpus import LocalCorpus, ranks
 from crosscut.index.knowing import ScorerVectors, bound, corpus_scorer
 from crosscut.index.later import LaterLists
 from crosscut.index.metadata import write_columns
-from crosscut.index.state import State, ranks
+from crosscut.index.passages import Passages
 from crosscut.retrieval.bm25 import BM25, Postings
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.caching import ScoreCache
@@ -49,106 +49,107 @@ from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.rows import FiledVectors
 from crosscut.storage import WILD, Files, Folder, Kind, Saved, divides
 
-KIND = Kind("index", "index.json", 3, older=(2,), how_to_make=": make one with `crosscut index build` or Index.build")
+KIND = Kind("index", "index.json", 4, how_to_make=": make one with `crosscut index build` or Index.build")
 FLOATS = "<f2 <f4 <f8"
-CHANGING = frozenset(("more", "alive", "anchors", "measured", "queries", "factors", "prior", "scorer", "statistics"))
+CHANGING = frozenset(("more", "alive", "anchors", "measured", "factors", "prior", "scorer", "statistics"))
 """Names of files that are written anew each time; the others of a large index stay."""
 
 
-def write_state(state: State, queries: Sequence[str], files: Files) -> None:
-    """Every part of a state, and the anchor queries; nothing of items that were removed, unless its files stay."""
-    state.unread.check()  # damage must not be copied under new checksums
-    if state.in_files and not state.purge:
-        _stay(state, files)
-    elif state.in_files:
-        _purged(state, files)
-        there = np.flatnonzero(state.alive)
-        state = replace(state, **state.about(there))
+def write_corpus(corpus: LocalCorpus, files: Files) -> None:
+    """Every part of a corpus; nothing of items that were removed, unless its files stay."""
+    corpus.unread.check()  # damage must not be copied under new checksums
+    if corpus.in_files and not corpus.purge:
+        _stay(corpus, files)
+    elif corpus.in_files:
+        _purged(corpus, files)
+        there = np.flatnonzero(corpus.alive)
+        corpus = replace(corpus, **corpus.about(there))
     else:
-        state = state.compacted(None).settled()
-        _anew(state, files)
-    files.lines("queries", queries)
+        corpus = corpus.compacted(None).settled()
+        _anew(corpus, files)
     for name in ("anchors", "measured"):
-        if getattr(state, name) is not None:
-            files.array(name, getattr(state, name))
-    if state.statistics:
-        files.json("statistics", sorted(state.statistics))
-        for name, array in state.statistics.items():
+        if getattr(corpus, name) is not None:
+            files.array(name, getattr(corpus, name))
+    if corpus.statistics:
+        files.json("statistics", sorted(corpus.statistics))
+        for name, array in corpus.statistics.items():
             files.array(f"statistics-{name}", array)
-    for part in (state.known, state.factors, state.prior):
+    for part in (corpus.known, corpus.factors, corpus.prior):
         if part is not None:
             part.write(files)
 
 
-def _anew(state: State, files: Files) -> None:
-    """Items, vectors and words of a state in memory, or of a small one."""
-    items = Packed.of([*state.items])
+def _anew(corpus: LocalCorpus, files: Files) -> None:
+    """Items, vectors and words of a corpus in memory, or of a small one."""
+    items = Packed.of([*corpus.items])
     items.write(files)
     write_columns(files, items)
-    if isinstance(state.vectors, FiledVectors):
-        n = len(state.items)
-        parts = state.vectors.blocks(np.arange(n))
-        files.rows("vectors", state.vectors.dtype, state.vectors.shape, parts, scattered=True)
-    elif state.vectors is not None:
-        files.array("vectors", state.vectors)
+    if isinstance(corpus.vectors, FiledVectors):
+        n = len(corpus.items)
+        parts = corpus.vectors.blocks(np.arange(n))
+        files.rows("vectors", corpus.vectors.dtype, corpus.vectors.shape, parts, scattered=True)
+    elif corpus.vectors is not None:
+        files.array("vectors", corpus.vectors)
     for name in ("centroids", "starts"):
-        if getattr(state, name) is not None:
-            files.array(name, getattr(state, name))
-    if state.arrival is not None:
-        files.array("arrival", state.arrival.whole())
-    if state.bm25 is not None:
-        write_words(Postings.join(state.bm25.segments), state.bm25, files)
+        if getattr(corpus, name) is not None:
+            files.array(name, getattr(corpus, name))
+    if corpus.arrival is not None:
+        files.array("arrival", corpus.arrival.whole())
+    if corpus.bm25 is not None:
+        write_words(Postings.join(corpus.bm25.segments), corpus.bm25, files)
 
 
-def _stay(state: State, files: Files) -> None:
+def _stay(corpus: LocalCorpus, files: Files) -> None:
     """A large index whose files stay as they are."""
-    saved = state.saved
+    saved = corpus.saved
     assert saved is not None
-    assert isinstance(state.items, FiledItems)
+    assert isinstance(corpus.items, FiledItems)
     for name in saved.names:
         if name.split(".")[0].split("-")[0] not in CHANGING:
             files.keep(name, saved)
-    if state.items.more:
-        files.lines("more", (item._asdict() for item in state.items.more))
-        if isinstance(state.vectors, FiledVectors):
-            files.array("more-vectors", state.vectors.more)
-        if state.later is not None:
-            state.later.write(files)
-    if not state.alive.all():
-        files.array("alive", state.alive)
+    if corpus.items.more:
+        files.lines("more", (item._asdict() for item in corpus.items.more))
+        if isinstance(corpus.vectors, FiledVectors):
+            files.array("more-vectors", corpus.vectors.more)
+        if corpus.later is not None:
+            corpus.later.write(files)
+    if not corpus.alive.all():
+        files.array("alive", corpus.alive)
 
 
-def _purged(state: State, files: Files) -> None:
+def _purged(corpus: LocalCorpus, files: Files) -> None:
     """A large index without what was removed, streamed from file to file."""
-    assert isinstance(state.items, FiledItems)
-    assert isinstance(state.vectors, FiledVectors)
-    assert state.starts is not None
-    n = len(state.items.first)
-    there = np.flatnonzero(state.alive[:n])
-    state.items.first.write(files, there)
-    write_columns(files, state.items.first, there)
-    shape, parts = (len(there), state.vectors.shape[1]), state.vectors.blocks(there)
-    files.rows("vectors", state.vectors.dtype, shape, parts, scattered=True)
-    assert state.centroids is not None
-    files.array("centroids", state.centroids)
-    files.array("starts", np.searchsorted(there, state.starts).astype(np.int64))
-    if state.arrival is not None:
-        files.array("arrival", ranks(state.arrival.take(there)))
-    if state.bm25 is not None:
-        write_words(Postings.join(state.bm25.segments[:1], there), state.bm25, files)
-    behind = np.flatnonzero(state.alive[n:])
+    assert isinstance(corpus.items, FiledItems)
+    assert isinstance(corpus.vectors, FiledVectors)
+    assert corpus.starts is not None
+    n = len(corpus.items.first)
+    there = np.flatnonzero(corpus.alive[:n])
+    corpus.items.first.write(files, there)
+    write_columns(files, corpus.items.first, there)
+    shape, parts = (len(there), corpus.vectors.shape[1]), corpus.vectors.blocks(there)
+    files.rows("vectors", corpus.vectors.dtype, shape, parts, scattered=True)
+    assert corpus.centroids is not None
+    files.array("centroids", corpus.centroids)
+    files.array("starts", np.searchsorted(there, corpus.starts).astype(np.int64))
+    if corpus.arrival is not None:
+        files.array("arrival", ranks(corpus.arrival.take(there)))
+    if corpus.bm25 is not None:
+        write_words(Postings.join(corpus.bm25.segments[:1], there), corpus.bm25, files)
+    behind = np.flatnonzero(corpus.alive[n:])
     if len(behind):
-        files.lines("more", (state.items.more[place]._asdict() for place in behind.tolist()))
-        more = state.vectors.more[behind]
+        files.lines("more", (corpus.items.more[place]._asdict() for place in behind.tolist()))
+        more = corpus.vectors.more[behind]
         files.array("more-vectors", more)
-        later = None if state.later is None else state.later.taken(behind, more)
+        later = None if corpus.later is None else corpus.later.taken(behind, more)
         if later is not None:
             later.write(files)
 
 
-def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) -> tuple[State, list[str]]:
-    """What `write_state` wrote; large arrays are memory-mapped."""
-    queries = saved.lines("queries")
+def read_corpus(
+    saved: Saved, scorer: Scorer | None, cache: ScoreCache | None, passages: Passages | None = None
+) -> LocalCorpus:
+    """What `write_corpus` wrote; large arrays are memory-mapped."""
+    queries = saved.facts["anchor_queries"]
     items = _items(saved)
     n = len(items)
     arrays: dict[str, Any] = {"alive": np.ones(n, np.bool_)}
@@ -160,7 +161,7 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         arrays["measured"] = saved.array("measured", "|b1", (n,))
     bm25, known = _words(saved, items, arrays["alive"]), _known(saved, items)
     d = arrays["vectors"].shape[1] if "vectors" in arrays else 0
-    state = State(
+    return LocalCorpus(
         items,
         scorer=bound(scorer, items, known, arrays.get("vectors"), bm25),
         bm25=bm25,
@@ -172,21 +173,13 @@ def read_state(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) ->
         seed=abs(int(saved.facts["seed"])),
         unread=saved.unread,
         saved=saved,
+        passages=passages,
         **arrays,
     )
-    if "home.npy" in saved:  # version 2
-        centroids = saved.numbers("centroids", "<f4", (None, arrays["vectors"].shape[1]))
-        home = saved.array("home", "<i8", (n,))
-        if n and not (home.min() >= 0 and home.max() < len(centroids)):
-            raise saved.damaged("home.npy", f"names lists outside the {len(centroids)} there are")
-        state = state.listed(centroids, home, scorer)
-    return state, queries
 
 
 def _items(saved: Saved) -> ItemList | FiledItems:
     try:
-        if "items.jsonl" in saved:  # version 2
-            return ItemList(map(_item, saved.lines("items")))
         n = int(saved.facts["first"])
         return FiledItems(Packed.read(saved, n), map(_item, saved.lines("more")) if "more.jsonl" in saved else [])
     except TypeError as error:
@@ -271,7 +264,7 @@ def verify(path: str | Path) -> list[str]:
     found = folder.verify()
     if not found:  # what the files say fits together, too
         try:
-            folder.load(lambda saved: read_state(saved, None, None))
+            folder.load(lambda saved: read_corpus(saved, None, None))
         except InputError as error:
             found.append(str(error))
     return found

@@ -13,12 +13,12 @@ from crosscut.datasets.storable import valid_text
 from crosscut.errors import InputError
 from crosscut.index.items import Filter
 from crosscut.methods import Method
-from crosscut.search.ranking import Rank
+from crosscut.search.ranking import Order
 from crosscut.search.stopping import Stop
 from crosscut.types import Progress
 
 if TYPE_CHECKING:
-    from crosscut.index.building import Brought
+    from crosscut.index.build import Brought
     from crosscut.index.passages import Passages
     from crosscut.score_store.engines import EngineChoice
     from crosscut.scorers.caching import ScoreCache
@@ -36,7 +36,7 @@ class Options(TypedDict, total=False):
     target_recall: float | None
     deadline: float | None
     threshold: float | None
-    rank: str | Rank | None
+    order: str | Order | None
     trace: bool
 
 

@@ -20,18 +20,17 @@ import numpy as np
 
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
-from crosscut.index.building import Seller
-from crosscut.index.state import State
+from crosscut.index.build import Seller
+from crosscut.index.corpus import LocalCorpus
+from crosscut.index.learning import scored_by
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
-from crosscut.scorers.base import BoundScorer
 from crosscut.scorers.caching import CachingScorer
-from crosscut.search.hits import Hits, Scored, chances_of
 from crosscut.search.prior import Past
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
-from crosscut.types import NO_HANDLES, Array, Floats, Handles, Positions
+from crosscut.types import NO_HANDLES, Array, Positions
 
 EACH = 100  # calls of a search
 LEAST, MOST = 50, 400  # where calls are few, and where queries are
@@ -117,33 +116,33 @@ def middles(vectors: Array, count: int, seed: int = 0) -> Positions:
 class Spent:
     """What came of it."""
 
-    state: State
+    corpus: LocalCorpus
     queries: list[str]  # the anchor queries
     calls: int
     taught: Learned | None
 
 
 def spend(
-    state: State, encoder: DualEncoder | None, queries: Sequence[str], calls: int, most: int, seller: Seller
+    corpus: LocalCorpus, encoder: DualEncoder | None, queries: Sequence[str], calls: int, most: int, seller: Seller
 ) -> Spent:
-    """An index's state with what at most so many calls for train queries buy."""
-    n = len(state.items)
-    searchable = encoder is not None and state.vectors is not None
+    """A corpus with what at most so many calls for train queries buy."""
+    n = len(corpus.items)
+    searchable = encoder is not None and corpus.vectors is not None
     plan = share_out(calls, len(queries), n, most, searchable=searchable)
     vectors = None if encoder is None or not searchable else encoder.encode_queries(queries)
-    chosen = np.arange(plan.anchors) if vectors is None else middles(vectors, plan.anchors, state.seed)
+    chosen = np.arange(plan.anchors) if vectors is None else middles(vectors, plan.anchors, corpus.seed)
     asked = [queries[j] for j in chosen.tolist()]
-    plain, paid = state, 0
+    plain, paid = corpus, 0
     if asked:
-        scores, paid = seller.scores(state, asked, np.arange(n))
-        state = replace(state, anchors=scores, measured=np.ones(n, np.bool_))
-    if vectors is None or not plan.searches or state.encoder_space is None:
-        return Spent(state, asked, paid, None)
+        scores, paid = seller.scores(corpus, asked, np.arange(n))
+        corpus = replace(corpus, anchors=scores, measured=np.ones(n, np.bool_))
+    if vectors is None or not plan.searches or corpus.encoder_space is None:
+        return Spent(corpus, asked, paid, None)
     others = np.setdiff1d(np.arange(len(queries)), chosen)[: plan.searches]
-    past, more = searched(state, [queries[j] for j in others.tolist()], vectors[others], plan.each, seller)
-    kept, taught = taught_by(past, state.encoder_space, state.anchor_space, n, state.seed)
+    past, more = searched(corpus, [queries[j] for j in others.tolist()], vectors[others], plan.each, seller)
+    kept, taught = taught_by(past, corpus.encoder_space, corpus.anchor_space, n, corpus.seed)
     prior = None if taught.prior is None else replace(taught.prior, bought=True)
-    return Spent(replace((state if kept else plain), prior=prior), asked if kept else [], paid + more, taught)
+    return Spent(replace((corpus if kept else plain), prior=prior), asked if kept else [], paid + more, taught)
 
 
 def taught_by(
@@ -156,13 +155,15 @@ def taught_by(
     return False, learn(past, encoder, n=n, seed=seed)
 
 
-def searched(state: State, queries: Sequence[str], vectors: Array, each: int, seller: Seller) -> tuple[list[Past], int]:
+def searched(
+    corpus: LocalCorpus, queries: Sequence[str], vectors: Array, each: int, seller: Seller
+) -> tuple[list[Past], int]:
     """What searches of train queries have scored, and the calls they took; what was paid before counts as if it were
     not, so that the same again scores the same, and is free."""
-    if state.scorer is None:
+    if corpus.scorer is None:
         raise InputError("this index has no scorer: build it with scorer=…")
-    scorer = CachingScorer(state.scorer, state.cache, bounded=True)
-    searcher = Searcher(scorer, method=Crosscut(learned=False), parts=state.parts)
+    scorer = CachingScorer(corpus.scorer, corpus.cache, bounded=True)
+    searcher = Searcher(scorer, method=Crosscut(learned=False), parts=corpus.parts)
     past: list[Past] = []
     for start in range(0, len(queries), TOGETHER):
         some = slice(start, start + TOGETHER)
@@ -172,17 +173,7 @@ def searched(state: State, queries: Sequence[str], vectors: Array, each: int, se
             searcher.search_many(queries[some], 1, each, query_vectors=vectors[some]),
             strict=True,
         ):
-            past.append(Past(np.asarray(vector, np.float64), *scored_by(state.scorer, query, hits)[:2]))
+            past.append(Past(np.asarray(vector, np.float64), *scored_by(corpus.scorer, query, hits)[:2]))
         if seller.progress is not None:
             seller.progress("searching train queries", len(past), len(queries))
     return past, scorer.calls
-
-
-def scored_by(scorer: BoundScorer | None, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
-    """What a search has scored, and with which chance; of a scorer that knows a part of it unasked, the rest."""
-    scored = Scored.of(hits.trace)
-    scores = scored.scores
-    if scorer is not None and scorer.has_base_scores:
-        scores = scores - scorer.base_scores(query, scored.positions)
-    finite = np.isfinite(scores)
-    return scored.positions[finite], scores[finite], chances_of(hits.trace)[finite]

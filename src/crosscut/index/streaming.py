@@ -19,7 +19,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,11 @@ from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError, LockedError
-from crosscut.index.building import Brought, as_brought, brought, kept_as, same_space
+from crosscut.index.build import Brought, as_brought, brought, kept_as, same_space
 from crosscut.index.folder import KIND, write_words
 from crosscut.index.items import Source, stream
 from crosscut.index.metadata import write_columns
-from crosscut.index.passages import Passages
+from crosscut.index.settings import Settings
 from crosscut.linalg.arrays import finite, starts_of
 from crosscut.retrieval.bm25 import BM25
 from crosscut.storage import (
@@ -68,12 +68,11 @@ class StreamedBuild:
     path: Path
     source: Source
     columns: ColumnNames
-    passages: Passages | None
+    settings: Settings
     encoder: DualEncoder | None
     vectors: Brought | None
     dtype: npt.DTypeLike
     words: bool
-    seed: int
     progress: Progress | None
 
     def __post_init__(self) -> None:
@@ -81,10 +80,10 @@ class StreamedBuild:
         self.kind = kept_as(self.dtype)
         self._done: dict[str, Any] = {"items": 0, "all": False, "vectors": 0, "files": {}}
 
-    def run(self, facts: Mapping[str, Any]) -> None:
-        """Read, count, encode, lay out and write; `facts` are what the index says of itself."""
+    def run(self) -> None:
+        """Read, count, encode, lay out and write."""
         if (self.path / KIND.record).exists():
-            if _read_json(self.work / "settings.json") == self._settings():  # stopped after its last step
+            if _read_json(self.work / "settings.json") == self._inputs():  # stopped after its last step
                 clear(self.path)
                 return
             raise InputError(f"there is an index at {str(self.path)!r} already: load it and add, or choose another")
@@ -96,7 +95,7 @@ class StreamedBuild:
             self._read()
             packed = Filing(self.work).done()
             vectors = self._vectors(packed)
-            self._write(packed, vectors, facts)
+            self._write(packed, vectors)
         clear(self.path)
 
     def _tell(self, what: str, done: int, total: int) -> None:
@@ -105,18 +104,18 @@ class StreamedBuild:
 
     # what is done
 
-    def _settings(self) -> dict[str, Any]:
+    def _inputs(self) -> dict[str, Any]:
         told: dict[str, Any] = {"columns": {name: value for name, value in self.columns.items() if value}}
         if isinstance(self.source, str | Path):
             told["source"] = [str(Path(self.source).resolve()), *_about(Path(self.source))]
         told |= {"encoder": None if self.encoder is None else self.encoder.fingerprint, "dtype": self.kind.str}
         told |= {"words": self.words, "vectors": self.vectors is not None}
-        told |= {"passages": None if self.passages is None else asdict(self.passages)}
+        told |= {"passages": None if self.settings.passages is None else asdict(self.settings.passages)}
         return json.loads(json.dumps(told))  # type: ignore[no-any-return]
 
     def _resume(self) -> None:
         """Go on with what is there, if it is the same build; otherwise begin."""
-        settings = self._settings()
+        settings = self._inputs()
         same = "source" in settings and _read_json(self.work / "settings.json") == settings
         done = self._whole() if same else None
         if done is None:
@@ -161,8 +160,8 @@ class StreamedBuild:
         count = int(self._done["items"])
         filing = Filing(self.work)
         items: Iterable[Item] = stream(self.source, progress=self.progress, **self.columns)
-        if self.passages is not None:
-            items = self.passages.cut(items)
+        if self.settings.passages is not None:
+            items = self.settings.passages.cut(items)
         rest = itertools.islice(items, count, None)
         while portion := list(itertools.islice(rest, PORTION)):
             filing.add(portion)
@@ -205,13 +204,13 @@ class StreamedBuild:
         finite(rows, "vectors", self.kind)
         return np.ascontiguousarray(rows.astype(self.kind))
 
-    def _write(self, packed: Packed, vectors: Array | None, facts: Mapping[str, Any]) -> None:
+    def _write(self, packed: Packed, vectors: Array | None) -> None:
         n = len(packed)
         order: Positions | None = None
         lists: tuple[Array, Array] | None = None
         if vectors is not None and n >= clustered.SMALL:
             self._tell("clustering vectors", 0, n)
-            centroids, home = clusters.partition(vectors, seed=self.seed)
+            centroids, home = clusters.partition(vectors, seed=self.settings.seed)
             order = np.argsort(home, kind="stable")
             lists = (centroids, starts_of(np.bincount(home, minlength=len(centroids))))
             self._tell("clustering vectors", n, n)
@@ -230,10 +229,9 @@ class StreamedBuild:
                 blocks = (packed.items(places[start : start + PORTION]) for start in range(0, n, PORTION))
                 words = BM25(itertools.chain.from_iterable(blocks))
                 write_words(words.segments[0], words, files)
-            files.lines("queries", [])
 
         self._tell("writing the index", 0, 1)
-        Folder(self.path, KIND).save({**facts, "items": n, "first": n}, fill)
+        Folder(self.path, KIND).save({**self.settings.json(), "items": n, "first": n}, fill)
         self._tell("writing the index", 1, 1)
 
 

@@ -113,7 +113,7 @@ class Calibration:
     calls: int = 0
     error: float | None = None
     skill: float | None = None
-    rank: str = "scorer"  # the order whose values it is for
+    order: str = "scorer"  # the order of hits that it is for
     notes: tuple[str, ...] = field(default=())
 
     def probabilities(self, scores: Floats, among: Floats | None = None, *, cut: bool = False) -> Floats:
@@ -183,7 +183,7 @@ def against_random(scores: Floats, fingerprint: str, calls: int = 0) -> Calibrat
     )
 
 
-def calibrate(judged: Sequence[JudgedScores], fingerprint: str, calls: int = 0, rank: str = "scorer") -> Calibration:
+def calibrate(judged: Sequence[JudgedScores], fingerprint: str, calls: int = 0, order: str = "scorer") -> Calibration:
     """A calibration from judged queries; refused where nothing can be learned from them."""
     judged = [query for query in judged if len(query.scores)]
     right = int(sum(query.relevant.sum() for query in judged))
@@ -204,7 +204,7 @@ def calibrate(judged: Sequence[JudgedScores], fingerprint: str, calls: int = 0, 
         queries=len(judged),
         relevant=right,
         calls=calls,
-        rank=rank,
+        order=order,
         error=calibration_error(chance, truth),
         skill=brier_skill(chance, truth),
     )

@@ -141,6 +141,8 @@ class Hits(Sequence[Hit]):
     note: str | None = None  # what its reader should know
     ranking: Floats | None = field(default=None, repr=False)  # what all that was scored is ordered by, if not by score
     groups: Mapping[int, float] | None = field(default=None, repr=False)  # of documents: best passage → their order
+    items_at: Callable[[Positions], list[Item]] | None = field(default=None, repr=False)
+    """The items at some positions, as the search saw them."""
 
     def __str__(self) -> str:
         """A line a hit, and what it cost: for people."""

@@ -27,11 +27,11 @@ from crosscut.types import Floats
 Evidence: TypeAlias = Mapping[str, Floats]
 """`dense` and `words` of everything that was scored, in the order of buying, where they are known."""
 
-_RANKS: Registry[Rank] = Registry("rank", "fused@scorer=2")
+_ORDERS: Registry[Order] = Registry("order", "fused@scorer=2")
 
 
 @dataclass(frozen=True, repr=False)
-class Rank(Named, ABC):
+class Order(Named, ABC):
     """An order of what was scored."""
 
     needs: ClassVar[bool] = False  # evidence beside the scores
@@ -41,9 +41,9 @@ class Rank(Named, ABC):
         """What hits are ordered by (m), highest first."""
 
 
-@_RANKS.register
+@_ORDERS.register
 @dataclass(frozen=True, repr=False)
-class ByScorer(Rank):
+class ByScorer(Order):
     """What the scorer says."""
 
     name: ClassVar[str] = "scorer"
@@ -52,9 +52,9 @@ class ByScorer(Rank):
         return scores
 
 
-@_RANKS.register
+@_ORDERS.register
 @dataclass(frozen=True, repr=False)
-class Fused(Rank):
+class Fused(Order):
     """Scorer, dual encoder and words together; a weight of 0 leaves one out."""
 
     name: ClassVar[str] = "fused"
@@ -80,9 +80,9 @@ class Fused(Rank):
         return total
 
 
-def parse_rank(rank: str | Rank) -> Rank:
+def parse_order(order: str | Order) -> Order:
     """An order by name, `"fused@scorer=2"`; an order is itself."""
-    return _RANKS.parse(rank)
+    return _ORDERS.parse(order)
 
 
 def standard(values: Floats) -> Floats:
@@ -92,9 +92,9 @@ def standard(values: Floats) -> Floats:
     return np.asarray((values - values.mean()) / max(float(values.std()), 1e-9))
 
 
-def ordered(hits: Hits, rank: Rank, evidence: Evidence, k: int) -> Hits:
+def ordered(hits: Hits, order: Order, evidence: Evidence, k: int) -> Hits:
     """The best k of everything that was scored, by another order; ties go to the lower position."""
     scored = Scored.of(hits.trace)
-    values = rank.values(scored.scores, evidence)
+    values = order.values(scored.scores, evidence)
     best = np.lexsort((scored.positions, -values))[:k]
     return replace(hits, items=tuple(scored.hits(best)), ranking=values)

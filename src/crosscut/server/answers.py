@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from crosscut.datasets.records import Item
 from crosscut.search.hits import Hit, Hits, Round, Scored
 from crosscut.server.schemas import Comparison, Histogram, HitModel, RoundModel, ScoredItem, TraceModel
 from crosscut.types import Positions
@@ -34,38 +34,53 @@ def comparison(hits: Hits, reranked: Hits) -> Comparison:
     )
 
 
-def trace(items: Sequence[Any], hits: Hits, reranked: Hits | None) -> TraceModel:
-    """Every round; `items[position]` has an id and a title."""
-    own, other = Scored.of(hits.trace), Scored.of(() if reranked is None else reranked.trace)
-    rounds = dict(zip(own.positions.tolist(), own.rounds.tolist(), strict=True))
-    scores = dict(zip(own.positions.tolist(), own.scores.tolist(), strict=True))
-    others = dict(zip(other.positions.tolist(), other.scores.tolist(), strict=True))
-    scores = {**scores, **others, **scores}  # in the order of own items, then of those that only reranking scored
-    places = {position: place for place, position in enumerate(scores)}
+def trace(hits: Hits, reranked: Hits | None) -> TraceModel:
+    """Every round, with the items that it scored and those that only reranking scored."""
+    items: dict[str, Item] = {}
+    scores: dict[str, float] = {}
+    own, other = _scored(hits, items, scores), {} if reranked is None else _scored(reranked, items, scores)
     scored = [
         ScoredItem(
-            id=str(items[position].id),
-            title=items[position].title or items[position].text[:60],
-            score=score,
-            round=rounds.get(position),
-            reranked=position in others,
+            id=id, title=items[id].title or items[id].text[:60], score=score, round=own.get(id), reranked=id in other
         )
-        for position, score in scores.items()
+        for id, score in scores.items()
     ]
-    every = np.fromiter(scores, np.int64, len(scores)) if len(scores) * hits.rounds <= MOST_NUMBERS else None
-    return TraceModel(
-        scored=scored,
-        rounds=[_round(number, entry, places, every) for number, entry in enumerate(hits.trace, 1)],
-    )
+    places = {id: place for place, id in enumerate(scores)}
+    ids = iter(own)
+    rounds = []
+    for number, entry in enumerate(hits.trace, 1):
+        picks = [places[next(ids)] for _ in range(len(entry.positions))]
+        rounds.append(_round(number, entry, picks, _positions(hits, reranked, len(scores))))
+    return TraceModel(scored=scored, rounds=rounds)
 
 
-def _round(number: int, entry: Round, places: dict[int, int], every: Positions | None) -> RoundModel:
+def _scored(hits: Hits, items: dict[str, Item], scores: dict[str, float]) -> dict[str, int]:
+    """The round of every item that a search scored, by id; its items and scores are added."""
+    scored = Scored.of(hits.trace)
+    found = [] if hits.items_at is None else hits.items_at(scored.positions)
+    rounds: dict[str, int] = {}
+    for item, score, number in zip(found, scored.scores.tolist(), scored.rounds.tolist(), strict=True):
+        items.setdefault(item.id, item)
+        scores.setdefault(item.id, score)
+        rounds[item.id] = number
+    return rounds
+
+
+def _positions(hits: Hits, reranked: Hits | None, size: int) -> Positions | None:
+    """The positions of the items of a trace, for their predictions; None if there are too many numbers."""
+    if size * hits.rounds > MOST_NUMBERS or not any(entry.predictions is not None for entry in hits.trace):
+        return None
+    positions = hits.scored if reranked is None else np.concatenate([hits.scored, reranked.scored])
+    return positions[np.sort(np.unique(positions, return_index=True)[1])]
+
+
+def _round(number: int, entry: Round, picks: list[int], every: Positions | None) -> RoundModel:
     seen = entry.predictions
     return RoundModel(
         round=number,
         calls=entry.calls,
         cached=entry.cached,
-        picks=[places[position] for position in entry.positions.tolist()],
+        picks=picks,
         estimates=[_number(value) for value in entry.estimates.tolist()],
         predictions=None if seen is None or every is None else [round(float(value), 4) for value in seen[every]],
         histogram=None if seen is None else _histogram(seen),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from crosscut.errors import CrosscutError, InputError, NoSuchIndex, StoreError
@@ -71,7 +70,7 @@ class Hosting:
     @property
     def places(self) -> set[str]:
         """Where on the disk indexes, models, scores and logs lie: for whoever runs this server, not for its clients."""
-        return {str(place) for index in self._indexes.values() for place in _places(index)}
+        return {str(place) for index in self._indexes.values() for place in index.paths if len(place.parts) > 1}
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
@@ -87,7 +86,7 @@ class Hosting:
         """Change the index that is served when its turn comes; what somebody else has changed is loaded first."""
         async with self._locks[name]:
             try:
-                if await asyncio.to_thread(changed, self._indexes[name]):
+                if await asyncio.to_thread(self._indexes[name].changed_on_disk):
                     await self._load(name)
             except InputError as error:  # no fault of the one who asks
                 raise StoreError("the folder of this index cannot be read") from error
@@ -148,43 +147,17 @@ class Hosting:
         for name in self._indexes:
             try:
                 async with self._locks[name]:
-                    if name not in self._unsaved and await asyncio.to_thread(changed, self._indexes[name]):
+                    if name not in self._unsaved and await asyncio.to_thread(self._indexes[name].changed_on_disk):
                         await self._load(name)
             except CrosscutError as error:
                 LOGGER.error("not reloaded", extra={"fields": {"index": name, "causes": outline(error)}})
 
 
-def _places(index: Index) -> Iterator[Path]:
-    folders = (getattr(model, "folder", None) for model in (index.scorer, index.encoder))
-    owners = [index, index.log, *folders, None if index.store is not None else index._state.score_store]
-    for owner in owners:
-        path = getattr(owner, "path", None)
-        if isinstance(path, Path) and len(path.parts) > 1:
-            yield path
-
-
-def changed(index: Index) -> bool:
-    """Whether the folder of an index holds another generation than this."""
-    folder = index._folder
-    return folder is not None and index._lock is None and folder.record()["folder"] not in folder.known
-
-
 def again(index: Index) -> Index:
-    """The index that lies in the folder of this one now; models that are the same are not loaded twice."""
-    assert index.path is not None
-    scores = index._state.score_store
-    store = None if scores is None else scores.path
-    with contextlib.suppress(StoreError):
-        index._state.flush()  # what was paid for stays known
-    try:
-        made = Index.load(index.path, scorer=index.scorer, encoder=index.encoder, store=store)
-    except InputError:  # it was built with others
-        made = Index.load(index.path, store=store)
-    made.price = index.price
-    if index.log is not None:
-        made.keep_log(index.log.path, limit=index.log.limit, learn_every=index.learn_every)
-    warm_up(made)
-    return made
+    """The index that is in the folder of this one now, warm."""
+    index = index.reload()
+    warm_up(index)
+    return index
 
 
 def warm_up(index: Index) -> None:

@@ -68,7 +68,7 @@ class SearchRequest(Strict):
     target_recall: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = Field(
         None, description="Stop once this share of the top k is expected to be found; needs a tuned index."
     )
-    rank: str | None = Field(
+    order: str | None = Field(
         None,
         max_length=300,
         description="The order of hits: `scorer`, or `fused`: scorer, vectors and words together.",

@@ -94,7 +94,6 @@ class Service:
 
     async def search(self, request: schemas.SearchRequest, client: Caller) -> schemas.SearchResponse:
         index = self.hosting[request.index]
-        kept = _shown(index) if request.trace else None
         method = index.method if request.method is None else _asked(index, request.method)
         wanted = [self._find(index, request, method, client)]
         if request.compare:
@@ -110,7 +109,6 @@ class Service:
         self._count(request, method, outcomes, client)
         hits: Hits = outcomes[0].value
         reranked: Hits | None = outcomes[1].value if request.compare else None
-        items = index._state.items if kept is not None and _shown(index) is kept else None  # as they were
         return schemas.SearchResponse(
             hits=answers.hit_models(hits),
             calls=hits.calls,
@@ -121,7 +119,7 @@ class Service:
             stop_reason=hits.stop_reason,
             seconds=schemas.SecondsModel(**asdict(hits.seconds), waiting=outcomes[0].waited),
             cost=sum(costs) if costs else None,
-            trace=None if items is None else answers.trace(items, hits, reranked),
+            trace=answers.trace(hits, reranked) if request.trace else None,
             comparison=None if reranked is None else answers.comparison(hits, reranked),
         )
 
@@ -135,7 +133,7 @@ class Service:
             "budget": budget,
             "target_recall": request.target_recall if own else None,
             "threshold": request.threshold if own else None,
-            "rank": request.rank if own else "scorer",
+            "order": request.order if own else "scorer",
             "filter": request.filter,
             "trace": own and request.trace and not stored and numbers <= self.settings.trace_numbers,
         }
@@ -217,11 +215,6 @@ def _asked(index: Index, name: str) -> Method:
                 f"{setting} out, or serve an index whose own method it is"
             )
     return method
-
-
-def _shown(index: Index) -> Any:
-    """The items of a picture; those of a vector store are not at hand."""
-    return None if index.store is not None else index._state.items.shared
 
 
 def _search(index: Index, how: dict[str, Any], jobs: Sequence[QueuedRequest], seconds: float) -> list[Any]:

@@ -1,6 +1,6 @@
-"""What an index knows at one moment.
+"""The items of an index and all that is kept of them: a value, replaced by whatever changes it.
 
-States are never changed, only replaced: a search goes on with the one it began on.
+A search goes on with the corpus on which it began.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,15 @@ from crosscut.ann.ivf import IVF
 from crosscut.ann.segments import Segments
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList
+from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
+from crosscut.index.build import WAYS, Brought, Reading, distinct, read, separate
 from crosscut.index.items import Filter
-from crosscut.index.knowing import ScorerVectors, bound, corpus_parts
+from crosscut.index.knowing import ScorerVectors, bound, corpus_parts, reader
 from crosscut.index.later import LaterLists, joined
+from crosscut.index.log import Logged
 from crosscut.index.metadata import Metadata
-from crosscut.index.passages import OF, Passages
+from crosscut.index.passages import OF, Passages, document_at, document_of
 from crosscut.index.places import Places
 from crosscut.latest import Latest
 from crosscut.linalg.arrays import finite
@@ -35,35 +38,184 @@ from crosscut.score_store.keys import Contents
 from crosscut.score_store.store import ScoreStore
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.caching import ScoreCache
+from crosscut.search.hits import Hits
 from crosscut.search.prior import Prior
-from crosscut.searcher import Searcher
-from crosscut.spaces.base import Vectors
+from crosscut.search.ranking import Evidence
+from crosscut.searcher import Allow, Searcher
+from crosscut.spaces.base import Space, Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores, extension_error
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.home import Home
 from crosscut.spaces.rows import FiledVectors
-from crosscut.storage import Saved, Touched, Unread
-from crosscut.types import Array, Handles, Positions
+from crosscut.storage import Folder, Saved, Touched, Unread
+from crosscut.types import Array, Floats, Handles, Positions, Progress
+
+if TYPE_CHECKING:
+    from crosscut.stores.base import Store
 
 T = TypeVar("T")
 FILTERS = 8  # whose answers are kept
+GONE = 0.125  # of a large index in its folder: the share of removed items past which its files are written anew
 SEARCHERS = 16  # of different methods or settings, kept
-WAYS = {
-    "encoder": "build the index with an encoder",
-    "anchors": "build the index with train queries (queries=…)",
-    "factors": "build the index with train queries and space='als', 'transductive' or 'inductive'",
-    "item_scores": "an index keeps none, use crosscut.Searcher(…, space=ItemScores(…))",
-    "words": "build the index with bm25=True",
-    "n": "the items must be countable",
-}
-"""How somebody with an index provides the parts of a method."""
+
+
+class View(Protocol):
+    """A corpus as one search sees it; handles are valid within it."""
+
+    searcher: Searcher
+    allow: Allow | None
+    """Conditions for a vector store."""
+    within: Handles | None
+    """The handles that a filter lets through, sorted; None: no restriction in memory."""
+
+    def handles(self, ids: Sequence[Any] | None) -> Sequence[int] | Positions | None:
+        """The handles of items that a caller names."""
+
+    def ids(self, handles: Handles) -> list[Any]: ...
+
+    def items(self, handles: Handles) -> list[Item]: ...
+
+    def sample(self, count: int, rng: np.random.Generator) -> Handles:
+        """Handles to draw `count` random items from."""
+
+    def document(self, handle: int) -> Any:
+        """The document of a passage; of an item that is none, its id."""
+
+    def evidence(self, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
+        """What vectors and words say of everything that was scored."""
+
+    def named(self, hits: Hits, k: int) -> Hits:
+        """The best k with their ids and items."""
+
+
+class LearningSpace(NamedTuple):
+    """Where past searches are learned from."""
+
+    space: Space
+    anchors: CUR | None
+    n: int
+    handle_of: Callable[[str], int | None]
+    ids: Sequence[str] = ()
+    """Of the handles, where these are not the corpus's own."""
+
+
+class Corpus(Protocol):
+    """The items of an index: in memory and files, or in a vector store."""
+
+    store: Store | None
+    """The vector store that holds the items; None: they are in memory or files."""
+    place: str | None
+    score_store: ScoreStore | None
+    anchors: Array | None
+    passages: Passages | None
+    prior: Prior | None
+    seed: int
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, id: object) -> bool: ...
+
+    @property
+    def has_vectors(self) -> bool: ...
+
+    @property
+    def free_scorer(self) -> bool:
+        """Whether the scorer gives every score without a call."""
+
+    @property
+    def parts(self) -> Parts:
+        """What methods are made from."""
+
+    def item(self, id: str) -> Item: ...
+
+    def named(self, ids: Sequence[Any]) -> list[Item]:
+        """The items of some ids; of a document all its passages. An unknown id is an error."""
+
+    def view(self, method: Method, filter: Filter | None = None) -> View: ...
+
+    def added(
+        self,
+        items: list[Item],
+        vectors: Brought | None,
+        encoder: DualEncoder | None,
+        scorer: Scorer | None,
+        progress: Progress | None,
+    ) -> Self:
+        """With more items, which are encoded and not scored."""
+
+    def removed(self, ids: Sequence[Any], scorer: Scorer | None) -> Self: ...
+
+    def forgotten(self, ids: Sequence[Any], scorer: Scorer | None) -> Self:
+        """Without any trace of some items, also in the score store."""
+
+    def fresh(self) -> Self:
+        """With a cache that keeps scores of items that were forgotten and added again."""
+
+    def preload(self) -> None:
+        """Let the scorer prepare every item."""
+
+    def flush(self) -> None:
+        """Write scores that wait for their store."""
+
+    def close(self) -> None: ...
+
+    def learning_space(self, searches: Sequence[Logged]) -> LearningSpace: ...
+
+    def with_prior(self, prior: Prior | None, space: LearningSpace | None = None) -> Self: ...
+
+
+@dataclass(frozen=True)
+class LocalView:
+    """A local corpus as one search sees it."""
+
+    corpus: LocalCorpus
+    searcher: Searcher
+    within: Handles | None
+    allow: None = None
+
+    def handles(self, ids: Sequence[Any] | None) -> list[int] | None:
+        named = [ids] if isinstance(ids, str) else ids
+        return None if named is None else [place for id in named for place in self.corpus.all_of(id)]
+
+    def ids(self, handles: Handles) -> list[str]:
+        return [item.id for item in self.items(handles)]
+
+    def items(self, handles: Handles) -> list[Item]:
+        return self.corpus.items.get(handles)
+
+    def sample(self, count: int, rng: np.random.Generator) -> Handles:
+        return np.flatnonzero(self.corpus.alive)
+
+    def document(self, handle: int) -> str:
+        return str(document_at(self.corpus.items, handle))
+
+    def evidence(self, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
+        corpus, handles = self.corpus, hits.scored
+        found: dict[str, Floats] = {}
+        if corpus.vectors is not None and vector is not None:
+            rows = np.asarray(corpus.vectors[handles], np.float64)
+            found["dense"] = np.asarray(np.einsum("md,d->m", rows, np.asarray(vector, np.float64)))
+        if corpus.bm25 is not None:
+            found["words"] = np.asarray(corpus.bm25.scores(str(hits.query)), np.float64)[handles]
+        return found
+
+    def named(self, hits: Hits, k: int) -> Hits:
+        """The best k with their items; of an index with passages, documents with their best passage."""
+        cut, items = self.corpus.passages, self.corpus.items
+        if cut is not None:
+            hits = hits.grouped(partial(document_at, items), k, cut.score)
+        found = zip(hits, items.get(np.array([hit.position for hit in hits], np.int64)), strict=True)
+        named = [replace(hit, id=item.id if cut is None else hit.id, text=item.text, item=item) for hit, item in found]
+        return replace(hits, items=tuple(named))
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class LocalCorpus:
     """Items and everything that is kept about them, position by position."""
 
+    place: ClassVar[None] = None
+    store: ClassVar[None] = None
     items: ItemList | FiledItems
     alive: npt.NDArray[np.bool_]  # (n) False: removed
     scorer: BoundScorer | None  # bound to items.shared; None: nothing can be scored yet
@@ -104,7 +256,7 @@ class State:
         """Id → position, of items that are there."""
         return Places(self.items, self.alive)
 
-    def place(self, id: str) -> int:
+    def position(self, id: str) -> int:
         """The position of an item."""
         place = self.places.get(id)
         if place is None:
@@ -116,6 +268,46 @@ class State:
     def size(self) -> int:
         """How many items are there."""
         return int(np.count_nonzero(self.alive))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __contains__(self, id: object) -> bool:
+        return id in self.places or id in self.documents
+
+    @property
+    def has_vectors(self) -> bool:
+        return self.vectors is not None
+
+    @property
+    def free_scorer(self) -> bool:
+        return self.scorer is not None and self.scorer.free
+
+    def item(self, id: str) -> Item:
+        """An item; of an index with passages, also a document."""
+        if id not in self.places and id in self.documents:
+            return document_of([self.items[place] for place in self.documents[id]])
+        return self.items[self.position(id)]
+
+    def named(self, ids: Sequence[str]) -> list[Item]:
+        """The items of some ids; of a document all its passages. An unknown id is an error."""
+        return [self.items[place] for id in ids for place in self.all_of(id)]
+
+    def listed(self) -> list[Item]:
+        """The items that are there, in the order of arrival."""
+        return [self.items[place] for place in self.order.tolist() if self.alive[place]]
+
+    def view(self, method: Method, filter: Filter | None = None) -> LocalView:
+        return LocalView(self, self.searcher(method), self.within(filter))
+
+    def learning_space(self, searches: Sequence[Logged] = ()) -> LearningSpace:
+        """Where past searches are learned from."""
+        if self.encoder_space is None:
+            raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
+        return LearningSpace(self.encoder_space, self.anchor_space, len(self.items), self.places.get)
+
+    def with_prior(self, prior: Prior | None, space: LearningSpace | None = None) -> LocalCorpus:
+        return replace(self, prior=prior)
 
     @cached_property
     def documents(self) -> dict[str, list[int]]:
@@ -130,12 +322,7 @@ class State:
 
     def all_of(self, id: str) -> list[int]:
         """The position of an item; of a document, those of its passages. An exact id goes before a document's name."""
-        return [self.place(id)] if id in self.places or id not in self.documents else self.documents[id]
-
-    def given(self, ids: Sequence[str] | None) -> list[int] | None:
-        """Positions of items that a caller names for round one."""
-        named = [ids] if isinstance(ids, str) else ids
-        return None if named is None else [place for id in named for place in self.all_of(id)]
+        return [self.position(id)] if id in self.places or id not in self.documents else self.documents[id]
 
     @property
     def order(self) -> Positions:
@@ -196,7 +383,7 @@ class State:
     def factor_space(self) -> Factors | None:
         return None if self.factors is None else self.factors.lying(self._lists_of_items)
 
-    def clustered(self, scorer: Scorer | None) -> State:
+    def clustered(self, scorer: Scorer | None) -> LocalCorpus:
         """With items list by list, if there are so many vectors that rounds should not read them all, and they may
         move."""
         if self.vectors is None or len(self.items) < clustered.SMALL or self.starts is not None or not self.movable:
@@ -204,18 +391,20 @@ class State:
         vectors = np.asarray(self.vectors)
         finite(vectors, "vectors")
         centroids, home = clusters.partition(vectors, seed=self.seed)
-        return self.listed(centroids, home, scorer)
+        return self.in_lists(centroids, home, scorer)
 
-    def settled(self) -> State:
+    def settled(self) -> LocalCorpus:
         """With the items that were added since in the lists they belong to."""
         home = self._home()
         if home is None or not isinstance(self.vectors, FiledVectors) or not len(self.vectors.more):
             return self
         assert self.centroids is not None
         home[len(self.vectors.first) :] = clusters.assign(self.vectors.more, self.centroids)
-        return self.listed(self.centroids, home, None)
+        return self.in_lists(self.centroids, home, None)
 
-    def listed(self, centroids: npt.NDArray[np.float32], home: npt.NDArray[np.int64], scorer: Scorer | None) -> State:
+    def in_lists(
+        self, centroids: npt.NDArray[np.float32], home: npt.NDArray[np.int64], scorer: Scorer | None
+    ) -> LocalCorpus:
         """With items list by list; `home` (n) is the list of each."""
         came = np.empty(len(home), np.int64)
         came[self.order] = np.arange(len(home))
@@ -226,12 +415,61 @@ class State:
         arrival = Touched(came[order])
         return replace(state, vectors=vectors, centroids=centroids, starts=starts, arrival=arrival, later=None)
 
+    def added(
+        self,
+        items: list[Item],
+        vectors: Brought | None,
+        encoder: DualEncoder | None,
+        scorer: Scorer | None,
+        progress: Progress | None,
+    ) -> LocalCorpus:
+        """With more items, which are encoded and not scored."""
+        distinct(items)
+        known = [item.id for item in items if item.id in self]
+        if known:
+            raise InputError(
+                f"{len(known)} of {len(items)} ids are in the index already, the first is {known[0]!r}; "
+                "remove them first, or give new ids"
+            )
+        if self.passages is not None:
+            documents, items = items, list(self.passages.cut(items))
+            separate(documents, items)
+            known = [passage.id for passage in items if passage.id in self]
+            if known:
+                raise InputError(f"a passage would have the id {known[0]!r}, which is in the index: rename one")
+        if not items:
+            return self
+        reading = self._reading(items, vectors, encoder, scorer, progress)
+        return self.extended(items, *reading).clustered(scorer)
+
+    def _reading(
+        self,
+        items: list[Item],
+        vectors: Brought | None,
+        encoder: DualEncoder | None,
+        scorer: Scorer | None,
+        progress: Progress | None,
+    ) -> Reading:
+        """Vectors of new items, brought or encoded, and what the scorer knows of them, where the index keeps such."""
+        knows = reader(scorer, self.known)
+        if self.vectors is None:
+            if vectors is not None:
+                raise InputError("this index has no vectors: build it with vectors=…, or add without them")
+            return read(items, knows, None, np.float16, progress)
+        if encoder is None and vectors is None:
+            raise InputError("this index has vectors and no encoder: load it with encoder=…, or add with vectors=…")
+        reading = read(items, knows, encoder, self.vectors.dtype, progress, vectors)
+        d = self.vectors.shape[1]
+        if reading.vectors is not None and reading.vectors.shape[1] != d:
+            raise InputError(f"the index has {d} dimensions, these vectors {reading.vectors.shape[1]}")
+        return reading
+
     def extended(
         self,
         items: list[Item],
         vectors: npt.NDArray[Any] | None,
         known: Array | None = None,
-    ) -> State:
+    ) -> LocalCorpus:
         """With more items at the end: no scorer is called, and all of them can be found at once."""
         self.unread.check()
         parts: dict[str, Any] = {}
@@ -277,16 +515,51 @@ class State:
             ways=WAYS,
         )
 
-    def removed(self, positions: Sequence[int]) -> State:
+    def removed(self, ids: Sequence[str], scorer: Scorer | None) -> LocalCorpus:
         """Without some items, at once: positions stay as they are, so that searches and caches go on."""
+        positions = [place for id in dict.fromkeys(ids) for place in self.all_of(id)]
         alive = self.alive.copy()
-        alive[list(positions)] = False
-        return replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
+        alive[positions] = False
+        left = replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
+        share = GONE if left.in_files else 0.5
+        crowded = len(left.items) - len(left) > share * len(left.items)
+        return left.compacted(scorer) if crowded and left.movable else left
+
+    def forgotten(self, ids: Sequence[str], scorer: Scorer | None) -> LocalCorpus:
+        """Without any trace of some items, also in the score store."""
+        self.check_movable()
+        items = self.named(ids)
+        left = self.removed(ids, scorer).compacted(scorer)
+        if self.score_store is not None:
+            self.flush()
+            self.score_store.forget(items)
+        return left
+
+    def measured_at(self, positions: Positions, scores: Array) -> LocalCorpus:
+        """With the scores of the anchor queries at some items, which were estimated before."""
+        assert self.anchors is not None
+        assert self.measured is not None
+        anchors, measured = np.array(self.anchors), self.measured.copy()
+        anchors[:, positions] = scores
+        measured[positions] = True
+        return replace(self, anchors=anchors, measured=measured)
+
+    def preload(self) -> None:
+        """Let the scorer prepare every item."""
+        if self.scorer is not None:
+            self.scorer.preload(np.flatnonzero(self.alive))
+
+    def close(self) -> None:
+        self.flush()
 
     @property
     def movable(self) -> bool:
         """Whether items may change their positions: not while a cache of the caller's knows scores by them."""
         return self.cache is None or self.score_store is not None
+
+    def check_movable(self) -> None:
+        if not self.movable:
+            raise InputError("scores in this index's cache are kept by position: save the index and load it again")
 
     @property
     def score_store(self) -> ScoreStore | None:
@@ -306,7 +579,7 @@ class State:
         if isinstance(self.cache, StoreCache):
             self.cache.flush()
 
-    def fresh(self) -> State:
+    def fresh(self) -> LocalCorpus:
         """With a cache that begins now: it keeps scores of items that were forgotten and come again."""
         store = self.score_store
         return self if store is None else replace(self, cache=store.cache(self.items))
@@ -316,18 +589,19 @@ class State:
         """Whether it is a large index whose files stay as they are when it is saved."""
         return self.saved is not None and self.starts is not None
 
-    def compacted(self, scorer: Scorer | None) -> State:
+    def compacted(self, scorer: Scorer | None) -> LocalCorpus:
         """Of the items that are there, with positions of their own: nothing is left of those that were removed.
 
         Of a large index that lies in files nothing is in memory: what was removed is left out when it is saved.
         """
+        self.check_movable()
         if self.alive.all():
             return self
         if self.in_files:
             return replace(self, purge=True)
         return self._taken(np.flatnonzero(self.alive), scorer)
 
-    def _taken(self, there: Positions, scorer: Scorer | None = None) -> State:
+    def _taken(self, there: Positions, scorer: Scorer | None = None) -> LocalCorpus:
         """Of some items, in this order, in memory."""
         self.unread.check()
         items = ItemList(self.items[position] for position in there.tolist())
@@ -377,6 +651,19 @@ class State:
         home = np.full(len(self.items), len(self.starts) - 1, np.int64)
         home[: self.starts[-1]] = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
         return home
+
+    def filed(self, folder: Folder, scorer: Scorer | None) -> LocalCorpus:
+        """After it was saved: a large index goes on from its files in the new generation."""
+        if self.saved is None:
+            return self
+        if self.starts is None:
+            return replace(self, saved=None)  # its maps stay; the files that they are of are gone
+        if self.purge:
+            from crosscut.index.folder import read_corpus
+
+            filed = folder.load(lambda saved: read_corpus(saved, scorer, self.cache, self.passages))
+            return replace(filed, cache=filed.cache_over(filed.items))
+        return replace(self, saved=folder.load(lambda saved: saved))
 
     @property
     def first(self) -> int:

@@ -6,20 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.flat import top_items
-from crosscut.datasets.records import Item, plain_text
+from crosscut.datasets.records import Item, ItemList, plain_text
 from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
-from crosscut.index.knowing import ScorerVectors, corpus_scorer, same_encoder, with_statistics
+from crosscut.index.knowing import ScorerVectors, bound, corpus_scorer, same_encoder, with_statistics
 from crosscut.index.options import SpaceName
 from crosscut.index.passages import OF
-from crosscut.index.state import WAYS, State
 from crosscut.linalg.arrays import checked_vectors
 from crosscut.methods.base import Method, Parts
 from crosscut.retrieval.bm25 import BM25
@@ -32,8 +31,21 @@ from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
 from crosscut.types import Array, Positions, Progress, whole
 
+if TYPE_CHECKING:
+    from crosscut.index.corpus import LocalCorpus
+    from crosscut.index.settings import Settings
+
 Brought: TypeAlias = npt.ArrayLike | str | Path | Callable[[list[str]], npt.ArrayLike]
 """Vectors of items: an array or memory map (n × d), the path of a .npy file, or a function from texts to vectors."""
+WAYS = {
+    "encoder": "build the index with an encoder",
+    "anchors": "build the index with train queries (queries=…)",
+    "factors": "build the index with train queries and space='als', 'transductive' or 'inductive'",
+    "item_scores": "an index keeps none, use crosscut.Searcher(…, space=ItemScores(…))",
+    "words": "build the index with bm25=True",
+    "n": "the items must be countable",
+}
+"""How somebody with an index provides the parts of a method."""
 SPACES = ("encoder", "cur", "als", "transductive", "inductive")
 PORTION = 1024  # texts that a function is given at a time
 
@@ -48,23 +60,25 @@ class Seller:
     progress: Progress | None = None
     device: str | None = None  # where factors of the scores are trained, and in what arithmetic
 
-    def terms(self, state: State, what: str) -> tuple[Scorer, ScoringOptions]:
+    def terms(self, corpus: LocalCorpus, what: str) -> tuple[Scorer, ScoringOptions]:
         """The scorer, and how `crosscut.score_store.jobs` is to use it."""
-        if state.scorer is None or self.scorer is None:
+        if corpus.scorer is None or self.scorer is None:
             raise InputError("this index has no scorer: load it with scorer=…")
         return self.scorer, ScoringOptions(
-            cache=state.cache,
+            cache=corpus.cache,
             engine=self.engine,
             load=None if self.name is None else loader(self.name, self.scorer),
-            bound=state.scorer,
+            bound=corpus.scorer,
             progress=self.progress,
             what=what,
         )
 
-    def scores(self, state: State, queries: Sequence[str], positions: Positions) -> tuple[npt.NDArray[np.float32], int]:
+    def scores(
+        self, corpus: LocalCorpus, queries: Sequence[str], positions: Positions
+    ) -> tuple[npt.NDArray[np.float32], int]:
         """Scores (q × m) of queries with items, and the calls they took."""
-        scorer, terms = self.terms(state, "scoring queries with every item")
-        bought = score_matrix(scorer, queries, state.items, positions=positions, **terms)
+        scorer, terms = self.terms(corpus, "scoring queries with every item")
+        bought = score_matrix(scorer, queries, corpus.items, positions=positions, **terms)
         return bought.scores, bought.calls
 
 
@@ -79,18 +93,23 @@ def _loaded(name: str, statistics: dict[str, Array]) -> Scorer:
 
 
 def factorized(
-    state: State, encoder: DualEncoder | None, queries: Sequence[str], per_query: int, solver: Any, seller: Seller
+    corpus: LocalCorpus,
+    encoder: DualEncoder | None,
+    queries: Sequence[str],
+    per_query: int,
+    solver: Any,
+    seller: Seller,
 ) -> Factors:
     """Item factors from `per_query` scores of each train query: half of its nearest items, half drawn (AXN §2.1)."""
     assert encoder is not None  # or `promised` has refused it
-    assert state.vectors is not None
+    assert corpus.vectors is not None
     vectors = encoder.encode_queries(queries)
-    ranked = top_items(per_query, state.vectors, vectors)
-    pairs = items_per_query(per_query, (len(queries), len(state.items)), ranked=ranked, random=0.5, seed=state.seed)
+    ranked = top_items(per_query, corpus.vectors, vectors)
+    pairs = items_per_query(per_query, (len(queries), len(corpus.items)), ranked=ranked, random=0.5, seed=corpus.seed)
     trained = training(seller.device, solver)  # refused before anything is bought
-    scorer, terms = seller.terms(state, "scoring train queries with some items")
-    scores = SparseScores.from_scorer(scorer, queries, pairs, items=state.items, **terms)
-    return factorize(scores, state.vectors, vectors, solver=solver, **trained)
+    scorer, terms = seller.terms(corpus, "scoring train queries with some items")
+    scores = SparseScores.from_scorer(scorer, queries, pairs, items=corpus.items, **terms)
+    return factorize(scores, corpus.vectors, vectors, solver=solver, **trained)
 
 
 def training(device: str | None, solver: str) -> dict[str, Any]:
@@ -278,3 +297,43 @@ def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, wor
         raise InputError(f"{method.name} {told}")
     if type(method).__module__.startswith("crosscut.methods."):
         method.made(parts)
+
+
+def local_corpus(
+    given: Sequence[Item],
+    settings: Settings,
+    scorer: Scorer,
+    encoder: DualEncoder | None,
+    vectors: Brought | None,
+    bm25: bool,
+    dtype: npt.DTypeLike,
+    progress: Progress | None,
+) -> tuple[LocalCorpus, Scorer]:
+    """A corpus of items, encoded and counted; and the scorer, with how common words are."""
+    from crosscut.index.corpus import LocalCorpus
+
+    if not given:
+        raise InputError("there is no item to build an index of: the source is empty")
+    distinct(given)
+    cut = settings.passages
+    items = ItemList(given if cut is None else cut.cut(given))
+    if cut is not None:
+        separate(given, items)
+    weighing = corpus_scorer(scorer)
+    words = BM25(items) if bm25 or weighing is not None else None
+    if weighing is not None and words is not None:
+        scorer = weighing = weighing.fitted(words)
+    reading = read(items, scorer if vectors is None else None, encoder, dtype, progress, vectors)
+    known = reading.scorer_vectors(scorer)
+    corpus = LocalCorpus(
+        items,
+        np.ones(len(items), np.bool_),
+        bound(scorer, items, known, reading.vectors, words),
+        vectors=reading.vectors,
+        bm25=words,
+        statistics={} if weighing is None else weighing.statistics,
+        known=known,
+        seed=settings.seed,
+        passages=cut,
+    )
+    return corpus, scorer
