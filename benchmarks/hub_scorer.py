@@ -179,7 +179,7 @@ def train(folder: Path, minutes: float) -> None:
     """A cross-encoder with one label, from all-MiniLM-L6-v2."""
     torch: Any = importlib.import_module("torch")
     library: Any = importlib.import_module("transformers")
-    from crosscut.retrievers.tfidf import TfIdf
+    from crosscut_lab.rivals.tfidf import TfIdf
 
     torch.manual_seed(0)
     world, rng = load_world(), random.Random(0)

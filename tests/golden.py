@@ -97,10 +97,10 @@ def searchers() -> Iterator[tuple[str, Callable[[], list]]]:
     }
     for name, (given, methods) in parts.items():
         for method in methods:
-            s = crosscut.Searcher(matrix, method=method, **given)
             for k, budget in ((1, 20), (10, 60), (10, 150)):
 
-                def case(s=s, k=k, budget=budget, vectors="vectors" in given):
+                def case(method=method, given=given, k=k, budget=budget, vectors="vectors" in given):
+                    s = crosscut.Searcher(matrix, method=method, **given)
                     return [
                         said(h)
                         for h in s.search_many(

@@ -20,8 +20,6 @@ class Planted:
     anchors: np.ndarray  # (k_q × n)
     vectors: np.ndarray  # (n × d)
     query_vectors: np.ndarray  # (q × d)
-    item_scores: np.ndarray  # (k_ind × n)
-    item_anchors: np.ndarray
 
     @property
     def n(self) -> int:
@@ -30,10 +28,11 @@ class Planted:
     def searcher(
         self, method: str, scorer: Any = None, *, seed: int = 0, ids: Any = None, **settings: Any
     ) -> crosscut.Searcher:
-        spaces = [crosscut.CUR(self.anchors), crosscut.ItemScores(self.item_scores, self.item_anchors)]
         scorer = crosscut.MatrixScorer(self.test) if scorer is None else scorer
         chosen = crosscut.methods.parse(method).with_settings(settings)
-        return crosscut.Searcher(scorer, vectors=self.vectors, space=spaces, method=chosen, seed=seed, ids=ids)
+        return crosscut.Searcher(
+            scorer, vectors=self.vectors, space=crosscut.CUR(self.anchors), method=chosen, seed=seed, ids=ids
+        )
 
 
 def planted(n: int = 200, queries: int = 6, anchors: int = 30, rank: int = 8, seed: int = 0) -> Planted:
@@ -48,7 +47,4 @@ def planted(n: int = 200, queries: int = 6, anchors: int = 30, rank: int = 8, se
     width = rank + 4
     lift = np.linalg.qr(rng.normal(size=(width, width)))[0][:rank]
     vectors = items @ lift + 0.3 * rng.normal(size=(n, width))  # an encoder that sees the items through noise
-    chosen = rng.choice(n, min(20, n), replace=False)
-    return Planted(
-        scores(test), scores(train), vectors, test @ lift, scores(items[chosen] / 2), chosen.astype(np.int64)
-    )
+    return Planted(scores(test), scores(train), vectors, test @ lift)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from crosscut.search.price import Price
     from crosscut.search.stopping import Stop
     from crosscut.searcher import Searcher
-    from crosscut.spaces import CUR, ItemScores, Stacked, Vectors
+    from crosscut.spaces import CUR, Stacked, Vectors
     from crosscut.spaces.factorization import Factors, factorize
     from crosscut.spaces.sparse import SparseScores
 
@@ -54,7 +54,6 @@ __all__ = [
     "Hits",
     "Index",
     "InputError",
-    "ItemScores",
     "LockedError",
     "MatrixScorer",
     "MemoryCache",
@@ -103,7 +102,7 @@ _HOME = {
     "methods": ("Method", "Parts", "register"),
     "search.stopping": ("Stop",),
     "searcher": ("Searcher",),
-    "spaces": ("CUR", "ItemScores", "Stacked", "Vectors"),
+    "spaces": ("CUR", "Stacked", "Vectors"),
     "spaces.factorization": ("Factors", "factorize"),
     "spaces.sparse": ("SparseScores",),
     "ann.topk": ("TopK",),

@@ -64,8 +64,15 @@ class Named:
 class Registry(Generic[N]):
     """The classes of one kind, by name."""
 
-    def __init__(self, kind: str, example: str, synonyms: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        kind: str,
+        example: str,
+        synonyms: Mapping[str, str] = MappingProxyType({}),
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.kind, self.example, self.synonyms = kind, example, synonyms
+        self.elsewhere = elsewhere  # names that another package brings
         self._known: dict[str, type[N]] = {}
         self._broken: dict[str, str] = {}  # plugins of other packages that cannot be used, and why
 
@@ -113,6 +120,9 @@ class Registry(Generic[N]):
         known = self.known()
         if name not in known:
             why = f" ({self._broken[name]})" if name in self._broken else ""
+            if name in self.elsewhere and not why:
+                package = self.elsewhere[name]
+                raise InputError(f"{name} is a {self.kind} of {package}: pip install {package}")
             raise InputError(f"unknown {self.kind} {name!r}{why}: choose one of {', '.join(known)}")
         kinds = kinds_of(known[name])
         settings: dict[str, Any] = {}

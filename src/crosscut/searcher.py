@@ -43,7 +43,7 @@ class Searcher:
         (n × d) item vectors of a dual encoder, in the space of the query vectors, an array or a tensor of torch, which
         stays on its GPU; or an index or a store of them.
     space
-        Another space, or several: `CUR(anchor_scores)`, `ItemScores(…)`, factors.
+        Another space, or several: `CUR(anchor_scores)`, factors, or one whose `slot` a method of your own knows.
     words
         A retriever of texts for round one: `BM25(texts)`, TF-IDF.
     method
@@ -335,7 +335,8 @@ def _parts(
         slots["encoder"] = slots["factors"]  # the only vectors there are: query vectors live among them
     known = {**sizes, **{slot: one.n for slot, one in slots.items() if one.readable}}
     open_ended = any(not one.readable for one in slots.values())
-    return Parts(**slots, words=words, n=_count(known, open_ended), seed=seed)  # type: ignore[arg-type]
+    named = {slot: slots.pop(slot) for slot in list(slots) if slot not in ("encoder", "anchors", "factors")}
+    return Parts(**slots, words=words, n=_count(known, open_ended), seed=seed, own=named)  # type: ignore[arg-type]
 
 
 def _count(sources: dict[str, int | None], open_ended: bool) -> int | None:

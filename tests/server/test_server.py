@@ -170,7 +170,7 @@ def test_our_rerank_endpoint_is_a_scorer(client: httpx.Client) -> None:
         ("/search", {"query": "a", "filter": {"number": [[]]}}, 422, "condition on 'number'"),
         ("/search", {"query": "a", "filter": {"number": None}}, 422, "condition on 'number'"),
         ("/search", {"query": "a", "filter": {str(j): 1 for j in range(65)}}, 422, "64 conditions"),
-        ("/search", {"query": "a", "method": "tour"}, 422, "build the index with an encoder"),
+        ("/search", {"query": "a", "method": "axn"}, 422, "build the index with an encoder"),
         ("/search", {"query": "a", "target_recall": 0.9}, 422, "tune"),
         ("/search", {"query": "a", "target_recall": 1.5}, 422, "less than 1"),
         ("/search", {"query": "a", "filter": {"number": {"above": 3}}}, 422, "filter"),

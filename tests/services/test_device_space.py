@@ -12,7 +12,7 @@ from crosscut.spaces.base import Vectors, as_space
 from crosscut.spaces.device import OnDevice
 from tests.worlds import planted
 
-METHODS = ("rerank", "axn", "axn@rounds=3,mix=0.4", "tour", "adacur@first=dense", "crosscut")
+METHODS = ("rerank", "axn", "axn@rounds=3,mix=0.4", "adacur@first=dense", "crosscut")
 
 
 @pytest.mark.parametrize("method", METHODS)

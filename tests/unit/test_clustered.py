@@ -30,7 +30,7 @@ def searched(searcher: crosscut.Searcher, world: Planted, **how: Any) -> list[li
 
 
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("method", ["rerank", "axn", "crosscut", "tour"])
+@pytest.mark.parametrize("method", ["rerank", "axn", "crosscut"])
 def test_rounds_that_visit_every_list_are_flat_rounds(world: Planted, method: str) -> None:
     scorer = crosscut.MatrixScorer(world.test)
     index = IVF.build(world.vectors, lists=12, rule=12)

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.transcription import adaptive, anncur, ranking
-from scipy.special import softmax
 
 import crosscut
 from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
 from crosscut.linalg.least_squares import LeastSquares
 from crosscut.methods import AXN
-from crosscut.methods.tour import GradientStep
 from tests.worlds import Planted, planted
 
 
@@ -120,47 +118,6 @@ def test_normalisation_is_a_search_of_normalised_scores(world: Planted) -> None:
         world.searcher("axn", beta=-1.0)
 
 
-@pytest.mark.parametrize("loss", ["kl", "mse"])
-def test_tour_steps_down_the_gradient(world: Planted, loss: str) -> None:
-    """Its step against a numerical gradient."""
-    rng = np.random.default_rng(0)
-    u0, positions = world.query_vectors[0], np.arange(10)
-    targets = world.test[0, positions]
-    rows = world.vectors[positions]
-
-    def value(u: np.ndarray) -> float:
-        if loss == "mse":
-            return float(np.mean((rows @ u - targets) ** 2))
-        p = softmax(targets)
-        return float(np.sum(p * (np.log(p) - np.log(softmax(rows @ u)))))
-
-    fit = GradientStep(u0, loss, 0.01)  # type: ignore[arg-type]
-    fit.add(positions, rows, targets)
-    slope = (u0 - fit.solve()) / 0.01
-    direction = rng.normal(size=len(u0))
-    numerical = (value(u0 + 1e-6 * direction) - value(u0 - 1e-6 * direction)) / 2e-6
-    assert slope @ direction == pytest.approx(numerical, rel=1e-4)
-    with pytest.raises(InputError, match="tour"):
-        world.searcher("tour@first=random").search(0, 5, 40)
-
-
-def test_fixed_item_multiplies_scores_with_the_anchor_items(world: Planted) -> None:
-    hits = world.searcher("fixed-item").search(0, 5, 50, trace=True)
-    used = world.item_anchors
-    assert hits.trace[0].positions.tolist() == used.tolist()
-    expected = world.item_scores.T @ world.test[0, used]
-    assert np.allclose(np.asarray(hits.trace[1].predictions), expected, rtol=1e-4)
-
-
-def test_item_cur_is_anncur_on_item_scores_with_other_items(world: Planted) -> None:
-    for query in range(3):
-        hits = world.searcher("item-cur").search(query, 5, 50)
-        anchors = hits.trace[0].positions
-        assert not np.isin(anchors, world.item_anchors).any()
-        scored, _ = anncur(world.item_scores, lambda p, q=query: world.test[q, p], anchors, 50)
-        assert hits.scored.tolist() == scored.tolist()
-
-
 def test_the_inverse_of_fixed_anchors_is_computed_once(world: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
     pinv = np.linalg.pinv
@@ -192,10 +149,12 @@ def test_rnr_needs_something_to_retrieve_by(world: Planted) -> None:
 def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
     with pytest.raises(InputError, match="unknown method 'magic': choose one of adacur, anncur, axn"):
         world.searcher("magic")
+    with pytest.raises(InputError, match="gar is a method of crosscut-lab: pip install crosscut-lab"):
+        world.searcher("gar@batch=2")
     with pytest.raises(InputError, match="adacur has no setting 'mix': it takes rounds, first"):
         world.searcher("adacur", mix=0.5)
     scorer = crosscut.MatrixScorer(world.test)
-    for method, missing in [("adacur", "CUR"), ("axn", "vectors="), ("tour", "vectors="), ("item-cur", "ItemScores")]:
+    for method, missing in [("adacur", "CUR"), ("axn", "vectors=")]:
         with pytest.raises(InputError, match=missing):
             crosscut.Searcher(scorer, method=method)
     with pytest.raises(InputError, match="first of axn is one of auto, dense, lexical, union, random; got 'b"):

@@ -85,7 +85,7 @@ def test_what_is_missing_fits_the_caller() -> None:
         "needs scores of anchor queries and has none: pass space=CUR(anchor_scores)"
     )
     index = crosscut.Index.build(["a b", "c d", "e f"], scorer=lambda query, texts: [0.0] * len(texts))
-    for method in ("adacur", "anncur", "fixed-item", "axn@space=factors"):
+    for method in ("adacur", "anncur", "axn@space=factors"):
         with pytest.raises(InputError, match="needs") as told:
             index.search("a", 1, 2, method=method)
         assert "space=CUR" not in str(told.value)

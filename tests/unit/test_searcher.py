@@ -158,10 +158,10 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
             world.searcher("axn", **settings).search(  # type: ignore[arg-type]
                 0, 5, 20, query_vector=world.query_vectors[0]
             )
-    with pytest.raises(InputError, match="one of kl, mse; got 'huber'"):
-        world.searcher("tour", loss="huber")
+    with pytest.raises(InputError, match="one of auto, encoder, factors, anchors; got 'words'"):
+        world.searcher("axn", space="words")
     with pytest.raises(InputError, match="split"):
-        world.searcher("fixed-item", split=1.5)
+        world.searcher("anncur", split=1.5)
     with pytest.raises(InputError, match="stretch"):
         world.searcher("crosscut", stretch=0.5)
 

@@ -17,7 +17,7 @@ from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
 from crosscut.linalg.products import ALONE, SMALL, TOLD, product, widen
 from crosscut.linalg.top import best
-from crosscut.spaces import CUR, Constant, ItemScores, Stacked, Vectors
+from crosscut.spaces import CUR, Constant, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
 
 
@@ -96,12 +96,6 @@ def test_bad_spaces_are_sentences() -> None:
         CUR(np.empty((0, 3)))
     with pytest.raises(InputError, match="rank of a space"):
         CUR(np.ones((2, 3)), rank=0)
-    with pytest.raises(InputError, match="1 anchor positions for 2 rows"):
-        ItemScores(np.ones((2, 3)), [0])
-    with pytest.raises(InputError, match="distinct"):
-        ItemScores(np.ones((2, 3)), [1, 1])
-    with pytest.raises(InputError, match="must lie in 0 … 2"):
-        ItemScores(np.ones((2, 3)), [1, 5])
 
 
 @settings(max_examples=200, deadline=None)

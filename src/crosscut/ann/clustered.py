@@ -8,7 +8,6 @@ import numpy as np
 
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.rules import USUAL, Patience, Rule
-from crosscut.ann.nearest import VectorIndex
 from crosscut.ann.topk import NOTHING_FOUND, Ask, Found, OfRows
 from crosscut.errors import InputError
 from crosscut.types import Floats
@@ -24,7 +23,7 @@ class Clustered(OfRows):
 
     exact = False
 
-    def __init__(self, index: IVF | VectorIndex) -> None:
+    def __init__(self, index: IVF) -> None:
         if index.metric != "ip":
             raise InputError(
                 "rounds look for high inner products; this index ranks by distance: build it with metric='ip'"

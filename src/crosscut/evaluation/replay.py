@@ -30,7 +30,6 @@ from crosscut.search.stopping import Stop
 from crosscut.searcher import Searcher
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
-from crosscut.spaces.items import ItemScores
 from crosscut.types import Array, Floats, Positions, Progress
 
 SPLITS = tuple(round(0.1 * i, 1) for i in range(1, 10))
@@ -41,7 +40,6 @@ WAYS = {
     "encoder": "give vectors, the item vectors of a dual encoder (n × d)",
     "anchors": "give anchors, the scores of anchor queries with every item (k_q × n)",
     "factors": "a replay has none, use crosscut.Searcher(…, space=factors)",
-    "item_scores": "give item_scores (k_ind × n) and item_anchors (k_ind)",
     "words": "give words, the scores of BM25 or TF-IDF (q × n)",
     "n": "the items must be countable",
 }
@@ -76,13 +74,13 @@ class ScoreData:
     @cached_property
     def parts(self) -> Parts:
         """The parts that methods are built from."""
-        items = None
+        own: dict[str, object] = {}
         if self.item_scores is not None and self.item_anchors is not None:
-            items = ItemScores(self.item_scores, self.item_anchors)
+            own["item_scores"] = (self.item_scores, self.item_anchors)
         anchors = None if self.anchors is None else CUR(self.anchors)
         words = None if self.words is None else KnownWords(self.words)
         n = self.test.shape[1]
-        parts = Parts(self.vectors, anchors, item_scores=items, words=words, n=n, ways=WAYS)
+        parts = Parts(self.vectors, anchors, own=own, words=words, n=n, ways=WAYS)
         return replace(parts, prior=self.prior)
 
     def searcher(self, method: str | Method, seed: int = 0) -> Searcher:

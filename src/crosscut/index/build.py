@@ -41,7 +41,6 @@ WAYS = {
     "encoder": "build the index with an encoder",
     "anchors": "build the index with train queries (queries=…)",
     "factors": "build the index with train queries and space='als', 'transductive' or 'inductive'",
-    "item_scores": "an index keeps none, use crosscut.Searcher(…, space=ItemScores(…))",
     "words": "build the index with bm25=True",
     "n": "the items must be countable",
 }

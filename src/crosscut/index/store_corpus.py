@@ -43,7 +43,6 @@ WAYS = {
     "encoder": "a store has them",
     "anchors": "over a store there are none, build an index of the items for them",
     "factors": "over a store there are none, build an index of the items for them",
-    "item_scores": "over a store there are none, use crosscut.Searcher(…, space=ItemScores(…))",
     "words": "over a store there are none, pass what its own full-text search finds as candidates",
     "n": "a search over a store does not count its items",
 }

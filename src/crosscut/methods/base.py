@@ -25,7 +25,6 @@ from crosscut.search.stages import Dense, Filled, FirstRound, Lexical, Random, R
 from crosscut.search.stopping import Schedule
 from crosscut.spaces.base import Space
 from crosscut.spaces.cur import CUR
-from crosscut.spaces.items import ItemScores
 
 First: TypeAlias = Literal["auto", "dense", "lexical", "union", "random"] | Picker
 """Round one: by query vector, by words, by both in turn, by chance; `auto` is the method's own choice."""
@@ -34,7 +33,6 @@ WAYS = {
     "encoder": "pass vectors=, item vectors of a dual encoder",
     "anchors": "pass space=CUR(anchor_scores)",
     "factors": "pass space=factorize(…)",
-    "item_scores": "pass space=ItemScores(scores, anchors)",
     "words": "pass words=BM25(texts)",
     "n": "the items must be countable",
 }
@@ -44,7 +42,6 @@ NAMES = {
     "encoder": "item vectors",
     "anchors": "scores of anchor queries",
     "factors": "factors",
-    "item_scores": "item–item scores",
     "words": "words of the items",
     "n": "number of items",
 }
@@ -57,7 +54,6 @@ class Parts:
     encoder: Space | None = None  # vectors in the space of the query vectors
     anchors: CUR | None = None  # scores of anchor queries
     factors: Space | None = None  # of a sparse score matrix
-    item_scores: ItemScores | None = None
     words: Retriever | None = None  # BM25, TF-IDF
     prior: Prior | None = None  # of query vectors, learned from past searches
     residuals: Baseline | None = None  # of items that those have seen, where the prior does not know their handles
@@ -213,5 +209,8 @@ class InRounds(Method):
         return Plan(first, self.schedule(), later)
 
 
-_METHODS: Registry[Method] = Registry("method", "axn@rounds=10", synonyms={"rnr": "rerank"})
+IN_LAB = ("fixed-item", "gar", "gp", "item-cur", "qdrant-feedback", "rgs", "tour")
+_METHODS: Registry[Method] = Registry(
+    "method", "axn@rounds=10", synonyms={"rnr": "rerank"}, elsewhere=dict.fromkeys(IN_LAB, "crosscut-lab")
+)
 register, methods, parse, parse_all = _METHODS.register, _METHODS.known, _METHODS.parse, _METHODS.parse_all

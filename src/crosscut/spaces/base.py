@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from crosscut.types import Array, Floats, Positions
 if TYPE_CHECKING:
     from crosscut.ann.topk import TopK
 
-Slot: TypeAlias = Literal["encoder", "anchors", "factors", "item_scores"]
+Slot: TypeAlias = str
 
 
 class Block(NamedTuple):

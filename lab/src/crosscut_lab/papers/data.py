@@ -191,7 +191,7 @@ class Purchase:
             arrays["query_vectors"] = self.kept("test", lambda: encoder.encode_queries(texts.test))
             arrays["anchor_query_vectors"] = self.kept("train", lambda: encoder.encode_queries(texts.train))
         if encoder is not None and views:
-            from crosscut.retrievers.multiview import MultiView, runs
+            from crosscut_lab.papers.multiview import MultiView, runs
 
             made = MultiView.encode(encoder, texts.items), MultiView.encode(encoder, texts.items, split=runs(), most=40)
             for (_, vectors, counts), several in zip(VIEWS, made, strict=True):
@@ -242,7 +242,7 @@ def first_queries(data: ScoreData, gold: Any, train: int | None, test: int | Non
 
 def views_of(arrays: dict[str, Array]) -> dict[str, Any]:
     """Return the items with several vectors each."""
-    from crosscut.retrievers.multiview import MultiView
+    from crosscut_lab.papers.multiview import MultiView
 
     return {title: MultiView(arrays[one], arrays[two]) for title, one, two in VIEWS if one in arrays and two in arrays}
 

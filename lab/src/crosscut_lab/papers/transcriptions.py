@@ -117,7 +117,7 @@ def cases(seed: int) -> Iterator[tuple[str, Matrix, Matrix]]:
     from crosscut.ann.ivf import IVF
     from crosscut.ann.ivf.rules import Patience
     from crosscut.scorers.adapters import MatrixScorer
-    from crosscut.spaces.items import ItemScores
+    from crosscut_lab.papers.item_scores import ItemScores
 
     rng = np.random.default_rng(seed)
     n, d, k_q = int(rng.integers(80, 300)), int(rng.integers(3, 12)), int(rng.integers(5, 40))

@@ -15,16 +15,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crosscut.ann.graph import NO_EDGE, Graph, nearest
 from crosscut.ann.topk import Found
 from crosscut.errors import InputError
-from crosscut.methods.base import First, Method, Parts, register
+from crosscut.methods.base import First, Method, Parts
 from crosscut.search.loop import Picker, Plan, Query
 from crosscut.search.stages import FirstRound
 from crosscut.types import Floats, Handles
+from crosscut_lab.rivals.graph import NO_EDGE, Graph, nearest
 
 
-@register
 @dataclass(frozen=True, repr=False)
 class GAR(Method):
     """`neighbours` of an item in the graph of its encoder's vectors, `batch` items a round, as in the paper."""

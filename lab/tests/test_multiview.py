@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.worlds import planted
 
 import crosscut
 from crosscut.datasets import Item
 from crosscut.datasets.records import plain_text
 from crosscut.errors import InputError
 from crosscut.methods import AXN, Rerank
-from crosscut.retrievers.multiview import MultiView, runs, sentences, views, windows
-from tests.worlds import planted
+from crosscut_lab.papers.multiview import MultiView, runs, sentences, views, windows
 
 
 def test_an_item_is_as_close_as_its_best_view() -> None:

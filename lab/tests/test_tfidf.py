@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from crosscut import Searcher
 from crosscut.datasets import Item
 from crosscut.errors import InputError
-from crosscut.retrievers import TfIdf
+from crosscut_lab.rivals.tfidf import TfIdf
 
 WORDS = ["river", "rivers", "Bank", "money", "the", "a", "x1"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join), min_size=1, max_size=12)
@@ -41,7 +41,7 @@ def test_it_is_the_formula(texts: list[str], query: str) -> None:
     found = index.scores(query)
     assert (found.shape, found.dtype.name, index.n) == ((len(texts),), "float32", len(texts))
     np.testing.assert_allclose(found, by_hand(texts, query), atol=1e-6)
-    best = index.order([query, query], 3)
+    best = index.rank([query, query], 3)
     assert best[0].tolist() == best[1].tolist() == np.argsort(-found, kind="stable")[:3].tolist()
 
 

@@ -6,17 +6,26 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from tests.worlds import Planted, planted
 
 import crosscut
-from crosscut.ann.graph import NO_EDGE, nearest, proximity
 from crosscut.errors import InputError
 from crosscut.evaluation.replay import replay
-from crosscut.methods import GAR, GP, RGS, Method, QdrantFeedback
-from crosscut.methods.gp import Acquiring
+from crosscut.methods import Method
 from crosscut.scorers.meter import QueryLedger
 from crosscut.search.loop import Query
 from crosscut.spaces.base import Vectors
-from tests.worlds import Planted, planted
+from crosscut_lab.rivals.gar import GAR
+from crosscut_lab.rivals.gp import GP, Acquiring
+from crosscut_lab.rivals.graph import NO_EDGE, nearest, proximity
+from crosscut_lab.rivals.qdrant_feedback import QdrantFeedback
+from crosscut_lab.rivals.rgs import RGS
+
+
+@pytest.fixture
+def world() -> Planted:
+    return planted()
+
 
 RIVALS = ("gar", "rgs", "gp", "gp@acquisition=ei", "qdrant-feedback")
 

@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from crosscut.ann.baseline import Level
 from crosscut.errors import InputError
-from crosscut.methods.base import InRounds, Parts, register
+from crosscut.methods.base import InRounds, Parts
 from crosscut.search.fits import Fit
 from crosscut.search.loop import Plan, Query
 from crosscut.search.pickers import Linear
@@ -18,7 +18,6 @@ from crosscut.search.stages import Dense
 from crosscut.types import Floats, Positions
 
 
-@register
 @dataclass(frozen=True, repr=False)
 class TOUR(InRounds):
     """`loss` is KL or MSE, `rate` its learning rate (0.1 and 1e-3)."""

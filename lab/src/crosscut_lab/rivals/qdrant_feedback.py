@@ -16,17 +16,16 @@ import numpy as np
 
 from crosscut.ann.baseline import NOTHING
 from crosscut.errors import InputError
-from crosscut.methods.base import First, Method, Parts, register
-from crosscut.methods.tour import query_vector
+from crosscut.methods.base import First, Method, Parts
 from crosscut.search.fits import Fit
 from crosscut.search.loop import Plan, Query
 from crosscut.search.pickers import Linear
 from crosscut.search.stages import Dense, FirstRound
 from crosscut.search.stopping import Schedule
 from crosscut.types import Floats, Positions
+from crosscut_lab.papers.tour import query_vector
 
 
-@register
 @dataclass(frozen=True, repr=False)
 class QdrantFeedback(Method):
     """`a`, `b` and `c` of the formula; `feedback` items are scored first (below 1: a share of the calls)."""

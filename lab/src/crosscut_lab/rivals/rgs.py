@@ -17,16 +17,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crosscut.ann.graph import Graph, proximity
 from crosscut.ann.topk import Found
 from crosscut.errors import InputError
-from crosscut.methods.base import First, Method, Parts, register
-from crosscut.methods.gar import FreeSchedule, best_first, fresh
+from crosscut.methods.base import First, Method, Parts
 from crosscut.search.loop import Picker, Plan, Query
 from crosscut.search.stages import FirstRound
+from crosscut_lab.rivals.gar import FreeSchedule, best_first, fresh
+from crosscut_lab.rivals.graph import Graph, proximity
 
 
-@register
 @dataclass(frozen=True, repr=False)
 class RGS(Method):
     """`degree` edges an item at most, pruned with `alpha`; `seeds` items are scored before the walk begins."""

@@ -24,7 +24,7 @@ from crosscut.ann.baseline import masked
 from crosscut.ann.topk import Found
 from crosscut.errors import InputError
 from crosscut.linalg.top import ranked
-from crosscut.methods.base import First, Method, Parts, register
+from crosscut.methods.base import First, Method, Parts
 from crosscut.methods.weights import spread_of
 from crosscut.search.loop import Picker, Plan, Query
 from crosscut.search.stages import FirstRound
@@ -33,7 +33,6 @@ from crosscut.spaces.base import Space
 from crosscut.types import Floats
 
 
-@register
 @dataclass(frozen=True, repr=False)
 class GP(Method):
     """`acquisition` is UCB with weight `kappa`, or expected improvement; `width` is ℓ against the spread of the items,

@@ -1,0 +1,1 @@
+"""Rival methods and back ends, as plug-ins of crosscut."""
