@@ -1,8 +1,7 @@
-"""What is forgotten stays forgotten: nobody who has it in memory brings it back, and nothing tells what it was."""
+"""Forgotten items stay forgotten: no process that has them in memory writes them again."""
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import random
 import threading
@@ -19,10 +18,8 @@ from crosscut.index import Index
 from crosscut.index.log import SearchLog
 from crosscut.score_store import ScoreStore
 from crosscut.score_store.keys import text_hash
-from crosscut.storage import Forgotten, Lock, Since, generations
-from crosscut.storage import forgotten as module
+from crosscut.storage import Lock, generations
 from tests.unit.test_index import Planted, build, planted_items
-from tests.unit.test_log import logged
 from tests.unit.test_storage import contents, loaded
 
 WORLD = Planted()
@@ -31,66 +28,6 @@ TEXTS = [f"item {j}" for j in range(20)]
 
 def opened(path: Path) -> ScoreStore:
     return ScoreStore(path, scorer_fingerprint="soak")
-
-
-# -- marks ---------------------------------------------------------------------------------------------------------
-
-
-def test_who_began_before_can_tell_and_nobody_else(tmp_path: Path) -> None:
-    marks = Forgotten(tmp_path / "forgotten.json")
-    assert marks.now is None
-    assert marks.among([b"a"], None) == set()
-    marks.begin()
-    began = marks.now
-    marks.add([b"a", b"b"])
-    later = marks.now
-    marks.add([b"c"])
-    names = [b"a", b"b", b"c", b"d"]
-    assert marks.among(names, began) == {b"a", b"b", b"c"}
-    assert marks.among(names, later) == {b"c"}
-    assert marks.among(names, marks.now) == set()
-    assert marks.among(names, None) == set(names), "began before there was a key: cannot tell"
-    assert marks.among(names, Since(0, b"k" * 32)) == set(names), "of another store"
-    assert marks.among(names, Since(7, b"k" * 32)) == set(names), "of a store that is older than this copy"
-    assert Forgotten(marks.path).among(names, began) == {b"a", b"b", b"c"}
-    told = json.loads(marks.path.read_text())
-    assert told["times"] == 2
-    assert [len(some) for some in told["marks"]] == [2, 1]
-    key = bytes.fromhex(told["key"])
-    on_disk = {bytes.fromhex(mark) for some in told["marks"] for mark in some}
-    for _ in range(5):  # neither the key that is there nor one that follows from it tells whether "a" was forgotten
-        assert module._mark(key, b"a") not in on_disk
-        key = module._next(key)
-
-
-def test_who_forgets_is_told_of_the_others_all_the_same(tmp_path: Path) -> None:
-    marks = Forgotten(tmp_path / "forgotten.json")
-    marks.begin()
-    mine = marks.now
-    assert mine is not None
-    names = [b"a", b"b", b"c", b"d"]
-    assert mine.after(marks.add([b"a"])) == marks.now, "nobody else did"
-    mine = mine.after(0)
-    marks.add([b"b"])  # somebody else
-    mine = mine.after(marks.add([b"c"]))
-    assert marks.among(names, mine) == {b"b"}
-    mine = mine.after(marks.add([b"b"]))  # both of them
-    assert marks.among(names, mine) == {b"b"}
-
-
-def test_marks_are_bounded_and_who_is_older_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMES", 3)
-    monkeypatch.setattr(module, "MARKS", 5)
-    marks = Forgotten(tmp_path / "forgotten.json")
-    marks.begin()
-    since = []
-    for j in range(6):
-        since.append(marks.now)
-        marks.add([b"x%d" % j, b"y%d" % j])
-    assert [len(some) for some in json.loads(marks.path.read_text())["marks"]] == [2, 2]
-    assert marks.among([b"x5", b"z"], since[5]) == {b"x5"}
-    assert marks.among([b"x5", b"z"], since[4]) == {b"x5"}
-    assert marks.among([b"x5", b"z"], since[3]) == {b"x5", b"z"}
 
 
 # -- the score store -----------------------------------------------------------------------------------------------
@@ -130,39 +67,6 @@ def test_writers_beside_somebody_who_forgets(tmp_path: Path) -> None:
     for number in range(60):  # and nothing else was lost
         for seed in range(2):
             assert store.get(f"q{number} {seed}", TEXTS[10:]).tolist() == list(range(10, 20))
-
-
-# -- the log -------------------------------------------------------------------------------------------------------
-
-
-def test_a_log_is_told_too(tmp_path: Path) -> None:
-    path = tmp_path / "searches.log"
-    there = SearchLog(path)
-    there.append([logged(0)])
-    other = SearchLog(path)
-    began = other.since
-    other.forget(ids=["a"], queries=["query 5"])
-    there.append([logged(1), logged(5), logged(6, ("a",))])
-    other.append([logged(2)])
-    other.append([logged(3), logged(5)], since=began)  # of a search that began before
-    assert [(found.time, found.ids) for found in SearchLog(path).read()] == [
-        (0.0, ["b", "ü\n"]),
-        (1.0, ["b", "ü\n"]),
-        (2.0, ["a", "b", "ü\n"]),
-        (3.0, ["b", "ü\n"]),
-    ]
-    np.testing.assert_array_equal(SearchLog(path).read()[1].scores, logged(1).scores[1:])
-
-
-def test_an_older_log_that_was_never_asked_to_forget(tmp_path: Path) -> None:
-    path = tmp_path / "searches.log"
-    SearchLog(path).append([logged(0)])
-    path.with_name("searches.log.forgotten").unlink()  # as an earlier version left it
-    there = SearchLog(path)
-    there.begin()
-    SearchLog(path).forget(ids=["a"])
-    there.append([logged(1)])
-    assert [found.ids for found in SearchLog(path).read()] == [["b", "ü\n"]] * 2
 
 
 # -- indexes -------------------------------------------------------------------------------------------------------
@@ -226,7 +130,7 @@ def test_a_search_that_is_under_way_does_not_bring_items_back(tmp_path: Path) ->
     index.close()
     del searching
     assert left(tmp_path, text) == []
-    assert len(SearchLog(tmp_path / "searches.log").read()[0].ids) == 29
+    assert not SearchLog(tmp_path / "searches.log").read()
 
 
 def test_scores_stay_with_their_items_when_a_large_index_closes_up(tmp_path: Path, large: None) -> None:
@@ -251,9 +155,9 @@ def test_a_forgetting_that_was_stopped_is_repeated(tmp_path: Path, monkeypatch: 
     index = served(tmp_path)
     index.search("query 50", 3, 30, method="exact")
     index.close()
-    for owner, step in ((SearchLog, "_write"), (Index, "save")):
+    for owner, step in ((ScoreStore, "forget"), (SearchLog, "forget"), (Index, "save")):
         with monkeypatch.context() as patch:
-            patch.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(owner, step, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 served(tmp_path).forget(["i4"])
         Lock(tmp_path / "a.index").release()  # it is free

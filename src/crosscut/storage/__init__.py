@@ -12,7 +12,6 @@ from crosscut.storage.files import (
     writing,
 )
 from crosscut.storage.folders import MARK, Folder, Kind, checksum_of
-from crosscut.storage.forgotten import Forgotten, Since
 from crosscut.storage.generations import WILD, Files, Saved, Unread, digest, divides, npy_header
 from crosscut.storage.maps import put_down, room
 from crosscut.storage.touched import Touched
@@ -23,11 +22,9 @@ __all__ = [
     "WILD",
     "Files",
     "Folder",
-    "Forgotten",
     "Kind",
     "Lock",
     "Saved",
-    "Since",
     "Touched",
     "Unread",
     "checksum_of",
