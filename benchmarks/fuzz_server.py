@@ -416,18 +416,14 @@ def memory(process: int, field: str = "VmRSS") -> float:
 
 def serve(port: int, endpoint: str) -> None:
     """The server's process."""
-    import uvicorn
     from tests.served import small_index
 
+    import crosscut.server
     from crosscut.scorers.rerank_api import RerankEndpoint
-    from crosscut.server import Settings, make_app
-    from crosscut.server.lines import configuration
-    from crosscut.server.logs import configure
 
-    configure("debug")
     scorer = RerankEndpoint(endpoint, key_env="FUZZ_KEY", batch_size=10, concurrency=4, retries=1, first_wait=0.01)
-    limits = Settings(max_budget=40, default_budget=20, max_k=20, max_documents=20, max_deadline=60.0, queue=40)
-    uvicorn.Server(configuration(make_app(small_index(scorer), limits), limits, port=port)).run()
+    limits = crosscut.server.Settings(max_budget=40, budget=20, max_k=20, max_deadline=60.0, queue=40)
+    crosscut.server.serve(small_index(scorer), limits, port=port, log_level="debug")
 
 
 def started(port: int, endpoint: str, log: Any) -> Iterator[subprocess.Popen[bytes]]:

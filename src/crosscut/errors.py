@@ -11,11 +11,6 @@
     │   ├── WriteError          the disk is full, read-only or failing (also an OSError)
     │   ├── DamagedRecord       a file of a score store whose length or checksum does not fit
     │   └── StoreUnavailable    a vector store did not answer; carries the hits and the calls so far
-    ├── QueueFull               a server: more requests are waiting than it allows
-    ├── NoSuchIndex             … a request names an index that it does not have
-    ├── Closing                 … it is starting or shutting down
-    ├── ClientLeft              … the one who asked has hung up
-    ├── TooLate                 … the deadline has passed before the work was done
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
         ├── ScoreValueError     it returned NaN or an infinity
@@ -188,31 +183,3 @@ class ScorerRefused(ScorerError):
 
 class ScorerAnswerError(ScorerError):
     """The scorer's endpoint answered in another shape than it should."""
-
-
-class QueueFull(CrosscutError):
-    """More requests are waiting than the server allows."""
-
-    def __init__(self, waiting: int, seconds: float) -> None:
-        super().__init__(f"{waiting} requests are waiting, as many as this server allows; try again later")
-        self.seconds = seconds
-
-
-class NoSuchIndex(CrosscutError):
-    """A request names an index that is not served here."""
-
-
-class Closing(CrosscutError):
-    """The server is starting or shutting down."""
-
-
-class ClientLeft(CrosscutError):
-    """The one who asked has hung up: nobody reads the answer."""
-
-
-class TooLate(CrosscutError):
-    """The deadline has passed before the work was done; the message is the server's own."""
-
-    def __init__(self, message: str, calls: int = 0) -> None:
-        super().__init__(message)
-        self.calls = calls

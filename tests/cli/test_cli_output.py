@@ -214,7 +214,7 @@ def test_a_hit_is_told_the_same_by_the_command_line_and_over_http(tmp_path: Path
     ]
     with TestClient(make_app(index), base_url="http://localhost") as client:
         (other, *_) = client.post("/search", json={"query": "ice", "budget": 3}).json()["hits"]
-    assert hit == other == index.search("ice", budget=3)[0].json()
+    assert hit == other == index.search("ice", budget=3)[0].to_json()
 
 
 def test_missing_matplotlib_is_said_before_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +358,7 @@ def test_likely_mistakes_are_told_with_the_way_out(tmp_path: Path) -> None:
 
 def test_searches_are_logged_from_the_command_line_when_asked(tmp_path: Path) -> None:
     from crosscut.index.log import SearchLog
-    from crosscut.server.hosting import warm_up
+    from crosscut.server.indexes import warm_up
 
     folder, log = str(tmp_path / "my.index"), tmp_path / "searches.log"
     crosscut.Index.build([f"text {n}" for n in range(30)]).save(folder)

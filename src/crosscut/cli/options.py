@@ -154,6 +154,12 @@ class PriceOptions:
         return Price(*told) if any(told) else None
 
 
+def as_option(hint: Any) -> Any:
+    """Return an annotation as typer reads it: it knows lists of any length, and no tuples."""
+    kind, *more = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    return Annotated[list[str], *more] if kind == tuple[str, ...] else hint
+
+
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer takes it: in place of groups of options it has the options, behind its own.
 
@@ -171,7 +177,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
             continue
         kinds[one.name] = kind
         groups[one.name] = {option.name: option.default for option in fields(kind)} | (usual[0] if usual else {})
-        inner = get_type_hints(kind, include_extras=True)
+        inner = {name: as_option(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
         grouped += [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=inner[name])
             for name, default in groups[one.name].items()
@@ -180,7 +186,8 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(*arguments: Any, **values: Any) -> None:
         for name, usual in groups.items():
-            values[name] = kinds[name](**{option: values.pop(option, value) for option, value in usual.items()})
+            given = {option: values.pop(option, value) for option, value in usual.items()}
+            values[name] = kinds[name](**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
         command(*arguments, **values)
 
     run.__signature__ = inspect.Signature([*alone, *grouped])  # type: ignore[attr-defined]

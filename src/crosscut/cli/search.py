@@ -108,7 +108,7 @@ def search(
 def _record(hits: Hits) -> dict[str, Any]:
     return {
         "query": hits.query,
-        "hits": [hit.json() for hit in hits],
+        "hits": [hit.to_json() for hit in hits],
         "calls": hits.calls,
         "cached": hits.cached,
         **({} if hits.cost is None else {"cost": hits.cost}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from typing import Any, NamedTuple, overload
 
@@ -41,8 +41,8 @@ class Hit:
     item: Item | None = field(default=None, repr=False)  # with its title and metadata, where they are known
     probability: float | None = None  # that it is relevant, where the scorer is calibrated
 
-    def json(self) -> dict[str, Any]:
-        """As the command line and the server tell it."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the hit as the command line and the server print it."""
         title, text, metadata = ("", self.text or "", {}) if self.item is None else self.item[1:]
         return {
             "id": str(self.id),
@@ -143,6 +143,19 @@ class Hits(Sequence[Hit]):
     groups: Mapping[int, float] | None = field(default=None, repr=False)  # of documents: best passage → their order
     items_at: Callable[[Positions], list[Item]] | None = field(default=None, repr=False)
     """The items at some positions, as the search saw them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the hits and their cost as JSON, for programs."""
+        return {
+            "hits": [hit.to_json() for hit in self],
+            "calls": self.calls,
+            "cached": self.cached,
+            "budget": self.budget,
+            "rounds": self.rounds,
+            "stop_reason": self.stop_reason,
+            "seconds": asdict(self.seconds),
+            "cost": self.cost,
+        }
 
     def __str__(self) -> str:
         """A line a hit, and what it cost: for people."""

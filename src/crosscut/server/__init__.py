@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crosscut.errors import needing
@@ -17,10 +18,10 @@ __all__ = ["Settings", "make_app", "serve"]
 
 
 def make_app(index: Index | Mapping[str, Index], settings: Settings | None = None) -> FastAPI:
-    """A FastAPI application over an index, or over several by name, for uvicorn or any other ASGI server."""
+    """Return a FastAPI application over an index, or over several by name, for uvicorn or any other ASGI server."""
     with needing("the server needs {}", "serve"):
         from crosscut.server.app import make_app as make
-    return make(index, settings)
+    return make(index, settings or Settings())
 
 
 def serve(
@@ -33,8 +34,7 @@ def serve(
 ) -> None:
     """Serve an index, or several by name, until interrupted, as `crosscut serve` does.
 
-    This is for an index that no folder holds, such as one over a vector store. uvicorn is told how long a client may
-    take and how many there may be, which `make_app` cannot tell it.
+    Use it for an index that no folder holds, such as one over a vector store.
 
     Parameters
     ----------
@@ -45,22 +45,29 @@ def serve(
     log_level
         debug, info, warning or error.
     """
-    from crosscut.server.logs import configure
-
-    configure(log_level)
-    settings = settings or Settings(hosts=LOCAL if host in LOCAL else ())
-    listen(make_app(index, settings), settings, host, port)
-
-
-def listen(app: FastAPI, settings: Settings, host: str, port: int) -> None:
-    """Run an application until interrupted."""
     with needing("the server needs uvicorn", "serve"):
         import uvicorn
+    from crosscut.server.observability import LOGGER, configure_logs
 
-        from crosscut.server.lines import configuration
-    from crosscut.server.logs import LOGGER
-
-    if settings.token() is None and host not in LOCAL:
-        told = f"anyone who reaches {host} may search; set {settings.token_env} to ask for a token"
-        LOGGER.warning("open", extra={"fields": {"message": told}})
-    uvicorn.Server(configuration(app, settings, host=host, port=port)).run()
+    configure_logs(log_level)
+    settings = settings or Settings()
+    if host not in LOCAL and not settings.allow_host:
+        settings = replace(settings, allow_host=("*",))
+        if settings.token() is None:
+            message = f"anyone who reaches {host} may search; set {settings.token_env} to require a token"
+            LOGGER.warning("open", extra={"fields": {"message": message}})
+    config = uvicorn.Config(
+        make_app(index, settings),
+        host=host,
+        port=port,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=settings.max_connections,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(settings.max_deadline) + 5,
+        h11_max_incomplete_event_size=16 << 10,
+    )
+    uvicorn.Server(config).run()

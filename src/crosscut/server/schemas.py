@@ -1,24 +1,21 @@
-"""Requests and answers, as the OpenAPI schema states them. Types are strict: "10" is no number."""
+"""Requests and answers, as the OpenAPI schema states them. Types are strict: "10" is no number.
+
+Limits that differ from server to server are checked by `check`; `GET /info` lists them.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    WithJsonSchema,
-    create_model,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
+from crosscut.errors import InputError
 from crosscut.server.settings import Settings
 from crosscut.stores.filters import MOST, SIGNS, request_filter
 
+MOST_VALUES = 10_000  # in any list of a request
+MOST_FIELDS = 64  # in any object of a request: every unknown one costs a message
 SCALAR = {"type": ["string", "boolean", "number"]}
 CONDITIONS: dict[str, Any] = {
     "type": "object",
@@ -36,55 +33,61 @@ CONDITIONS: dict[str, Any] = {
         ]
     },
 }
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def at_most(name: str, value: float | None, most: float) -> None:
+    """Refuse a value over a limit of this server."""
+    if value is not None and value > most:
+        raise InputError(f"{name} is at most {most:,} on this server; got {value:,}")
+
+
+def few_fields(value: Any) -> Any:
+    """Refuse an object with more fields than any request has use for."""
+    if isinstance(value, dict) and len(value) > MOST_FIELDS:
+        raise ValueError(f"an object of a request has {MOST_FIELDS} fields at most; got {len(value)}")
+    return value
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
+    few = model_validator(mode="before")(few_fields)
 
 
 class SearchRequest(Strict):
     """A search for the items that the scorer would rank first."""
 
-    query: str
+    query: str = Field(min_length=1)
     index: str | None = Field(None, max_length=200, description="Which index; the first by default.")
-    k: int = Field(10, description="How many hits.")
+    k: int = Field(10, ge=1, description="Number of hits.")
     budget: int | None = Field(
-        None, description="Calls of the scorer, at most. null: what the server says, or the index was tuned to, or 100."
+        None, ge=1, description="Most scorer calls. null: the server's default, what the index was tuned to, or 100."
     )
     method: str | None = Field(
-        None,
-        max_length=300,
-        description="How to search, with settings if wanted: `axn@rounds=10,mix=0.8`; by default as the index does.",
+        None, max_length=300, description="`axn@rounds=10,mix=0.8`: a name with settings; the index's own by default."
     )
-    candidates: list[str] | None = Field(None, description="Items for round one, best first.")
+    candidates: list[str] | None = Field(None, max_length=MOST_VALUES, description="Items for round one, best first.")
     filter: Annotated[dict[str, Any], PlainValidator(request_filter), WithJsonSchema(CONDITIONS)] | None = Field(
         None, description="Conditions on metadata, all of which must hold: a value, a list of values, or bounds."
     )
     stop: str | None = Field(
-        None,
-        max_length=300,
-        description="When to stop: `patience@rounds=2` once the top k has not changed for two rounds.",
+        None, max_length=300, description="`patience@rounds=2`: stop once the top k has not changed for two rounds."
     )
     target_recall: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = Field(
         None, description="Stop once this share of the top k is expected to be found; needs a tuned index."
     )
     order: str | None = Field(
-        None,
-        max_length=300,
-        description="The order of hits: `scorer`, or `fused`: scorer, vectors and words together.",
+        None, max_length=300, description="The order of hits: `scorer`, or `fused` with vectors and words."
     )
-    threshold: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
-        None,
-        description="Only hits that are relevant with this probability; needs a calibrated index, or the box's scorer.",
+    threshold: Probability | None = Field(
+        None, description="Only hits that are relevant with this probability; needs a calibrated scorer."
     )
-    deadline: float | None = Field(
-        None, description="Seconds, waiting included; what is found by then is the answer. null: the longest allowed."
+    deadline: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="Seconds, waiting included; what is found by then is the answer. null: the server's default."
     )
-    trace: bool = Field(False, description="Return every round: what was picked, predicted and scored.")
+    trace: bool = Field(False, description="Return every round: what was scored, and what had been predicted.")
     compare: bool = Field(
-        False,
-        description="Also retrieve and rerank at the same budget (which costs as many calls again), and say "
-        "what that missed.",
+        False, description="Also retrieve and rerank with the same budget, which costs as many calls again."
     )
 
     @model_validator(mode="after")
@@ -93,23 +96,15 @@ class SearchRequest(Strict):
             raise ValueError("stop and target_recall are two stopping rules: give one")
         return self
 
-
-def search_request(settings: Settings) -> type[SearchRequest]:
-    """A search request under these limits."""
-    said = {name: field.description for name, field in SearchRequest.model_fields.items()}
-    budget = Field(settings.default_budget, ge=1, le=settings.max_budget, description=said["budget"])
-    seconds = Annotated[float, Field(gt=0, le=settings.max_deadline, allow_inf_nan=False)]
-    fields: dict[str, Any] = {
-        "query": (str, Field(min_length=1, max_length=settings.max_query)),
-        "k": (int, Field(min(10, settings.max_k), ge=1, le=settings.max_k, description=said["k"])),
-        "budget": (int | None, budget),
-        "candidates": (list[str] | None, Field(None, max_length=settings.max_budget, description=said["candidates"])),
-        "deadline": (seconds | None, Field(settings.default_deadline, description=said["deadline"])),
-    }
-    model: type[SearchRequest] = create_model(
-        "SearchRequest", __base__=SearchRequest, __doc__=SearchRequest.__doc__, **fields
-    )
-    return model
+    def check(self, settings: Settings) -> None:
+        """Refuse what is over the limits of this server."""
+        if "k" not in self.model_fields_set:
+            self.k = min(self.k, settings.max_k)
+        at_most("k", self.k, settings.max_k)
+        at_most("budget", self.budget, settings.max_budget)
+        at_most("deadline", self.deadline, settings.max_deadline)
+        at_most("the length of query", len(self.query), settings.max_query)
+        at_most("the number of candidates", len(self.candidates or ()), settings.max_budget)
 
 
 class HitModel(BaseModel):
@@ -119,7 +114,7 @@ class HitModel(BaseModel):
     score: float
     probability: float | None = Field(None, description="That it is relevant; null without a calibration.")
     round: int = Field(description="The round that found it, counted from 1.")
-    estimate: float | None = Field(description="What was predicted before it was scored; null without a prediction.")
+    estimate: float | None = Field(description="The prediction before it was scored; null without one.")
     metadata: dict[str, Any] = {}
 
 
@@ -132,41 +127,23 @@ class SecondsModel(BaseModel):
     waiting: float = Field(description="In the queue, before the search began.")
 
 
-class ScoredItem(BaseModel):
-    """An item with an exact score, in the picture of a traced search."""
-
+class TracedItem(BaseModel):
     id: str
     title: str
+    hit: int | None = Field(description="Its place among the hits, from 1; null for items that are not among them.")
     score: float
-    round: int | None = Field(description="The round that scored it; null when only the comparison did.")
-    reranked: bool = Field(description="Whether retrieve-and-rerank scored it.")
+    estimate: float | None = Field(description="The prediction before it was scored; null without one.")
 
 
-class Histogram(BaseModel):
-    """How the predictions of all items are spread: counts of equal bins from low to high."""
-
-    low: float
-    high: float
-    counts: list[int]
-
-
-class RoundModel(BaseModel):
+class TracedRound(BaseModel):
     round: int
     calls: int
     cached: int
-    picks: list[int] = Field(description="Places in `scored`, in the order of picking.")
-    estimates: list[float | None] = Field(description="Predictions of the picks, made before they were scored.")
-    predictions: list[float] | None = Field(description="Predictions of everything in `scored`, in this round.")
-    histogram: Histogram | None
-
-
-class TraceModel(BaseModel):
-    scored: list[ScoredItem]
-    rounds: list[RoundModel]
+    items: list[TracedItem] = Field(description="What was scored, in the order of picking.")
 
 
 class Comparison(BaseModel):
-    """What retrieve-and-rerank returns at the same budget."""
+    """What retrieve-and-rerank returns with the same budget."""
 
     hits: list[HitModel]
     calls: int
@@ -184,7 +161,7 @@ class SearchResponse(BaseModel):
     stop_reason: str
     seconds: SecondsModel
     cost: float | None = Field(None, description="In money, where the scorer has a price; that of `compare` included.")
-    trace: TraceModel | None = None
+    trace: list[TracedRound] | None = None
     comparison: Comparison | None = None
 
 
@@ -195,7 +172,7 @@ class ItemModel(BaseModel):
     metadata: dict[str, Any]
 
 
-class Measured(BaseModel):
+class Measurement(BaseModel):
     """One measure of one method at one budget, as `crosscut evaluate --json` writes it."""
 
     method: str
@@ -208,7 +185,7 @@ class Measured(BaseModel):
 
 
 def _finite(metadata: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: an item that held one could not be sent back."""
+    """Refuse NaN and infinities: JSON has none, and an item that held one could not be sent back."""
     try:
         json.dumps(metadata, allow_nan=False)
     except ValueError:
@@ -226,21 +203,19 @@ class NewItem(Strict):
 
 
 class AddRequest(Strict):
-    """Items to add; they are embedded, and can be found at once."""
+    """Items to add; they are encoded, and can be found at once."""
 
-    items: list[NewItem] = Field(min_length=1)
+    items: list[NewItem] = Field(min_length=1, max_length=MOST_VALUES)
     index: str | None = Field(None, max_length=200, description="Which index; the first by default.")
 
 
 class Changed(BaseModel):
-    """What came of a change."""
-
-    changed: int
+    changed: int = Field(description="Items added or removed.")
     items: int = Field(description="Items in the index now.")
 
 
 class Info(BaseModel):
-    """What the page needs to know."""
+    """What this server holds and allows."""
 
     version: str
     indexes: list[str]
@@ -257,7 +232,7 @@ class Info(BaseModel):
     currency: str | None
     examples: list[str]
     target_recall: int | None = Field(description="The k that `target_recall` is calibrated for, if it is.")
-    evaluation: list[Measured] = Field(description="What `crosscut evaluate` has measured of this index.")
+    evaluation: list[Measurement] = Field(description="What `crosscut evaluate` has measured of this index.")
 
 
 class Status(BaseModel):
@@ -265,8 +240,8 @@ class Status(BaseModel):
     items: int
 
 
-class ProblemDetails(BaseModel):
-    """What went wrong. When the scorer failed, what had been found until then."""
+class Problem(BaseModel):
+    """An error. When the scorer failed, with what had been found until then."""
 
     error: str = Field(description="The kind of error.")
     message: str

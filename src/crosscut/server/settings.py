@@ -1,4 +1,4 @@
-"""What the server allows."""
+"""Limits and choices of a server: the options of `crosscut serve`, and a table in docs/guides/serving.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
 
 from crosscut.errors import InputError
 
@@ -16,132 +18,102 @@ if TYPE_CHECKING:
 
 TOKEN_ENV = "CROSSCUT_TOKEN"
 WRITE_TOKEN_ENV = "CROSSCUT_WRITE_TOKEN"
-USUAL = 100  # calls, where neither the server nor the index says another number
+DEFAULT_BUDGET = 100  # calls, where neither the request nor the server nor the index says another number
 LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+def option(help: str, *names: str) -> Any:
+    return typer.Option(*names, show_envvar=False, help=help)  # the help of the command states the rule once
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits and choices of a server.
+    """Limits and choices of a server; every field is an option of `crosscut serve` of the same name."""
 
-    Parameters
-    ----------
-    max_budget, max_k, max_deadline
-        Caps on what one request may ask for: calls of the scorer, hits, seconds.
-    default_budget, default_deadline
-        For requests that do not say. Without a default budget they have what the index was tuned to, or 100; without a
-        default deadline the longest.
-    max_documents, max_query
-        Documents of one rerank request, characters of a query.
-    max_body, max_values, max_held
-        Bytes of a request's body, values in its JSON, and bytes of all bodies that are held at a time.
-    max_connections
-        Open connections. One more, and the one that has kept the server waiting longest is closed.
-    per_client
-        Requests that one client (its address) may have under way; one more is answered 429. None: no limit.
-    queue
-        Requests that may wait; one more is answered 429.
-    batch
-        Searches that share their scorer calls at most.
-    side_by_side
-        Batches with different settings that run at a time, of a scorer behind HTTP.
-    linger
-        Seconds an idle server waits for company before it starts a batch.
-    header_seconds, body_seconds, read_seconds
-        Seconds a client may take to send its headers, to send its body, and to read what it asked for.
-    hosts
-        Names (without port) by which a server without a token may be asked, so that a page from elsewhere, whose name
-        suddenly points here, may not; empty for any name.
-    token_env
-        The environment variable with the bearer token; when it is unset or empty, anyone may ask.
-    write_token_env
-        The environment variable with the token of those who may add and remove items, and ask too; when it is unset or
-        empty, nobody may.
-    origins
-        Pages of these addresses may ask from a browser (CORS): "https://shop.example".
-    reload_seconds, save_seconds
-        How often folders are looked at for changes by others, and changes by requests are written; None: never.
-    page
-        Whether to serve the web page.
-    trace_numbers
-        A traced search keeps the predictions of all items, for its picture, where they are no more than this.
-    examples
-        Queries the page offers to try.
-    evaluation
-        Records of `crosscut evaluate --json`, for the page to draw: recall and relevance against calls.
-    """
-
-    max_budget: int = 1000
-    max_k: int = 100
-    max_deadline: float = 60.0
-    default_budget: int | None = None
-    default_deadline: float | None = None
-    max_documents: int = 1000
-    max_query: int = 4000
-    max_body: int = 4 << 20
-    max_values: int = 100_000
-    max_held: int = 64 << 20
-    max_connections: int = 500
-    per_client: int | None = None
-    queue: int = 128
-    batch: int = 16
-    side_by_side: int = 8
-    linger: float = 0.002
-    header_seconds: float = 10.0
-    body_seconds: float = 10.0
-    read_seconds: float = 60.0
-    hosts: tuple[str, ...] = LOCAL
-    token_env: str = TOKEN_ENV
-    write_token_env: str = WRITE_TOKEN_ENV
-    origins: tuple[str, ...] = ()
-    reload_seconds: float | None = 2.0
-    save_seconds: float | None = 1.0
-    page: bool = True
-    trace_numbers: int = 2_000_000
-    examples: tuple[str, ...] = ()
-    evaluation: tuple[Mapping[str, Any], ...] = ()
+    max_budget: Annotated[int, option("Most scorer calls of a request, and most documents of a rerank request.")] = 1000
+    budget: Annotated[int | None, option("Calls of requests that give none; else the index's own, or 100.")] = None
+    max_k: Annotated[int, option("Most hits of a request.")] = 100
+    max_deadline: Annotated[float, option("Longest deadline of a request, in seconds.")] = 60.0
+    deadline: Annotated[float | None, option("Deadline of requests that give none; else the longest.")] = None
+    max_query: Annotated[int, option("Most characters of a query.")] = 4000
+    max_body: Annotated[int, option("Largest body of a request, in bytes.")] = 4 << 20
+    body_seconds: Annotated[float, option("Seconds a client may take to send a body.")] = 10.0
+    max_connections: Annotated[int, option("Open connections; one more is answered 503.")] = 500
+    per_client: Annotated[int | None, option("Concurrent requests of one address; one more is answered 429.")] = None
+    queue: Annotated[int, option("Requests that may wait; one more is answered 429.")] = 128
+    batch: Annotated[int, option("Most searches that share their scorer calls.")] = 16
+    remote_batches: Annotated[int, option("Concurrent batches of a scorer behind HTTP.")] = 8
+    linger: Annotated[float, option("Seconds an idle server collects requests before it starts a batch.")] = 0.002
+    token_env: Annotated[str, option("Environment variable with the bearer token of requests.")] = TOKEN_ENV
+    write_token_env: Annotated[
+        str, option("Environment variable with the token that may also add and remove items.")
+    ] = WRITE_TOKEN_ENV
+    allow_host: Annotated[
+        tuple[str, ...], option("Host names, beside localhost, of a server without a token; * for any.")
+    ] = ()
+    allow_origin: Annotated[
+        tuple[str, ...], option("Web addresses whose pages may send requests from a browser (CORS).")
+    ] = ()
+    reload_seconds: Annotated[float, option("Seconds between looks for changed folders; 0: never.")] = 2.0
+    save_seconds: Annotated[float, option("Seconds until changes by requests are written.")] = 1.0
+    page: Annotated[bool, option("Serve the web page.", "--page/--no-page")] = True
+    example: Annotated[tuple[str, ...], option("Queries that the page offers.")] = ()
+    evaluation: Annotated[Path | None, option("Output of `crosscut evaluate --json`, drawn on the page.")] = None
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.type in ("int", "int | None") and value is not None and value < 1:
-                raise InputError(f"{entry.name} must be 1 or more; got {value}")
-            if entry.name.endswith(("_seconds", "_deadline")) and value is not None and not value > 0:
-                raise InputError(f"{entry.name} is a number of seconds above 0; got {value}")
-        if self.default_budget is not None and self.default_budget > self.max_budget:
-            raise InputError(f"the default budget, {self.default_budget}, is over the cap of {self.max_budget}")
-        if self.default_deadline is not None and self.default_deadline > self.max_deadline:
-            raise InputError(f"the default deadline, {self.default_deadline} s, is over the cap, {self.max_deadline} s")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("deadline") and value is not None and not value > 0:
+                raise InputError(f"{field.name} is a number of seconds above 0; got {value}")
+            if field.name.endswith("_seconds"):
+                if not value >= 0:
+                    raise InputError(f"{field.name} is a number of seconds, 0 or more; got {value}")
+            elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise InputError(f"{field.name} must be 1 or more; got {value}")
+        if self.budget is not None and self.budget > self.max_budget:
+            raise InputError(f"the default budget, {self.budget}, is over the cap of {self.max_budget}")
+        if self.deadline is not None and self.deadline > self.max_deadline:
+            raise InputError(f"the default deadline, {self.deadline} s, is over the cap, {self.max_deadline} s")
 
-    def budget(self, index: Index, method: str | None = None) -> int:
-        """Calls of a request that does not say, by the method that it names, or by the index's own."""
+    def budget_of(self, index: Index, method: str | None = None) -> int:
+        """Return the calls of a request that gives no budget, by the method it names or the index's own."""
         tuned = index.budget if method is None else None
-        return min(self.default_budget or tuned or USUAL, self.max_budget)
+        return min(self.budget or tuned or DEFAULT_BUDGET, self.max_budget)
 
     def token(self) -> str | None:
-        """The bearer token that requests must carry, or None."""
+        """Return the bearer token that requests must carry, or None."""
         return os.environ.get(self.token_env) or None
 
     def write_token(self) -> str | None:
-        """The bearer token of those who may change items, or None: nobody may."""
+        """Return the bearer token that may change items, or None: nobody may."""
         return os.environ.get(self.write_token_env) or None
 
 
-def read_evaluation(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """The records that `crosscut evaluate --json` wrote into a file."""
+def settings_table() -> str:
+    """Return the table of settings for the documentation, as Markdown."""
+    lines = ["| option | default | |", "|---|---|---|"]
+    hints = get_type_hints(Settings, include_extras=True)
+    for field in fields(Settings):
+        help = get_args(hints[field.name])[1].help
+        default = "" if field.default in (None, ()) else f"`{field.default}`"
+        lines.append(f"| `--{field.name.replace('_', '-')}` | {default} | {help} |")
+    return "\n".join(lines)
+
+
+def read_evaluation(path: Path) -> list[Mapping[str, Any]]:
+    """Return the records that `crosscut evaluate --json` wrote into a file."""
     from pydantic import TypeAdapter, ValidationError
 
-    from crosscut.server.schemas import Measured
+    from crosscut.server.schemas import Measurement
 
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        records = told.get("records") if isinstance(told, dict) else told  # beside the advice, or alone
-        TypeAdapter(list[Measured]).validate_python(records)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        records = content.get("records") if isinstance(content, dict) else content  # beside the advice, or alone
+        return [one.model_dump() for one in TypeAdapter(list[Measurement]).validate_python(records)]
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     except (ValidationError, ValueError) as error:
-        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise InputError(
-            f"{str(path)!r} is not what `crosscut evaluate my.index queries --json FILE` writes: {said}"
+            f"{str(path)!r} is not what `crosscut evaluate my.index queries --json FILE` writes: {reason}"
         ) from None
-    return tuple(records or ())

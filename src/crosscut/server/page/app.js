@@ -2,18 +2,17 @@
 
 import { markBudget, showCurves } from "./curves.js";
 import { condition, parseFilter } from "./filters.js";
-import { Picture } from "./picture.js";
+import { showRounds } from "./rounds.js";
 import { row } from "./rows.js";
 import { make, wordsOf } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const REASONS = {
-  budget: "budget used", exhausted: "everything scored", patience: "top k settled", confident: "sure of the top k", "target recall": "enough expected", deadline: "deadline", rounds: "rounds done", cancelled: "called off",
+  budget: "budget used", exhausted: "everything scored", patience: "top k settled", confident: "hits are settled", "target recall": "enough expected", deadline: "deadline", rounds: "rounds done", cancelled: "called off",
 };
 
-const picture = new Picture(at("canvas"), at("tip"));
 let info = { max_budget: 1000, max_k: 100, method: "", methods: [], rival: "", examples: [], evaluation: [], target_recall: null };
-let answer = null, latest = 0, timer = 0, playing = 0, running = null;
+let answer = null, latest = 0, timer = 0, running = null;
 
 // -- speaking with the server
 
@@ -76,7 +75,6 @@ async function search() {
 // What stood there answered another question: it goes. What this one had found and paid for stays.
 function fail(error) {
   answer = null;
-  stop();
   at("result").hidden = true;
   const hits = error.hits ?? [];
   say(hits.length ? `${error.message} (${error.calls} calls were made; the best of them:)` : error.message, true);
@@ -87,7 +85,6 @@ function fail(error) {
 
 function nothing() {
   answer = null;
-  stop();
   at("result").hidden = at("partial").hidden = at("empty").hidden = true;
   say(at("filter").value.trim() ? "No item passes the filter." : "There is no item to find.");
 }
@@ -172,7 +169,8 @@ function show(query) {
     }
     at("other-hits").replaceChildren(...rows);
   }
-  rounds();
+  at("picture").hidden = !answer.trace?.length;
+  if (answer.trace?.length) showRounds(answer.trace, answer.hits.length, at("rounds"), at("table").tBodies[0]);
 }
 
 function cost(rival) {
@@ -196,75 +194,10 @@ function cost(rival) {
   }));
 }
 
-// -- rounds
-
-function rounds() {
-  stop();
-  const { trace } = answer, slider = at("round");
-  at("picture").hidden = !trace?.rounds.length;
-  if (!trace?.rounds.length) return;
-  slider.max = trace.rounds.length;
-  slider.value = trace.rounds.length;
-  slider.disabled = at("play").disabled = trace.rounds.length < 2;
-  picture.show(trace, Number(at("k").value));
-  describe();
-  const ids = new Set(answer.hits.map((hit) => hit.id));
-  at("table").tBodies[0].replaceChildren(...trace.rounds.map((round) => {
-    const items = round.picks.map((place) => trace.scored[place]);
-    const errors = round.picks.map((place, j) => (round.estimates[j] === null ? null : Math.abs(round.estimates[j] - trace.scored[place].score)))
-      .filter((error) => error !== null);
-    const mean = (values) => (values.length ? (values.reduce((a, b) => a + b, 0) / values.length).toFixed(2) : "–");
-    const line = make("tr");
-    line.append(...[
-      round.round, round.calls, items.length ? Math.max(...items.map((item) => item.score)).toFixed(2) : "–",
-      mean(items.map((item) => item.score)), mean(errors), items.filter((item) => ids.has(item.id)).length,
-    ].map((value) => make("td", "", String(value))));
-    return line;
-  }));
-}
-
-function describe() {
-  const number = Number(at("round").value), round = answer.trace.rounds[number - 1];
-  const ids = new Set(answer.hits.map((hit) => hit.id));
-  const found = round.picks.filter((place) => ids.has(answer.trace.scored[place].id)).length;
-  at("round-value").textContent = `${number} of ${answer.trace.rounds.length}`;
-  at("round").setAttribute("aria-valuetext", `round ${number} of ${answer.trace.rounds.length}`);
-  at("round-note").textContent =
-    `Round ${number} scored ${round.picks.length} item${round.picks.length === 1 ? "" : "s"}` +
-    `${number === 1 ? " that the first stage proposed" : " with the highest predictions"}; ${found || "none"} of them ${found === 1 ? "is" : "are"} among the final hits.`;
-}
-
-function turn(to) {
-  at("round").value = to;
-  picture.go(Number(at("round").value));
-  describe();
-}
-
-function stop() {
-  clearInterval(playing);
-  playing = 0;
-  at("play").textContent = "▶";
-  at("play").setAttribute("aria-label", "Play the rounds");
-}
-
-function play() {
-  if (playing) return stop();
-  const last = answer.trace.rounds.length;
-  if (Number(at("round").value) === last) turn(1);
-  at("play").textContent = "❚❚";
-  at("play").setAttribute("aria-label", "Pause");
-  playing = setInterval(() => {
-    const next = Number(at("round").value) + 1;
-    if (next > last) return stop();
-    turn(next);
-  }, 850);
-}
-
 // -- beginning
 
 function theme(name) {
   document.documentElement.dataset.theme = name;
-  picture.draw();
 }
 
 function begin() {
@@ -275,7 +208,6 @@ function begin() {
     const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
     localStorage.setItem("theme", next);
     theme(next);
-    if (answer) show(at("query").value.trim());
   });
   at("form").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -293,21 +225,10 @@ function begin() {
   });
   for (const id of ["method", "compare", "target", "filter"]) at(id).addEventListener("change", () => asked() && soon());
   at("index").addEventListener("change", changeIndex);
-  at("round").addEventListener("input", () => {
-    stop();
-    turn(at("round").value);
-  });
-  at("play").addEventListener("click", play);
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest?.("input, select, button, summary, dialog");
     if (event.key === "/" && !event.target.closest?.("input:not([type=range])")) {
       event.preventDefault();
       at("query").select();
-    } else if (!typing && answer?.trace?.rounds.length > 1 && ["ArrowLeft", "ArrowRight", " "].includes(event.key)) {
-      event.preventDefault();
-      if (event.key === " ") return play();
-      stop();
-      turn(Number(at("round").value) + (event.key === "ArrowRight" ? 1 : -1));
     } else if (event.key === "Escape") document.activeElement?.blur?.();
   });
   start();
@@ -317,7 +238,6 @@ function begin() {
 async function changeIndex() {
   latest++;
   answer = null;
-  stop();
   at("result").hidden = at("partial").hidden = true;
   at("filter").value = "";
   try {

@@ -3,7 +3,7 @@
 import { make } from "./words.js";
 
 const WIDTH = 340, HEIGHT = 220, LEFT = 40, RIGHT = 12, TOP = 10, BOTTOM = 34;
-const draw = (tag, attributes) => {
+export const draw = (tag, attributes) => {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
@@ -76,7 +76,7 @@ function chart(measure, records, methods) {
   return figure;
 }
 
-function label(picture, x, y, text, anchor) {
+export function label(picture, x, y, text, anchor) {
   const element = draw("text", { x, y, "text-anchor": anchor });
   element.textContent = text;
   picture.append(element);

@@ -1,6 +1,6 @@
 // One hit: a line that opens to the whole text, the id and the metadata.
 
-import { roundColour } from "./picture.js";
+import { roundColour } from "./rounds.js";
 import { make, marked, snippet } from "./words.js";
 
 let numbered = 0;
