@@ -142,7 +142,7 @@ class Searcher:
             Seconds after which no further batch of calls is made. In `search_many` all queries run side by side, and
             the clock is the same for all.
         trace
-            Keep every round's predictions of all items in `hits.trace`, for plots.
+            Keep every round's predictions of all items in `hits.trace`, for plots; over a store the rounds have none.
         """
         return self.search_many(
             [query],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 import traceback
 import uuid
 import warnings
@@ -19,7 +18,7 @@ import crosscut
 import crosscut.server
 from crosscut.ann.topk import Ask, TopK
 from crosscut.datasets.records import Item, Items
-from crosscut.errors import InputError, MissingDependency, StoreUnavailable
+from crosscut.errors import InputError, StoreUnavailable
 from crosscut.index.log import SearchLog
 from crosscut.index.metadata import Metadata
 from crosscut.stores.base import Session, Store
@@ -107,22 +106,6 @@ def test_top_without_what_was_scored_and_ids_round_trip(make: Make, ids: str) ->
     again = store.session()
     wanted = [str(contents.ids[5]), contents.ids[2], contents.ids[9]]
     assert named(again, again.handles(wanted)) == [store.named(name) for name in wanted]
-
-
-def test_one_trip_a_round_and_batches_equal_singles(make: Make) -> None:
-    contents = corpus()
-    store = make(contents)
-    together, singles = store.session(), []
-    asks = [Ask(direction(seed), 7 + seed) for seed in range(4)]
-    for ask, found in zip(asks, together.top(asks), strict=True):
-        alone = store.session()
-        (single,) = alone.top([ask])
-        singles.append(named(alone, single.handles))
-        assert named(together, found.handles) == singles[-1]
-        assert np.allclose(found.expected, single.expected)
-    assert together.trips == 1
-    assert together.top([]) == []
-    assert together.trips == 1
 
 
 FILTERS: list[dict[str, Any]] = [
@@ -284,15 +267,6 @@ def test_draws_are_distinct_and_not_excluded(make: Make) -> None:
     assert np.isin(session.top([Ask(direction(), 20, drawn[:2], within)])[0].handles, drawn[2:9]).all()
 
 
-def test_an_empty_question_and_more_than_there_is(make: Make) -> None:
-    session = make(corpus(10)).session()
-    assert len(session.top([Ask(np.zeros(12), 3)])[0].handles) == 3  # no direction: any will do
-    (found,) = session.top([Ask(direction(), 50)])
-    assert len(found.handles) == 10
-    assert not len(session.top([Ask(direction(), 5, found.handles)])[0].handles)
-    assert not len(session.top([Ask(direction(), 0)])[0].handles)
-
-
 @pytest.mark.parametrize("kind", ["edge", "postgres", "lance"])
 def test_a_round_of_an_approximate_index_with_500_excluded(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -401,7 +375,7 @@ def test_an_index_over_a_store(make: Make, world: Planted) -> None:
     for name, told in (("exact", "does not count"), ("adacur", "anchor"), ("crosscut@first=lexical", "full-text")):
         with pytest.raises(InputError, match=told):
             index.search("query 0", method=name)
-    for wrong in (lambda: index.search("q 0", trace=True), index.save, lambda: index.items, index.complete):
+    for wrong in (index.save, lambda: index.items, index.complete):
         with pytest.raises(InputError, match="stay in"):
             wrong()
     assert "crosscut" in index.methods
@@ -497,43 +471,6 @@ def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> N
     assert all(hit.item is not None and hit.item.text.startswith("text") for hit in hits)
 
 
-def test_evaluating_takes_deep_searches_for_the_truth(world: Planted, tmp_path: Path) -> None:
-    pytest.importorskip("qdrant_client")
-    from crosscut.evaluation.advice import records_of
-    from crosscut.evaluation.judged import points, truth_of
-
-    index = over(real_stores.client, world, folder=tmp_path)
-    queries = {str(j): f"query {j}" for j in range(4)}
-    truth, calls = truth_of(index, list(queries.values()))
-    assert calls == 4 * world.n  # 500 calls reach every item of a world this small
-    ids = corpus(vectors=world.vectors).ids
-    assert isinstance(truth, list)
-    assert truth[2] == dict(zip(ids, world.test[2], strict=True))
-    measured = points(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
-    small, large = records_of(measured)
-    expected = [
-        len({*index.search(query, 5, 20).ids} & {ids[j] for j in np.argsort(-world.test[row])[:5]}) / 5
-        for row, query in enumerate(queries.values())
-    ]
-    assert small.value == pytest.approx(np.mean(expected))
-    assert small.value <= large.value == 1.0
-
-
-def test_served(world: Planted, tmp_path: Path) -> None:
-    pytest.importorskip("qdrant_client")
-    testing = pytest.importorskip("fastapi.testclient")
-    index = over(real_stores.client, world, folder=tmp_path)
-    asked = {"query": "query 0", "k": 5, "budget": 60, "filter": {"year": {"gte": 2005}}}
-    with testing.TestClient(crosscut.server.make_app(index), base_url="http://127.0.0.1") as client:
-        answer = client.post("/search", json=asked).json()
-        own = index.search("query 0", 5, 60, filter={"year": {"gte": 2005}})
-        assert [hit["id"] for hit in answer["hits"]] == [str(hit.id) for hit in own]
-        assert all(hit["metadata"]["year"] >= 2005 for hit in answer["hits"])
-        index.store.close()
-        gone = client.post("/search", json=asked)
-        assert (gone.status_code, gone.json()["error"]) == (503, "StoreUnavailable")
-
-
 def broken(store: Any) -> None:
     """What is left of a store whose server is gone, or whose files are."""
     if hasattr(store, "_dsn"):
@@ -583,35 +520,6 @@ def test_messages_for_clients_show_no_address() -> None:
     with pytest.raises(StoreUnavailable, match=r"'papers' at http://127\.0\.0\.1:9 failed") as raised:
         crosscut.stores.Qdrant("papers", url="http://me:canary 5150@127.0.0.1:9", api_key="canary-key")
     assert not any(word in str(raised.value) for word in ("canary", "5150"))
-
-
-def test_tuning_takes_deep_searches_for_the_truth(make: Make, world: Planted) -> None:
-    paid: list[tuple[str, str]] = []
-    index = over(make, world)
-    inner = index.scorer.fn
-    index.scorer.fn = lambda query, texts: (paid.extend((query, text) for text in texts), inner(query, texts))[1]
-    queries = [f"query {j}" for j in range(4)]
-    report = index.tune(queries, k=3, budget=15, methods=["crosscut", "rerank"])
-    assert report.calls == len(paid) == len(set(paid)) <= index.tuning_calls(queries, 15)
-    assert any("two searches of 75 calls" in note and "not of all its items" in note for note in report.notes)
-    assert {str(trial.method).partition("@")[0] for trial in report.trials} == {"crosscut", "rerank"}
-    assert index.method == report.chosen.method
-    assert report.chosen.value >= 0.5
-    with pytest.raises(InputError, match="may make 10"):
-        index.tune(queries, max_calls=10)
-    with pytest.raises(InputError, match="train queries"):
-        index.tune()
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, open_it, extra in (
-        ("qdrant_client", lambda: crosscut.stores.Qdrant("p", url="http://localhost:1"), "qdrant"),
-        ("psycopg", lambda: crosscut.stores.PgVector("postgresql://", "p"), "pgvector"),
-        ("lancedb", lambda: crosscut.stores.LanceDB("folder", "p"), "lancedb"),
-    ):
-        monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(MissingDependency, match=f"pip install '.*{extra}"):
-            open_it()
 
 
 def test_columns_vectors_and_ids_that_do_not_fit(make: Make) -> None:
@@ -685,26 +593,6 @@ def test_values_of_another_kind_than_a_lancedb_column_are_refused(tmp_path: Path
             store.write([Item("900", "", "new", {key: value})], np.ones((1, 12)))
     store.write([Item("900", "", "new", {"year": 2001.0, "weight": 1, "tags": ["a"]})], np.ones((1, 12)))
     assert store.count() == 6
-
-
-def test_what_postgresql_does_not_take_is_no_failure_of_it(dsn: str) -> None:
-    pytest.importorskip("pgvector")
-    store = real_stores.postgres(real_stores.corpus(20), dsn)
-    index = crosscut.Index.over(store, scorer=lambda query, texts: [0.0] * len(texts), encoder=None)
-    vectors = np.ones((1, 12), np.float32)
-    with pytest.raises(InputError, match=r'does not take this: .*"abc"; give what its columns hold'):
-        index.add([{"id": "900", "text": "new", "year": "abc"}], vectors=vectors)
-    with pytest.raises(InputError, match=r"does not take this: .*NUL"):
-        index.add([{"id": "900", "text": "new", "lang": "a\0b"}], vectors=vectors)
-    assert 900 not in index
-    inside = real_stores.postgres(real_stores.corpus(20), dsn, json=True)
-    by_column = crosscut.stores.PgVector(dsn, inside.table, id="the id", vector="e", text="body")  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="does not take this: operator does not exist: jsonb >="):
-        crosscut.Index.over(by_column, scorer=lambda query, texts: [0.0] * len(texts), encoder=None).search(
-            "a", filter={"meta": {"gte": 3}}
-        )
-    for opened in (store, inside, by_column):
-        opened.close()
 
 
 @pytest.mark.parametrize("kind", ["edge", "client"])

@@ -59,8 +59,6 @@ def test_rules_that_want_every_prediction_draw_a_sample(world: Planted, select: 
     searcher, _ = over_store(world, f"axn@select={select}")
     hits = searcher.search(0, 5, 60, query_vector=world.query_vectors[0])
     assert hits.calls == 60 == len(set(hits.scored.tolist()))
-    with pytest.raises(InputError, match="stay in their store"):
-        searcher.search(0, 5, 60, query_vector=world.query_vectors[0], trace=True)
 
 
 def test_one_trip_a_round(world: Planted) -> None:
@@ -69,3 +67,13 @@ def test_one_trip_a_round(world: Planted) -> None:
     searcher.search_many(range(4), 5, 60, query_vectors=world.query_vectors[:4])
     assert store.trips == 6  # round one among them
     assert parse("crosscut@rounds=6").missing(searcher.parts) is None
+
+
+def test_a_trace_over_a_store_is_its_rounds_without_predictions(world: Planted) -> None:
+    searcher, _ = over_store(world, "crosscut")
+    plain = searcher.search(0, 5, 60, query_vector=world.query_vectors[0])
+    searcher, _ = over_store(world, "crosscut")
+    traced = searcher.search(0, 5, 60, query_vector=world.query_vectors[0], trace=True)
+    assert [one.positions.tolist() for one in traced.trace] == [one.positions.tolist() for one in plain.trace]
+    assert all(one.predictions is None for one in traced.trace)
+    assert len(traced.scored) == 60

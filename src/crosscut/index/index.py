@@ -560,7 +560,7 @@ class Index:
         candidates
             Items for round one, from elsewhere.
         trace
-            Keep every round's predictions in `hits.trace`, for plots.
+            Keep every round's predictions in `hits.trace`, for plots; over a store the rounds have none.
         halts
             One function a query, asked before every batch of its calls: a reason ends that search.
         """

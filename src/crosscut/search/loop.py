@@ -183,8 +183,8 @@ def start(plan: Plan, query: Query) -> None:
     space = None if plan.then is None else plan.then.predicts_in()
     if query.trace and plan.then is not None and space is None:
         raise InputError("a trace keeps predictions of every item, and this method makes none")
-    if query.trace and space is not None and not space.readable:
-        raise InputError("a trace keeps the predictions of every item, and these vectors stay in their store")
+    if space is not None and not space.readable:  # of a store: the rounds without predictions
+        query.trace = False
     for picker in (plan.first, plan.then):
         if picker is not None:
             picker.start(query)
