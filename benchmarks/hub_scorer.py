@@ -42,7 +42,7 @@ from crosscut.evaluation.report import machine
 
 from crosscut.datasets.bundled import load_world
 from crosscut.datasets.records import Item
-from crosscut.scorers.exported import ExportedCrossEncoder, Precision
+from crosscut.models.cross_encoder import OnnxCrossEncoder, Precision
 
 SIZES = {  # architecture, layers, width, heads
     "MiniLM-L6 (bert)": ("bert", 6, 384, 12),
@@ -136,11 +136,11 @@ class Theirs:
 
 def judged(model: str, told: str) -> dict[str, Any]:
     """What eight bits keep of each top 10, of 40 queries × 100 items, and what they cost; each way that is tried."""
-    exported: Any = importlib.import_module("crosscut.scorers.exported")
+    exported: Any = importlib.import_module("crosscut.models.cross_encoder")
     world = load_world()
     queries = [unmarked(query.text) for query in world.queries[:UNSEEN]]
     items = [text_of(item) for item in world.items[:: len(world.items) // 100][:100]]
-    exact = ExportedCrossEncoder.load(model, threads=1)
+    exact = OnnxCrossEncoder.load(model, threads=1)
     every = np.arange(len(items))
     ways: dict[str, Any] = {"float32": exact.bind(items)}
     kept = exported.left_out
@@ -149,7 +149,7 @@ def judged(model: str, told: str) -> dict[str, Any]:
         exported.left_out = lambda layers, left=left: [left]
         name = "int8" if not left else "int8, first and last layer in float32"
         # another length: the same key would find what was exported before
-        made = ExportedCrossEncoder.load(model, precision="int8", threads=1, max_length=256 - len(left))
+        made = OnnxCrossEncoder.load(model, precision="int8", threads=1, max_length=256 - len(left))
         ways[name] = made.bind(items)
     exported.left_out = kept
     if not model.startswith("emb+"):
@@ -220,7 +220,7 @@ def measured(name: str, place: Path, every: list[str], threads: int, options: An
     library: Any = importlib.import_module("sentence_transformers")
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(threads)
-    exported: Any = importlib.import_module("crosscut.scorers.exported")
+    exported: Any = importlib.import_module("crosscut.models.cross_encoder")
     kind, layers, width, heads = SIZES[name]
     folder = place / kind / str(layers)
     tiny.write_model(
@@ -237,7 +237,7 @@ def measured(name: str, place: Path, every: list[str], threads: int, options: An
     theirs = library.CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
     exported.KEPT_SHARE = 0.0  # of random weights, whose scores lie close together
     models = {
-        f"crosscut, {precision}": ExportedCrossEncoder.load(folder, precision=precision, threads=threads)
+        f"crosscut, {precision}": OnnxCrossEncoder.load(folder, precision=precision, threads=threads)
         for precision in PRECISIONS
     }
     rows = []

@@ -1,7 +1,7 @@
 """Write src/crosscut/data/saturation.onnx: python scripts/saturation_graph.py
 
 One product of bytes whose sum does not fit sixteen bits, 4 · 255 · 127. A processor that adds pairs of such products in
-sixteen bits gives another number, and `crosscut.encoders.session` then asks onnxruntime for exact sums.
+sixteen bits gives another number, and `crosscut.models.session` then asks onnxruntime for exact sums.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from crosscut.encoders.session import SATURATION
+from crosscut.models.session import SATURATION
 
 
 def graph() -> bytes:

@@ -125,7 +125,7 @@ class Known:
 @pytest.fixture(scope="module")
 def torch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sentence_transformers")
-    from tests.services.test_torch_scorer import write_cross_encoder
+    from tests.tiny_models import write_cross_encoder
 
     return write_cross_encoder(tmp_path_factory.mktemp("hub"))
 
@@ -151,7 +151,7 @@ def _matrix() -> Case:
 
 
 def _torch(folder: Path) -> Case:
-    from crosscut.scorers.torch import TorchCrossEncoder
+    from crosscut.models.cross_encoder import TorchCrossEncoder
 
     scorer = TorchCrossEncoder.load(folder)
     seen: list[str] = []

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.services.test_torch_scorer import write_cross_encoder
+from tests.tiny_models import write_cross_encoder
 
 os.environ["COHERE_API_KEY"] = "none"  # nothing is sent
 hub = Path("cross-encoder/ms-marco-MiniLM-L6-v2")

@@ -11,7 +11,7 @@ import qdrant_client
 from pgvector.psycopg import register_vector
 from qdrant_client import models
 
-from crosscut.encoders.named import load_encoder
+from crosscut.models.bi_encoder import load_encoder
 
 my_scorer, my_encoder = "default", load_encoder("default")
 records = [json.loads(line) for line in Path("corpus.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import crosscut
 from crosscut.cli import app
-from crosscut.encoders.named import load_encoder
 from crosscut.errors import InputError, StoreUnavailable
+from crosscut.models.bi_encoder import load_encoder
 from crosscut.stores import LanceDB, PgVector, open_store
 from tests import real_stores
 from tests.services.test_ray_engine import cluster, ray  # noqa: F401  (a fixture)

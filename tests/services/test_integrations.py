@@ -134,7 +134,7 @@ def test_a_model_of_rerankers_is_a_scorer(tmp_path: Path) -> None:
     import rerankers
     from sentence_transformers import CrossEncoder
 
-    from tests.services.test_torch_scorer import write_cross_encoder
+    from tests.tiny_models import write_cross_encoder
 
     (tmp_path / "model").mkdir()
     write_cross_encoder(tmp_path / "model")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from crosscut.datasets.columns import ColumnNames
-from crosscut.encoders.running import with_settings
 from crosscut.index import Index
 from crosscut.index.options import Building, Loading, ManyQueries, OneQuery
 from crosscut.integrations import opened
@@ -20,6 +19,7 @@ from crosscut.integrations.llama_index import CrosscutPostprocessor
 from crosscut.integrations.llama_index import CrosscutRetriever as LlamaIndex
 from crosscut.integrations.mteb import CrosscutSearch
 from crosscut.integrations.pyterrier import CrosscutIndex as PyTerrier
+from crosscut.models.spec import with_settings
 from crosscut.score_store import ScoreStore
 from crosscut.spaces.factorization import factorize
 from tests.served import small_index

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from crosscut import server
-from crosscut.encoders.named import load_encoder
 from crosscut.errors import InputError
+from crosscut.models.bi_encoder import load_encoder
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["tides follow the moon", "bread rises with yeast", "salt lowers the freezing point of water"]

@@ -19,13 +19,13 @@ from crosscut.ann import clustered
 from crosscut.ann.ivf import IVF
 from crosscut.ann.ivf.index import KIND as CLUSTERED
 from crosscut.datasets.records import plain_text
-from crosscut.encoders.modules import read_modules
-from crosscut.encoders.named import TorchDualEncoder
-from crosscut.encoders.session import OnnxSession
 from crosscut.errors import CrosscutError, InputError, StoreError
 from crosscut.index import Index, later, streaming
 from crosscut.index.folder import KIND
 from crosscut.index.log import SearchLog
+from crosscut.models.bi_encoder import TorchDualEncoder
+from crosscut.models.hub import check_modules
+from crosscut.models.session import OnnxSession
 from crosscut.score_store import ScoreStore
 from crosscut.scorers.adapters import TextScorer
 from crosscut.search.prior import Prior
@@ -481,7 +481,7 @@ GOOD = [
 def test_a_model_folder_chooses_no_code(tmp_path: Path, kind: str) -> None:
     (tmp_path / "theirs.py").write_text("raise SystemExit('their code was run')")
     (tmp_path / "modules.json").write_text(json.dumps([*GOOD, {**GOOD[0], "type": kind}]))
-    for load in (read_modules, TorchDualEncoder.load):
+    for load in (check_modules, TorchDualEncoder.load):
         with pytest.raises(InputError, match="is not run"):
             load(tmp_path)
 
@@ -493,7 +493,7 @@ def test_a_model_folder_points_nowhere_else(tmp_path: Path, place: str) -> None:
     folder.mkdir()
     (folder / "link").symlink_to(tmp_path, target_is_directory=True)
     (folder / "modules.json").write_text(json.dumps([{**GOOD[0], "path": place}, *GOOD[1:]]))
-    for load in (read_modules, TorchDualEncoder.load):
+    for load in (check_modules, TorchDualEncoder.load):
         with pytest.raises(InputError, match="not in that folder"):
             load(folder)
 
@@ -502,16 +502,15 @@ def test_a_model_folder_points_nowhere_else(tmp_path: Path, place: str) -> None:
 def test_modules_that_are_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "modules.json").write_text(text)
     if text == "{}":
-        assert read_modules(tmp_path) == []
+        check_modules(tmp_path)
         return
     with pytest.raises(InputError, match="made of"):
-        read_modules(tmp_path)
+        check_modules(tmp_path)
 
 
 def test_modules_as_they_are_saved(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text(json.dumps(GOOD))
-    assert [one.kind for one in read_modules(tmp_path)] == ["Transformer", "Pooling", "Normalize"]
-    assert read_modules(tmp_path)[1].folder == tmp_path / "1_Pooling"
+    check_modules(tmp_path)
 
 
 # -- data ----------------------------------------------------------------------------------------------------------

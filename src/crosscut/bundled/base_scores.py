@@ -29,10 +29,10 @@ from crosscut.bundled.model_dir import DEFAULT, ModelDir, open_model_dir
 from crosscut.bundled.title_match import Titles
 from crosscut.bundled.tokenizer import split_mention
 from crosscut.datasets.records import Item, Items, SharedItems, items_of, marked_text
-from crosscut.encoders.recent import Recent
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
 from crosscut.linalg.products import product, share
+from crosscut.models.batching import LRUCache
 from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.base import BoundScorer, CorpusScorer, Request, RetryBudget, ScoreResult, count_of
 from crosscut.threads import ForkLock
@@ -102,7 +102,7 @@ class BaseScores:
             raise InputError(f"the words of {len(words)} items and the vectors of {len(vectors)} do not go together")
         self.encoder, self.weights = encoder, weights
         self.words, self.vectors, self._texts = words, vectors, texts
-        self._queries: Recent[ReadQuery] = Recent(REMEMBERED_QUERIES)
+        self._queries: LRUCache[str, ReadQuery] = LRUCache(REMEMBERED_QUERIES)
 
     def __len__(self) -> int:
         return len(self.words)

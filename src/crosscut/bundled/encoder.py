@@ -11,9 +11,8 @@ import numpy.typing as npt
 from crosscut.bundled.model_dir import DEFAULT, ModelDir, open_model_dir
 from crosscut.bundled.tokenizer import Tokens
 from crosscut.datasets.records import Item
-from crosscut.encoders.batching import groups_of_one_length
-from crosscut.encoders.functions import ENCODING
-from crosscut.encoders.recent import Recent
+from crosscut.models.batching import LRUCache, groups_of_one_length
+from crosscut.models.bi_encoder import ENCODING
 from crosscut.types import Progress
 
 Vectors = npt.NDArray[np.float32]
@@ -28,7 +27,7 @@ class BundledEncoder:
         self.model = model
         self.fingerprint = model.fingerprint("lower.onnx", "dual.onnx")
         self._lower, self._dual = model.session("lower.onnx"), model.session("dual.onnx")
-        self._queries: Recent[Vectors] = Recent(REMEMBERED_QUERIES)
+        self._queries: LRUCache[str, Vectors] = LRUCache(REMEMBERED_QUERIES)
 
     @classmethod
     def load(cls, path: str | Path = DEFAULT, *, threads: int | None = None) -> BundledEncoder:

@@ -17,8 +17,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from crosscut.bundled.tokenizer import Tokenizer
-from crosscut.encoders.session import OnnxSession
 from crosscut.errors import InputError
+from crosscut.models.session import OnnxSession
 from crosscut.threads import ForkLock, cores
 
 FORMAT = 5

@@ -43,8 +43,8 @@ def encode(
     import numpy as np
 
     from crosscut.datasets import read_items, read_queries, read_world
-    from crosscut.encoders.named import load_encoder
-    from crosscut.encoders.running import with_settings, workers_on
+    from crosscut.models.bi_encoder import load_encoder
+    from crosscut.models.spec import with_settings, workers_on
 
     if output.suffix != ".npy":
         raise InputError(f"vectors are written as .npy; got {str(output)!r}")
@@ -85,8 +85,8 @@ def export(
     import numpy as np
 
     from crosscut.datasets import read_items, read_queries, read_world
-    from crosscut.encoders.named import load_encoder
     from crosscut.index.knowing import fitted_to
+    from crosscut.models.bi_encoder import load_encoder
     from crosscut.score_store import ScoreStore
     from crosscut.scorers.loading import load_scorer
     from crosscut.storage import write_arrays

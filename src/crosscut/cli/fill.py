@@ -48,9 +48,9 @@ def fill(
 
         crosscut fill papers.jsonl http://localhost:6333 papers --engine ray --address auto --workers 16
     """
-    from crosscut.encoders.named import load_encoder
     from crosscut.index.items import stream
     from crosscut.index.store_corpus import fill as fill_store
+    from crosscut.models.bi_encoder import load_encoder
     from crosscut.stores.opening import open_store
 
     engine = engines.made()

@@ -88,7 +88,7 @@ class ColumnOptions(TextOptions):
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a hub model is run (`crosscut.encoders.running`)."""
+    """How a hub model is run (`crosscut.models.spec`)."""
 
     device: Device = None
     dtype: Annotated[

@@ -59,7 +59,7 @@ def score(
 
         crosscut score scifact/ --store scores/ --engine ray --address auto --workers 16
     """  # noqa: E501
-    from crosscut.encoders.running import with_settings
+    from crosscut.models.spec import with_settings
 
     scorer = with_settings(scorer, **running.given)
     items, asked = _texts(corpus, queries, max_queries, columns.named, world)

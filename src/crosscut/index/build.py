@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from crosscut.ann.flat import top_items
 from crosscut.datasets.records import Item, ItemList, plain_text
-from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
 from crosscut.index.knowing import ScorerVectors, bound, corpus_scorer, same_encoder, with_statistics
 from crosscut.index.options import SpaceName
 from crosscut.index.passages import OF
 from crosscut.linalg.arrays import checked_vectors
 from crosscut.methods.base import Method, Parts
+from crosscut.models.bi_encoder import DualEncoder
 from crosscut.retrieval.bm25 import BM25
 from crosscut.score_store.engines import EngineChoice, load_named
 from crosscut.score_store.jobs import ScoringOptions, score_matrix

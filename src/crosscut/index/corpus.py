@@ -19,7 +19,6 @@ from crosscut.ann.ivf import IVF
 from crosscut.ann.segments import Segments
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList
-from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
 from crosscut.index.build import WAYS, Brought, Reading, distinct, read, separate
 from crosscut.index.items import Filter
@@ -32,6 +31,7 @@ from crosscut.index.places import Places
 from crosscut.latest import Latest
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
+from crosscut.models.bi_encoder import DualEncoder
 from crosscut.retrieval.bm25 import BM25
 from crosscut.score_store.cache import StoreCache
 from crosscut.score_store.keys import Contents

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
-from crosscut.encoders.named import DualEncoder, load_encoder
 from crosscut.errors import CrosscutError, InputError, ScorerError, StoreError, StoreUnavailable
 from crosscut.index.build import Brought, Seller, factorized, local_corpus, promised, train_queries, training
 from crosscut.index.calibration import (
@@ -61,6 +60,7 @@ from crosscut.index.tuning import (
 from crosscut.methods import Crosscut, Method, methods, parse
 from crosscut.methods.learning import Learned
 from crosscut.methods.rerank import Base
+from crosscut.models.bi_encoder import DualEncoder, load_encoder
 from crosscut.names import check_keywords
 from crosscut.score_store.engines import EngineChoice, make_engine
 from crosscut.score_store.store import ScoreStore

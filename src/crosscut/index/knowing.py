@@ -13,8 +13,8 @@ import numpy as np
 
 from crosscut.datasets.columnar import FiledItems
 from crosscut.datasets.records import Item, ItemList
-from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
+from crosscut.models.bi_encoder import DualEncoder
 from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, CorpusScorer, Scorer

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError
 from crosscut.index.build import Seller
 from crosscut.index.corpus import LocalCorpus
 from crosscut.index.learning import scored_by
 from crosscut.methods.crosscut import Crosscut
 from crosscut.methods.learning import FEWEST, Learned, learn
+from crosscut.models.bi_encoder import DualEncoder
 from crosscut.scorers.caching import CachingScorer
 from crosscut.search.prior import Past
 from crosscut.searcher import Searcher

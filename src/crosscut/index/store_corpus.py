@@ -18,8 +18,6 @@ import numpy.typing as npt
 from crosscut.ann.baseline import JOIN, Baseline
 from crosscut.ann.topk import Indexed
 from crosscut.datasets.records import Item
-from crosscut.encoders.named import DualEncoder, load_encoder
-from crosscut.encoders.running import placed
 from crosscut.errors import InputError, StoreUnavailable
 from crosscut.index.build import Brought, brought, distinct
 from crosscut.index.corpus import LearningSpace
@@ -27,6 +25,8 @@ from crosscut.index.items import Filter
 from crosscut.index.log import Logged
 from crosscut.linalg.arrays import finite, without
 from crosscut.methods.base import Method, Parts
+from crosscut.models.bi_encoder import DualEncoder, load_encoder
+from crosscut.models.spec import placed
 from crosscut.score_store.engines import Engine, LocalEngine, RayEngine, actors, spread
 from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import Scorer

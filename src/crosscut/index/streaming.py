@@ -31,7 +31,6 @@ from crosscut.ann import clustered, clusters
 from crosscut.datasets.columnar import Filing, Packed
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
-from crosscut.encoders.named import DualEncoder
 from crosscut.errors import InputError, LockedError
 from crosscut.index.build import Brought, as_brought, brought, kept_as, same_space
 from crosscut.index.folder import KIND, write_words
@@ -39,6 +38,7 @@ from crosscut.index.items import Source, stream
 from crosscut.index.metadata import write_columns
 from crosscut.index.settings import Settings
 from crosscut.linalg.arrays import finite, starts_of
+from crosscut.models.bi_encoder import DualEncoder
 from crosscut.retrieval.bm25 import BM25
 from crosscut.storage import (
     MARK,

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, ru
 import numpy as np
 
 from crosscut.datasets.records import Item, items_of
-from crosscut.encoders.running import WORKER
 from crosscut.errors import CrosscutError, InputError, ScorerError, needing
+from crosscut.models.spec import WORKER
 from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, Scorer
 from crosscut.scorers.loading import load_scorer

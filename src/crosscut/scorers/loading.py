@@ -18,7 +18,7 @@ def load_scorer(scorer: Any = "default") -> Scorer:
     `"default"`                                  the bundled base scores, which take no call
     a folder                                     a model that sentence-transformers can load
     `"organisation/name"`                        a hub model: on onnxruntime on the CPU, by torch on a GPU; settings
-                                                 behind a `#` (`crosscut.encoders.running`)
+                                                 behind a `#` (`crosscut.models.spec`)
     `"https://…"`, `"cohere+https://…"`, …       a rerank or chat endpoint (`crosscut.scorers.rerank_api`)
     a `CrossEncoder` of sentence-transformers    wrapped; raw logits
     a cross-encoder of LangChain                 `score(pairs)`
@@ -32,7 +32,7 @@ def load_scorer(scorer: Any = "default") -> Scorer:
     if isinstance(scorer, Scorer):
         return scorer
     if hasattr(scorer, "predict") and hasattr(scorer, "tokenizer"):
-        from crosscut.scorers.torch import TorchCrossEncoder
+        from crosscut.models.cross_encoder import TorchCrossEncoder
 
         return TorchCrossEncoder(scorer)
     known = from_library(scorer)
@@ -79,12 +79,12 @@ def _named(name: str) -> Scorer:
         from crosscut.bundled.base_scores import BaseScorer
 
         return BaseScorer.load(name)
-    bare = name.partition("#")[0].removeprefix("emb+")
+    bare = name.partition("#")[0]
     if not Path(bare).is_dir() and bare.count("/") != 1:
         raise InputError(
             f"there is no scorer called {name!r} and no folder of that name; pass 'default', a model folder, "
             "a hub id such as 'organisation/model', or an address"
         )
-    from crosscut.scorers.hub import hub_scorer
+    from crosscut.models.cross_encoder import load_cross_encoder
 
-    return hub_scorer(name)
+    return load_cross_encoder(name)

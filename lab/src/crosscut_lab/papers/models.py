@@ -423,6 +423,6 @@ def load_encoder(name: str, device: str = "cpu") -> Any:
     """Return a dual encoder by name: towers of the papers, or what the library loads."""
     if Path(name).is_dir() and checkpoint(Path(name)) is not None:
         return Towers.start(name).to(device).eval()
-    from crosscut.encoders.named import load_encoder as library
+    from crosscut.models.bi_encoder import load_encoder as library
 
     return library(name)

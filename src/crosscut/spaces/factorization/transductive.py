@@ -110,7 +110,7 @@ def import_torch(what: str) -> Any:
 
 def device_of(torch: Any, device: str | None) -> Any:
     """The device that a setting names, one of them."""
-    from crosscut.encoders.running import check_device, devices_of
+    from crosscut.models.spec import check_device, devices_of
 
     found = devices_of(device)
     if len(found) > 1:

@@ -24,7 +24,7 @@ WORKER = "CROSSCUT_WORKER"
 
 
 @dataclass(frozen=True)
-class Running:
+class ModelSettings:
     """How a model is run.
 
     device : "cpu", "cuda", "cuda:1", "mps", several between commas, "cuda:*" for all there are; None: the CPU.
@@ -130,13 +130,13 @@ def placed(name: str, devices: Sequence[str]) -> str:
     return with_settings(name, device=",".join(devices))
 
 
-def split_name(name: str) -> tuple[str, Running]:
+def split_name(name: str) -> tuple[str, ModelSettings]:
     """A model's name and how it is run."""
     bare, _, settings = name.partition("#")
     if settings and fixed(bare):
         raise InputError(f"{settings!r} is for hub models; {bare!r} runs on the CPU as it is")
     given = dict(parse_qsl(settings, keep_blank_values=True))
-    known = [one.name for one in fields(Running)]
+    known = [one.name for one in fields(ModelSettings)]
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise InputError(f"{name!r} sets {unknown[0]!r}, which no model has; settings are {', '.join(known)}")
@@ -146,7 +146,7 @@ def split_name(name: str) -> tuple[str, Running]:
             if not values[whole].isdecimal():
                 raise InputError(f"{whole} is a whole number; got {values[whole]!r}")
             values[whole] = int(values[whole])
-    return bare, Running(**values)
+    return bare, ModelSettings(**values)
 
 
 def with_settings(

@@ -1,0 +1,1 @@
+"""Other people's weights: cross-encoders and dual encoders by name, on onnxruntime or torch."""
