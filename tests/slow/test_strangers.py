@@ -290,18 +290,15 @@ def test_weights_of_words_are_numbers(index: Path, tmp_path: Path, settings: dic
         loaded(path)
 
 
-@pytest.mark.parametrize(
-    "curve", [{"scale": [0.0]}, {"mean": [float("nan")]}, {"level": float("inf")}, {"weights": []}]
-)
-def test_a_forged_calibration_is_refused(index: Path, tmp_path: Path, curve: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", [{"slope": float("nan")}, {"intercept": float("inf")}, {"relevant": 0}, {"x": 1}])
+def test_a_forged_calibration_is_refused(index: Path, tmp_path: Path, wrong: dict[str, Any]) -> None:
     path = tmp_path / "a"
     shutil.copytree(index, path)
-    alone = {"kind": "score", "mean": [0.0], "scale": [1.0], "weights": [1.0], "level": 0.0}
-    made = {"fingerprint": "planted", "among": alone, "alone": alone | curve, "notes": []}
-    sealed(path, record_of(path) | {"calibration": made})
+    right = {"fingerprint": "planted", "slope": 1.0, "intercept": 0.0, "queries": 10, "pairs": 100, "relevant": 9}
+    sealed(path, record_of(path) | {"calibration": right | wrong})
     with pytest.raises(InputError):
         loaded(path)
-    sealed(path, record_of(path) | {"calibration": {**made, "alone": alone}})
+    sealed(path, record_of(path) | {"calibration": right})
     assert 0 < loaded(path).search("query 50", 5, 20)[0].probability < 1  # type: ignore[operator]
 
 

@@ -31,6 +31,7 @@ from crosscut.index.metadata import Metadata
 from crosscut.index.settings import ModelName
 from crosscut.score_store import ScoreStore
 from crosscut.scorers.adapters import TextScorer
+from crosscut.scorers.calibration import Calibration
 from crosscut.scorers.loading import load_scorer
 from crosscut.stores.filters import conditions as of_a_store
 from crosscut.stores.filters import request_filter as of_a_request
@@ -262,7 +263,6 @@ def test_queries_may_come_one_after_another_and_a_text_is_no_list_of_them(world:
     for mistaken in (
         lambda: index.search_many("query 3"),
         lambda: index.tune("query 3"),
-        lambda: index.calibrate(queries="query 3"),
         lambda: Index.build(["a", "b"], scorer=index.scorer, encoder=None, queries="query 3"),
     ):
         with pytest.raises(InputError, match="'query 3' is one text: put it into a list"):
@@ -298,7 +298,7 @@ def test_another_scorer_is_refused_unless_told(world: Planted, tmp_path: Path) -
     assert (
         Index.load(tmp_path / "a.index", scorer=other, encoder=world).scorer is other
     )  # nothing of the first is in it
-    index.calibrate(queries=["query 1", "query 2"], pairs=40)
+    index.calibration = Calibration("planted", 1.0, 0.0, queries=10, pairs=100, relevant=9)
     index.save()
     with pytest.raises(InputError, match="built with scorer planted, and this one is other"):
         Index.load(tmp_path / "a.index", scorer=other, encoder=world)

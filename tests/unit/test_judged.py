@@ -102,16 +102,14 @@ def test_judgements_of_other_items_are_refused() -> None:
 
 
 @pytest.mark.parametrize("score", ["best", "mean"])
-@pytest.mark.parametrize("order", ["scorer", "fused"])
-def test_probabilities_of_documents_are_those_among_documents(score: Any, order: str) -> None:
+def test_documents_of_passages_have_probabilities(score: Any) -> None:
     index = long_documents(score)
-    index.calibrate({f"subject{j}": {f"d{(j + 10) % 20}": 1.0} for j in range(20)}, budget=80, order=order)
+    index.calibrate({f"subject{j}": {f"d{(j + 10) % 20}": 1.0} for j in range(20)}, budget=80)
     assert index.calibration is not None
-    hits = index.search("subject3", k=10, budget=80, order=order)
+    hits = index.search("subject3", k=10, budget=80)
     assert (np.diff(hits.values) <= 1e-12).all()
-    by_hand = index.calibration.probabilities(hits.values, hits.values)  # the ten best documents, not passages
-    assert [hit.probability for hit in hits] == pytest.approx(by_hand.tolist())
+    assert [hit.probability for hit in hits] == index.calibration.probabilities(hits.scores).tolist()
     least = hits[4].probability
     assert least is not None
-    some = index.search("subject3", k=10, budget=80, order=order, threshold=least)
+    some = index.search("subject3", k=10, budget=80, threshold=least)
     assert some.ids == [hit.id for hit in hits if hit.probability is not None and hit.probability >= least]

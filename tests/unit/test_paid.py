@@ -279,14 +279,6 @@ def counted(world: Planted) -> tuple[TextScorer, list[int]]:
     return TextScorer(score, fingerprint="counted"), seen
 
 
-@pytest.mark.parametrize(("pairs", "queries"), [(65, 64), (20, 64), (64, 64), (100, 3)])
-def test_calibrating_on_random_pairs_makes_no_more_calls_than_it_may(pairs: int, queries: int) -> None:
-    scorer, seen = counted(Planted())
-    index = Index.build([f"item {j}" for j in range(200)], scorer=scorer, encoder=None, method="hybrid")
-    learned = index.calibrate(queries=[f"query {j}" for j in range(queries)], pairs=pairs, max_calls=pairs)
-    assert seen[0] == learned.calls == learned.random == pairs
-
-
 def test_calibrating_on_judgements_counts_the_budget_that_searches_have() -> None:
     """That of the index, where it was tuned, or every item."""
     scorer, seen = counted(Planted())

@@ -8,7 +8,8 @@ import pytest
 import crosscut
 from crosscut.errors import InputError
 from crosscut.score_store.rerank import Reranker
-from crosscut.scorers.calibration import against_random, relevance
+from crosscut.scorers.adapters import TextScorer
+from crosscut.scorers.calibration import Calibration, relevance
 from crosscut.scorers.llm_judge import ChatJudge
 from crosscut.scorers.rerank_api import RerankEndpoint
 from tests.served import score_words, small_index
@@ -32,9 +33,19 @@ def test_relevance_is_between_0_and_1_in_the_order_of_the_scores() -> None:
     assert relevance(logits, np.array([0.0])).tolist() == [0.5]
     judge = ChatJudge("http://localhost/v1/chat/completions", model="m")
     assert relevance(judge, np.array([0.0, 9.0])).tolist() == [0.0, 1.0]
-    index = small_index()
-    learned = index.calibrate()
-    assert relevance(index.scorer, scores, learned).tolist() == learned.probabilities(scores, scores).tolist()
+    learned = Calibration("a", 0.5, -2.0, queries=10, pairs=100, relevant=20)
+    assert relevance(object(), scores, learned).tolist() == learned.probabilities(scores).tolist()
+
+
+def test_the_relevance_of_a_text_does_not_depend_on_the_others() -> None:
+    known = Calibration("score_words", 0.5, -2.0, queries=10, pairs=100, relevant=20)
+    for reranker in (
+        Reranker(score_words),
+        Reranker(TextScorer(score_words, fingerprint="score_words"), calibration=known),
+    ):
+        few, one = reranker.rank(QUERY, DOCUMENTS), reranker.rank(QUERY, DOCUMENTS[2:])
+        assert few.relevance[2] == one.relevance[0]
+        assert few.calibrated == (reranker.calibration is not None)
 
 
 def test_prices_by_tokens_and_by_calls() -> None:
@@ -59,6 +70,6 @@ def test_a_threshold_in_python() -> None:
     assert kept.calls == 0  # remembered
     with pytest.raises(InputError, match="0 … 1; got 7"):
         reranker.rank(QUERY, DOCUMENTS, threshold=7)
-    known = against_random(np.arange(40.0), "another scorer", 40)
+    known = Calibration("another scorer", 0.5, -2.0, queries=10, pairs=100, relevant=20)
     with pytest.raises(InputError, match="calibrated for scorer another scorer"):
         Reranker(score_words, calibration=known)

@@ -252,5 +252,3 @@ def test_numbers_that_are_none_are_refused_before_anything_is_paid(given: dict[s
     for judged in ({"a query": {"0": 1}}, {query: {"0": 0} for query in queries}):
         with pytest.raises(InputError, match="too few to calibrate on"):
             index.calibrate(judged)
-    with pytest.raises(InputError, match="pairs must be at least 10"):
-        index.calibrate(pairs=9)

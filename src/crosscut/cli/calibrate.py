@@ -18,8 +18,8 @@ def calibrate(
     index: IndexFolder,
     loading: LoadOptions,
     queries: Annotated[
-        Path | None, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
-    ] = None,
+        Path, typer.Argument(help="A BEIR folder with judgements, or a file of queries (.jsonl, .tsv, .txt).")
+    ],
     judgements: Annotated[
         Path | None, typer.Option(help="Judgements of a file of queries: query id, item id, relevance, between tabs.")
     ] = None,
@@ -29,48 +29,34 @@ def calibrate(
     limit: Annotated[int, typer.Option(help="Queries that are drawn, at most.", min=1)] = 100,
     budget: Annotated[int | None, typer.Option(help="Calls of the scorer for each of them.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draw.", min=0)] = 0,
-    pairs: Annotated[int, typer.Option(help="Random pairs, where nothing is judged.", min=20)] = 400,
-    order: Annotated[
-        str | None, typer.Option(help="The order of hits that probabilities are for: scorer, fused.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn what scores mean: hits then have a probability, 0 … 1, and --threshold works. Saved with the index.
 
-    With judged queries each is searched, and its ten best hits are compared with the judgements. Without, scores are
-    compared with those of random pairs, which is a rougher guess.
+    Each judged query is searched, and its ten best hits are compared with the judgements.
 
     Examples:
 
         crosscut calibrate my.index queries.jsonl --judgements qrels.tsv
 
         crosscut calibrate my.index scifact/ --split train --limit 50
-
-        crosscut calibrate my.index
     """
     from crosscut.datasets.judged import read_judged
 
-    if queries is None and judgements is not None:
-        raise InputError(f"judgements name queries by id, and {judgements.name} has no texts: give the queries, too")
-    judged = None
-    if queries is not None:
-        judged = read_judged(queries, judgements=judgements, split=split).sample(limit, seed)
-        say(judged.note)
+    judged = read_judged(queries, judgements=judgements, split=split).sample(limit, seed)
+    say(judged.note)
+    if not judged.by_text:
+        raise InputError(f"{str(queries)!r} has no judgements: how often a score is relevant cannot be known without")
     with console(stderr=True).status("loading the index"):
         loaded = loading.index(index)
-    right = None if judged is None or not judged.by_text else judged.by_text
-    texts = None if judged is None else list(judged.queries.values())
     with console(stderr=True).status("calibrating"):
-        made = loaded.calibrate(right, budget=budget, queries=texts, pairs=pairs, order=order)
+        made = loaded.calibrate(judged.by_text, budget=budget)
     loaded.save()
     if as_json:
         typer.echo(json.dumps(made.json()))
         return
-    if made.queries:
-        typer.echo(
-            f"calibrated on {made.queries} judged queries ({made.relevant} relevant items among their ten best), "
-            f"{made.calls:,} calls; on queries held out: "
-            f"calibration error {made.error:.3f}, Brier skill {made.skill:.3f}"
-        )
-    else:
-        typer.echo(f"calibrated against {made.random} random pairs, {made.calls:,} calls; {'; '.join(made.notes)}")
+    typer.echo(
+        f"calibrated on {made.queries} judged queries ({made.relevant} relevant items among their ten best), "
+        f"{made.calls:,} calls; on queries held out: "
+        f"calibration error {made.error:.3f}, Brier skill {made.skill:.3f}"
+    )

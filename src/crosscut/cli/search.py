@@ -53,9 +53,7 @@ def search(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            help="Only hits that are relevant with this probability (the box's scorer knows; others, once calibrated)."
-        ),
+        typer.Option(help="Only hits that are relevant with this probability (of an index that is calibrated)."),
     ] = None,
     log: Annotated[
         Path | None, typer.Option(help="Keep what is scored in this file, for `crosscut index learn`.")

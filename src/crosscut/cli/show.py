@@ -59,7 +59,10 @@ def _told(facts: dict[str, Any], keys: list[str], known: list[str]) -> list[tupl
         ("budget", f"{budget or 100} calls, unless a search says otherwise"),
         ("searches stop", stop or "when the budget is spent; with the scorer in the box, as soon as it is sure"),
         ("hits ordered by", facts["order"]),
-        ("probabilities", "calibrated" if facts.get("calibration") else "the scorer's own, if it has any"),
+        (
+            "probabilities",
+            "calibrated" if facts.get("calibration") else "uncalibrated",
+        ),
         ("calls to build it", f"{facts['build_calls']:,}"),
         ("on disk", f"{mega}, format {facts['version']}, generation {facts['generation']}"),
     ]

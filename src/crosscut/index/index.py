@@ -22,7 +22,6 @@ from crosscut.index.build import Brought, Seller, factorized, local_corpus, prom
 from crosscut.index.calibration import (
     Judgements,
     calibrate_by_judgements,
-    calibrate_by_random_pairs,
     calibration_for,
     required,
 )
@@ -66,7 +65,7 @@ from crosscut.score_store.engines import EngineChoice, make_engine
 from crosscut.score_store.store import ScoreStore
 from crosscut.scorers.base import Scorer
 from crosscut.scorers.caching import CachingScorer, ScoreCache
-from crosscut.scorers.calibration import DEPTH, LEAST, Calibration
+from crosscut.scorers.calibration import DEPTH, Calibration
 from crosscut.scorers.loading import load_scorer
 from crosscut.scorers.meter import Halt
 from crosscut.search.hits import Hits
@@ -552,8 +551,7 @@ class Index:
         deadline
             Seconds after which no further batch of calls is made.
         threshold
-            Only hits whose probability of being relevant is at least this, 0 … 1; of the model in the
-            box, or of a calibrated index.
+            Only hits whose probability of being relevant is at least this, 0 … 1; of a calibrated index.
         order
             `"scorer"` orders hits by score. `"fused"` orders them by scorer, dual encoder and words together, which
             guards against a scorer that is wrong here; `"fused@scorer=2"` trusts it more.
@@ -567,7 +565,7 @@ class Index:
         started = time.perf_counter()
         checked_deadline(deadline)
         ranking = self.order if order is None else parse_order(order)
-        calibration = calibration_for(self.calibration, self.scorer, ranking, threshold)
+        calibration = calibration_for(self.calibration, self.scorer, threshold)
         budget = self._usual_budget(budget, method)
         queries = checked_queries(queries)
         since = None if self.log is None else self.log.since
@@ -961,54 +959,29 @@ class Index:
         return view
 
     def calibrate(
-        self,
-        judgements: Judgements | None = None,
-        *,
-        budget: int | None = None,
-        queries: Sequence[str] | None = None,
-        pairs: int = 400,
-        order: str | Order | None = None,
-        max_calls: int | None = None,
+        self, judgements: Judgements, *, budget: int | None = None, max_calls: int | None = None
     ) -> Calibration:
         """Learn what scores mean; from then on `hit.probability` is there and `threshold=` works. Saved with the index.
-
-        The bundled scorer has probabilities from the start, learned on other collections; yours tell better.
 
         Parameters
         ----------
         judgements
             Query → item id → relevance, above 0 for relevant; 50 queries do well. Each is searched, and of its ten best
-            hits those judged relevant are, all others are not. None: a rougher guess, from the scores of random pairs.
+            hits those judged relevant are, all others are not.
         budget
             Calls of each of these searches.
-        queries
-            Without judgements: texts for random pairs; by default the anchor queries, or items' own words.
-        pairs
-            How many random pairs.
-        order
-            The order of hits that probabilities are for; the index's own by default.
         max_calls
             Refuse to spend more than this.
         """
         if self.scorer is None:
             raise InputError("this index has no scorer to calibrate: load it with scorer=…")
-        ranking = self.order if order is None else parse_order(order)
-        each = self.method.budget(self._usual_budget(budget, None), len(self))
-        most = whole("pairs", pairs, LEAST) if judgements is None else each * len(judgements)
+        most = self.method.budget(self._usual_budget(budget, None), len(self)) * len(judgements)
         if max_calls is not None and most > max_calls:
             raise InputError(f"calibrating would make up to {most} calls and may make {max_calls}: give fewer")
-        if judgements is None:
-            corpus = self.corpus
-            self.calibration = calibrate_by_random_pairs(
-                corpus, corpus.view(self.method), self.scorer, queries, pairs, ranking
-            )
-        else:
-            check_named(self.corpus, judgements.values())
-
-            def search(asked: list[str]) -> list[Hits]:
-                return self.search_many(asked, DEPTH, budget, order=ranking)
-
-            self.calibration = calibrate_by_judgements(judgements, search, self.scorer, ranking)
+        check_named(self.corpus, judgements.values())
+        self.calibration = calibrate_by_judgements(
+            judgements, lambda queries: self.search_many(queries, DEPTH, budget), self.scorer
+        )
         return self.calibration
 
     def probabilities(self, scores: Sequence[float] | Floats) -> Floats:

@@ -37,6 +37,7 @@ class Ranking:
     relevance: Floats  # (documents) 0 … 1, what the scores mean (`crosscut.scorers.calibration`)
     calls: int
     cached: int
+    calibrated: bool = False  # whether relevance is a probability
 
 
 class Reranker:
@@ -51,7 +52,7 @@ class Reranker:
     store
         The folder of a score store. Without one, the scores of the last 100,000 pairs are kept in memory.
     calibration
-        What the scores mean, such as `index.calibration` of an index with this scorer; the one in the box has its own.
+        What the scores mean, such as `index.calibration` of an index with this scorer.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Reranker:
         means[told] = relevance(self.scorer, scores[told], self.calibration)
         order = told[np.argsort(-scores[told], kind="stable")]
         kept = order if threshold is None else order[means[order] >= threshold]
-        return Ranking(kept, scores, means, account.calls, account.cached)
+        return Ranking(kept, scores, means, account.calls, account.cached, self.calibration is not None)
 
 
 class _Remembered:

@@ -153,6 +153,7 @@ class Hits(Sequence[Hit]):
             "budget": self.budget,
             "rounds": self.rounds,
             "stop_reason": self.stop_reason,
+            "calibrated": any(hit.probability is not None for hit in self),
             "seconds": asdict(self.seconds),
             "cost": self.cost,
         }
@@ -183,11 +184,6 @@ class Hits(Sequence[Hit]):
         return REASONS.get(self.stop_reason, f"stopped by {self.stop_reason}")
 
     @property
-    def cut(self) -> bool:
-        """Whether there was more to score when the search ended."""
-        return self.stop_reason != "exhausted"
-
-    @property
     def ids(self) -> list[Any]:
         return [hit.id for hit in self.items]
 
@@ -215,11 +211,8 @@ class Hits(Sequence[Hit]):
         return sum((round.seconds for round in self.trace), Seconds())
 
     def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
-        """The same with probabilities; with a threshold, only the hits whose probability is at least that."""
-        among = Scored.of(self.trace).scores if self.ranking is None else self.ranking
-        if self.groups is not None:  # documents stand among documents
-            among = np.array(list(self.groups.values()))
-        chances = calibration.probabilities(self.values, among, cut=self.cut).tolist()
+        """Return the same hits with probabilities; with a threshold, only those of at least that probability."""
+        chances = calibration.probabilities(self.scores).tolist()
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
         return replace(self, items=tuple(hit for hit, chance in zip(hits, chances, strict=True) if chance >= least))

@@ -109,7 +109,9 @@ class RerankResult(BaseModel):
 class RerankResponse(BaseModel):
     id: str
     results: list[RerankResult]
-    meta: dict[str, Any] = Field(description="`calls`, `cost` in money where the scorer has a price, Cohere's fields.")
+    meta: dict[str, Any] = Field(
+        description="`calls`, `calibrated` (relevance is a probability), `cost` with a price, Cohere's fields."
+    )
     model: str | None = None
     usage: dict[str, int] | None = None
 
@@ -142,7 +144,9 @@ def router(service: Service) -> APIRouter:
         ]
         if request.return_documents:
             results = [one | {"document": {"text": texts[one["index"]]}} for one in results]
-        meta = {"billed_units": {"search_units": 1}, "calls": ranking.calls} | ({} if cost is None else {"cost": cost})
+        meta = {"billed_units": {"search_units": 1}, "calls": ranking.calls, "calibrated": ranking.calibrated} | (
+            {} if cost is None else {"cost": cost}
+        )
         return {"id": str(uuid.uuid4()), "results": results, "meta": meta}
 
     @made.post("/v2/rerank", response_model=RerankResponse)

@@ -159,6 +159,7 @@ class SearchResponse(BaseModel):
     rounds: int
     method: str
     stop_reason: str
+    calibrated: bool = Field(description="Whether hits have probabilities: the index was calibrated on judged queries.")
     seconds: SecondsModel
     cost: float | None = Field(None, description="In money, where the scorer has a price; that of `compare` included.")
     trace: list[TracedRound] | None = None
