@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from crosscut.search.loop import Plan, Query, run
 from crosscut.search.stages import Retriever
 from crosscut.search.stopping import Stop, parse_stop
 from crosscut.spaces.base import Space, as_space, known_count
+from crosscut.threads import in_thread
 from crosscut.types import NO_HANDLES, Floats, Handles, Positions, whole
 
 Allow: TypeAlias = Callable[[Any], bool] | Iterable[Any] | npt.NDArray[Any] | Mapping[str, Any]
@@ -179,6 +181,7 @@ class Searcher:
         `stop_reason`. `within` is what `allow` comes to, for callers that know it: sorted positions.
         `columns` are further coordinates of every item (n × m) for each query: what something else says of them.
         """
+        started = time.monotonic()
         within = within if allow is None else self.allowed(allow)
         size = self.parts.pool.count(within)
         budget = self._budget(budget, k, size)
@@ -186,6 +189,7 @@ class Searcher:
         given = each("lists of candidates", candidates, len(queries))
         halting = each("halts", halts, len(queries))
         checked_deadline(deadline)
+        deadline = None if deadline == np.inf else deadline
         rule = None if stop is None else parse_stop(stop)
         states = [
             Query(
@@ -207,12 +211,13 @@ class Searcher:
                 vectors,
                 given,
                 halting,
-                self._bases(queries, vectors),
+                self._bases(queries, vectors, deadline),
                 each("columns", columns, len(queries)),
                 strict=True,
             )
         ]
-        meter = Meter(self.scorer, cache=self.cache, deadline=None if deadline == np.inf else deadline)
+        left = None if deadline is None else max(deadline - (time.monotonic() - started), 1e-9)
+        meter = Meter(self.scorer, cache=self.cache, deadline=left)
         try:
             run(self.plan, states, meter)
             for state in states:
@@ -230,12 +235,20 @@ class Searcher:
             raise
         return [state.hits(self.ids, self.texts) for state in states]
 
-    def _bases(self, queries: Sequence[Any], vectors: Sequence[Floats | None]) -> Sequence[Baseline | None]:
-        """Return what the scorer knows of items without a call, if it does and the method takes it."""
+    def _bases(
+        self, queries: Sequence[Any], vectors: Sequence[Floats | None], deadline: float | None
+    ) -> Sequence[Baseline | None]:
+        """Return what the scorer knows of items without a call, if it does, the method takes it and there is time."""
+        nothing: list[Baseline | None] = [None] * len(queries)
         if not (self.method.takes_base and self.scorer.has_base_scores):
-            return [None] * len(queries)
+            return nothing
         if self.parts.n is not None:
-            return [PerItem(scores) for scores in validate_base_scores(self.scorer, queries, self.parts.n)]
+            compute = partial(validate_base_scores, self.scorer, queries, self.parts.n)
+            try:
+                scores = compute() if deadline is None else in_thread(compute, deadline, owner=self.scorer)
+            except TimeoutError:
+                return nothing
+            return [PerItem(row) for row in scores]
         encoder = self.parts.encoder
         assert encoder is not None  # what does not tell how many items it has are vectors
         return [

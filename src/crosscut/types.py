@@ -23,6 +23,9 @@ Handles: TypeAlias = npt.NDArray[np.int64]
 NO_HANDLES: Handles = np.empty(0, dtype=np.int64)
 NO_SCORES: Floats = np.empty(0, dtype=np.float64)
 
+WILD = 1e30
+"""A score beyond this stands for "never" or "always": it ranks as given, and no fit follows it."""
+
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is; 0: nobody knows."""
 

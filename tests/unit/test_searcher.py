@@ -166,14 +166,6 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
         world.searcher("crosscut", stretch=0.5)
 
 
-def test_vectors_that_are_not_numbers_are_named(world: Planted) -> None:
-    vectors = world.vectors.copy()
-    vectors[17, 3] = np.nan
-    searcher = crosscut.Searcher(crosscut.MatrixScorer(world.test), vectors=vectors, method="axn")
-    with pytest.raises(InputError, match="the vector of item 17 contains NaN"):
-        searcher.search(0, 5, 50, query_vector=world.query_vectors[0])
-
-
 def test_mixed_candidates_do_not_disturb_the_draws_of_others(world: Planted) -> None:
     searcher = world.searcher("adacur", select="softmax")
     alone = searcher.search(0, 5, 100, candidates=range(20))

@@ -30,7 +30,11 @@ WIDTH = 80  # characters of a text in a printed hit
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One item found: its exact score, the round that found it, and what was predicted before it was scored."""
+    """One item found: its exact score, the round that found it, and what was predicted before it was scored.
+
+    An item that no call was left for, because the deadline had come, is of round 0: its score is what is known of it
+    without a call, or NaN.
+    """
 
     id: Any
     score: float
@@ -41,6 +45,11 @@ class Hit:
     item: Item | None = field(default=None, repr=False)  # with its title and metadata, where they are known
     probability: float | None = None  # that it is relevant, where the scorer is calibrated
 
+    @property
+    def scored(self) -> bool:
+        """Whether the scorer was called for it."""
+        return self.round > 0
+
     def to_json(self) -> dict[str, Any]:
         """Return the hit as the command line and the server print it."""
         title, text, metadata = ("", self.text or "", {}) if self.item is None else self.item[1:]
@@ -48,7 +57,8 @@ class Hit:
             "id": str(self.id),
             "title": title,
             "text": text,
-            "score": self.score,
+            "score": self.score if isfinite(self.score) else None,
+            "scored": self.scored,
             "probability": self.probability,
             "round": self.round,
             "estimate": self.estimate if isfinite(self.estimate) else None,
@@ -212,6 +222,8 @@ class Hits(Sequence[Hit]):
 
     def calibrated(self, calibration: Calibration, threshold: float | None = None) -> Hits:
         """Return the same hits with probabilities; with a threshold, only those of at least that probability."""
+        if not len(self.scored):  # the deadline had come before the first call
+            return self
         chances = calibration.probabilities(self.scores).tolist()
         hits = [replace(hit, probability=chance) for hit, chance in zip(self.items, chances, strict=True)]
         least = -np.inf if threshold is None else threshold
@@ -223,6 +235,9 @@ class Hits(Sequence[Hit]):
         A group scores as its `best` item, or as the `mean` of those of its items that were scored. Where hits are
         ranked otherwise than by score, so are groups.
         """
+        if not len(self.scored):
+            named = {group(hit.position): hit for hit in reversed(self.items)}
+            return replace(self, items=tuple(replace(hit, id=name) for name, hit in reversed(named.items()))[:k])
         groups: dict[Any, list[tuple[float, Hit]]] = {}
         scored = Scored.of(self.trace)
         values = scored.scores if self.ranking is None else self.ranking

@@ -28,10 +28,10 @@ from crosscut.ann.baseline import Baseline
 from crosscut.ann.topk import Allowed, Found
 from crosscut.errors import InputError
 from crosscut.scorers.meter import Meter, QueryLedger
-from crosscut.search.hits import Hits, Round, Scored, Seconds
+from crosscut.search.hits import Hit, Hits, Round, Scored, Seconds
 from crosscut.search.stopping import SoFar, Watch
 from crosscut.spaces.base import Space
-from crosscut.types import NO_HANDLES, Floats, Handles, Positions
+from crosscut.types import NO_HANDLES, WILD, Floats, Handles, Positions
 
 
 @dataclass(eq=False)
@@ -52,6 +52,7 @@ class Query:
     trace: bool = False  # keep the predictions of every item
     fitting: float = 0.0  # seconds that fits took, of all rounds
     rounds: list[Round] = field(default_factory=list)
+    unscored: list[Hit] | None = None  # the answer, where the deadline came before the first call
     stop: str | None = None
     memory: dict[Any, Any] = field(default_factory=dict)  # of each picker, by itself
     picked: Handles = field(default_factory=lambda: NO_HANDLES)  # for this round, by another picker
@@ -66,6 +67,17 @@ class Query:
     def scored(self) -> Handles:
         """What was scored, in order."""
         return self.account.positions
+
+    @property
+    def targets(self) -> Floats:
+        """The scores of what was scored, for fits: one too large to be a score counts as the lowest (or highest) of
+        the others."""
+        scores = self.account.scores
+        wild = ~(np.abs(scores) < WILD)
+        if not wild.any():
+            return scores
+        others = scores[~wild] if not wild.all() else np.zeros(1)
+        return np.where(wild, np.where(scores > 0, others.max(), others.min()), scores)
 
     @property
     def exclude(self) -> Handles:
@@ -92,7 +104,7 @@ class Query:
 
     def hits(self, ids: Any = None, texts: Any = None) -> Hits:
         """Return the result so far."""
-        items = Scored.of(self.rounds).hits(self.top())
+        items = Scored.of(self.rounds).hits(self.top()) if self.unscored is None else self.unscored
         if ids is not None:
             items = [replace(hit, id=ids[hit.position]) for hit in items]
         if texts is not None:
@@ -174,6 +186,8 @@ def run(plan: Plan, queries: Sequence[Query], meter: Meter) -> None:
         buy(meter, [(query, one, seconds) for query, one, _, seconds in going])
         for query, _, short, _ in going:
             query.stop = why_stop(query, short, meter, last)
+            if query.stop == "deadline" and not len(query.scored):
+                answer_without_calls(plan, query)
 
 
 def start(plan: Plan, query: Query) -> None:
@@ -219,6 +233,13 @@ def buy(meter: Meter, going: Sequence[tuple[Query, Found, Seconds]]) -> None:
                     chances=None if found.chances is None else found.chances[place],
                 )
             )
+
+
+def answer_without_calls(plan: Plan, query: Query) -> None:
+    """Let the first stage's best items be the answer of a query whose deadline came before its first call."""
+    (found,) = plan.first.pick([query], [query.k])
+    pairs = zip(found.handles.tolist(), found.expected.tolist(), strict=True)
+    query.unscored = [Hit(handle, expected, 0, expected, handle) for handle, expected in pairs]
 
 
 def why_stop(query: Query, short: bool, meter: Meter, last: bool) -> str | None:

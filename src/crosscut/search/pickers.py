@@ -103,7 +103,7 @@ class Linear(Picker):
     def _ask(self, pair: tuple[Query, int]) -> Ask:
         query, count = pair
         state: _State = query.memory[self]
-        handles, scores = query.scored[state.fitted :], query.account.scores[state.fitted :]
+        handles, scores = query.scored[state.fitted :], query.targets[state.fitted :]
         try:
             if len(handles):
                 rows = self.space.rows(handles)

@@ -95,6 +95,8 @@ def standard(values: Floats) -> Floats:
 def ordered(hits: Hits, order: Order, evidence: Evidence, k: int) -> Hits:
     """The best k of everything that was scored, by another order; ties go to the lower position."""
     scored = Scored.of(hits.trace)
+    if not len(scored.scores):
+        return hits
     values = order.values(scored.scores, evidence)
     best = np.lexsort((scored.positions, -values))[:k]
     return replace(hits, items=tuple(scored.hits(best)), ranking=values)

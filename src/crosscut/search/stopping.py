@@ -27,7 +27,7 @@ from scipy.special import ndtr
 from crosscut.ann.ivf.rules import Patience
 from crosscut.errors import InputError
 from crosscut.names import Named, Registry
-from crosscut.types import Floats, Handles
+from crosscut.types import WILD, Floats, Handles
 
 if TYPE_CHECKING:
     from crosscut.search.hits import Round
@@ -91,10 +91,13 @@ class Confident(Named):
         if len(so_far.handles) < so_far.k or not np.isfinite(so_far.estimates).all():
             return False
         late = so_far.rounds[1:] or so_far.rounds
+        if not np.isfinite(so_far.scores[-1]):
+            return False
         errors = np.concatenate([r.scores - r.estimates for r in late])
         errors = errors[np.isfinite(errors)]
         if len(errors) < 2:
             return False
+        errors = np.clip(errors, -WILD, WILD)
         spread = float(errors.std() if len(so_far.rounds) == 1 else np.sqrt(np.mean(errors**2)))  # round one: no level
         entering = ndtr((so_far.estimates - so_far.scores[-1]) / max(spread, 1e-12)).sum()
         return bool(entering <= self.misses * so_far.k)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crosscut.ann.topk import TopK
 
 Slot: TypeAlias = str
+BLOCK = 1 << 14  # vectors checked at a time
 
 
 class Block(NamedTuple):
@@ -286,4 +287,10 @@ def as_space(space: Space | npt.ArrayLike) -> Space:
         from crosscut.spaces.device import of_tensor
 
         return of_tensor(space)
-    return Vectors(space)
+    vectors = Vectors(space)
+    if not isinstance(vectors.array, np.memmap):  # a file is read when it is searched
+        for start in range(0, vectors.n, BLOCK):
+            block = vectors.array[start : start + BLOCK]
+            if not np.isfinite(block).all():
+                finite(block, np.arange(start, start + len(block)))
+    return vectors
