@@ -443,7 +443,7 @@ def test_an_index_over_a_store_learns_from_its_searches(make: Make, tmp_path: Pa
         patch.setattr(type(index.store), "erase", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             index.forget(gone)  # and then once more: what was begun can be finished
-    assert index.forget(gone) == 1
+    assert index.forget(gone).items == 1
     assert not any(str(gone[0]) in search.ids for search in SearchLog(log).read())
     assert gone[0] not in index.search(later[0], 10, 60).ids
     assert index.forget_queries([f"query {j}" for j in range(60)]) == 60  # the one of just now is left: too few

@@ -44,7 +44,7 @@ def test_metadata_does_not_redirect_a_removal(tmp_path: Path, change: str) -> No
     built(CLAIM).save(tmp_path / "a")
     index = crosscut.Index.load(tmp_path / "a", scorer=SCORER)
     assert index["i1"].text == "cat on a mat"
-    assert getattr(index, change)(["i1"]) == 1
+    assert getattr(index, change)(["i1"]) == ((1, 0, 0) if change == "forget" else 1)
     index.save()
     assert [item.id for item in crosscut.Index.load(tmp_path / "a", scorer=SCORER).items] == ["i2", "i3"]
     if change == "forget":
@@ -99,7 +99,7 @@ def test_a_failed_forgetting_can_be_repeated(tmp_path: Path, monkeypatch: pytest
     assert "a" in index
     assert not index.unsaved
     assert files_with(tmp_path, "secretive") != []
-    assert index.forget(["a"]) == 1
+    assert index.forget(["a"]).items == 1
     assert files_with(tmp_path, "secretive") == []
     assert [item.id for item in crosscut.Index.load(tmp_path / "a", scorer=SCORER).items] == ["b"]
 

@@ -99,7 +99,7 @@ def test_an_index_that_is_open_elsewhere_does_not_bring_items_back(tmp_path: Pat
     build(WORLD, stop=30, queries=4).save(tmp_path / "a.index")
     other, mine = served(tmp_path), served(tmp_path)
     other.search("query 50", 3, 30, method="exact")
-    assert mine.forget(["i4"]) == 1
+    assert mine.forget(["i4"]).items == 1
     other.search("query 51", 3, 30, method="exact")
     other.corpus.cache.flush()  # type: ignore[union-attr]
     assert left(tmp_path, text) == []
@@ -163,8 +163,38 @@ def test_a_forgetting_that_was_stopped_is_repeated(tmp_path: Path, monkeypatch: 
         Lock(tmp_path / "a.index").release()  # it is free
     again = served(tmp_path)
     assert "i4" in again
-    assert again.forget(["i4"]) == 1
+    assert again.forget(["i4"]).items == 1
     assert left(tmp_path, text) == []
     assert "i4" not in loaded(tmp_path / "a.index")
-    with pytest.raises(InputError, match="'i4' is not among"):
-        again.forget(["i4"])
+    assert again.forget(["i4"]) == (0, 0, 0)
+
+
+def test_items_that_were_removed_or_edited_before_are_forgotten(tmp_path: Path) -> None:
+    build(WORLD, stop=30, queries=4).save(tmp_path / "a.index")
+    index = served(tmp_path)
+    texts = [index[f"i{j}"].text for j in (4, 5)]
+    index.search("query 50", 3, 30, method="exact")
+    index.remove(["i4", "i5"])
+    index.add([{"id": "i5", "text": "item 25 edited"}])
+    index.search("query 51", 3, 29, method="exact")
+    assert index.forget(["i4", "i5"]) == (3, 3, 2)
+    assert left(tmp_path, texts[0]) == left(tmp_path, texts[1]) == left(tmp_path, "item 25 edited") == []
+    assert not [search for search in SearchLog(tmp_path / "searches.log").read() if {"i4", "i5"} & set(search.ids)]
+
+
+def test_items_that_have_left_the_index_are_forgotten_by_id_and_by_text(tmp_path: Path) -> None:
+    build(WORLD, stop=30, queries=4).save(tmp_path / "a.index")
+    index = served(tmp_path)
+    text = index["i4"].text
+    index.search("query 50", 3, 30, method="exact")
+    index.remove(["i4"])
+    index.save()
+    index.close()
+    again = served(tmp_path)
+    assert len(left(tmp_path, text)) == 2
+    assert again.forget(["i4"]) == (0, 0, 1)  # the log has ids, the store has texts
+    assert left(tmp_path, text) == ["scores.sqlite"]
+    assert again.forget(texts=text) == (0, 1, 0)
+    assert left(tmp_path, text) == []
+    with pytest.raises(InputError, match="'i4' is not among"):  # nothing is attached in which it could be
+        loaded(tmp_path / "a.index").forget(["i4"])

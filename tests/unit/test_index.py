@@ -759,7 +759,7 @@ def test_the_command_that_forgets(tmp_path: Path) -> None:
             wrong = CliRunner().invoke(app, ["index", "forget", str(path), "i7", option, str(tmp_path / "other")])
             assert f"at {str(tmp_path / 'other')!r}, and nothing was forgotten" in str(wrong.exception)
         done = CliRunner().invoke(app, ["index", "forget", str(path), "i7", *options])
-    assert json.loads(done.output) == {"forgotten": 1, "items": 29}
+    assert json.loads(done.output) == {"forgotten": 1, "scores": 1, "searches": 1, "items": 29}
     assert b'"i7"' not in log.read_bytes()
     files = [file.read_bytes() for file in path.rglob("*") if file.is_file()]
     assert not any(b"item 7 " in data for data in files)

@@ -622,7 +622,7 @@ def test_forgetting_reaches_the_score_store(tmp_path: Path) -> None:
     name = text_hash(texts[4])
     assert name in contents(tmp_path / "scores")
     right = np.delete(store.matrix(asked, texts), 4, axis=1)
-    assert index.forget(["i4"]) == 1
+    assert index.forget(["i4"]).items == 1
     assert name not in contents(tmp_path / "scores")
     assert "i4" not in index
     rest = texts[:4] + texts[5:]

@@ -215,13 +215,18 @@ def remove(
 @with_groups
 def forget(
     folder: Folder,
-    ids: Annotated[list[str], typer.Argument(help="Ids of items.")],
     loading: LoadOptions,
-    store: Annotated[Path | None, typer.Option(help="A score store that knows them.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of items, also of those that were removed before.")
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="A file of texts, one a line, whose scores are erased from the store.")
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="A score store that has scores of them.")] = None,
     log: Annotated[Path | None, typer.Option(help="A log of searches that scored them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove items and every trace of them: from the index's files, a score store, a log, and what was learned.
+    """Erase items and every trace of them: from the index's files, a score store, a log, and what was learned.
 
     Example:
 
@@ -231,9 +236,11 @@ def forget(
     _there("score store", store)
     index = loading.index(folder, store)
     index.keep_log(log)
-    count = index.forget(ids)
-    told = f"{counted(count, 'item')} forgotten; {len(index):,} in {folder}"
-    result(told, {"forgotten": count, "items": len(index)}, as_json)
+    lines = [] if texts is None else texts.read_text(encoding="utf-8").splitlines()
+    found = index.forget(ids or (), texts=lines)
+    summary = f"{counted(found.items, 'item')}, {counted(found.scores, 'score')} and {found.searches:,} logged searches"
+    counts = {"forgotten": found.items, "scores": found.scores, "searches": found.searches, "items": len(index)}
+    result(f"erased {summary}; {len(index):,} items in {folder}", counts, as_json)
 
 
 def _there(what: str, path: Path | None) -> None:

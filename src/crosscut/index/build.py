@@ -22,9 +22,10 @@ from crosscut.linalg.arrays import checked_vectors
 from crosscut.methods.base import Method, Parts
 from crosscut.models.bi_encoder import DualEncoder
 from crosscut.retrieval.bm25 import BM25
-from crosscut.score_store.engines import EngineChoice, load_named
+from crosscut.score_store.engines import EngineChoice
 from crosscut.score_store.jobs import ScoringOptions, score_matrix
 from crosscut.scorers.base import Scorer
+from crosscut.scorers.loading import load_scorer
 from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.factorization import Factors, factorize
@@ -88,7 +89,7 @@ def loader(name: str, scorer: Scorer) -> str | Callable[[], Scorer]:
 
 
 def _loaded(name: str, statistics: dict[str, Array]) -> Scorer:
-    return with_statistics(load_named(name), statistics)
+    return with_statistics(load_scorer(name), statistics)
 
 
 def factorized(

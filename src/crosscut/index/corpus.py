@@ -146,8 +146,15 @@ class Corpus(Protocol):
 
     def removed(self, ids: Sequence[Any], scorer: Scorer | None) -> Self: ...
 
-    def forgotten(self, ids: Sequence[Any], scorer: Scorer | None) -> Self:
-        """Without any trace of some items, also in the score store."""
+    def check_known(self, ids: Sequence[Any]) -> None:
+        """Refuse ids of which the index holds nothing."""
+
+    def log_ids(self, ids: Sequence[Any]) -> list[str]:
+        """The ids under which a log may hold some items; of a document those of its passages, too."""
+
+    def forgotten(self, ids: Sequence[Any], texts: Sequence[str], scorer: Scorer | None) -> tuple[Self, int, int]:
+        """Without any trace of some items, removed ones and old versions included, also in the score store; with how
+        many items and scores were found."""
 
     def fresh(self) -> Self:
         """With a cache that keeps scores of items that were forgotten and added again."""
@@ -525,15 +532,34 @@ class LocalCorpus:
         crowded = len(left.items) - len(left) > share * len(left.items)
         return left.compacted(scorer) if crowded and left.movable else left
 
-    def forgotten(self, ids: Sequence[str], scorer: Scorer | None) -> LocalCorpus:
-        """Without any trace of some items, also in the score store."""
+    def check_known(self, ids: Sequence[str]) -> None:
+        """Refuse ids of which the index holds nothing."""
+        held = {item.id for item in self._traces(ids)}
+        self.named([id for id in ids if id not in held and id not in self])
+
+    def log_ids(self, ids: Sequence[str]) -> list[str]:
+        """The ids under which a log may hold some items; of a document those of its passages, too."""
+        return [*ids, *(item.id for item in self._traces(ids))]
+
+    def _traces(self, ids: Sequence[str]) -> list[Item]:
+        """The items of some ids and those that were removed before, as long as the index holds them."""
+        wanted = set(ids)
+        there = self.named([id for id in ids if id in self])
+        removed = (self.items[place] for place in np.flatnonzero(~self.alive).tolist())
+        return there + [item for item in removed if item.id in wanted or item.metadata.get(OF) in wanted]
+
+    def forgotten(
+        self, ids: Sequence[str], texts: Sequence[str], scorer: Scorer | None
+    ) -> tuple[LocalCorpus, int, int]:
+        """Without any trace of some items, removed ones and old versions included, also in the score store; with how
+        many items and scores were found."""
         self.check_movable()
-        items = self.named(ids)
-        left = self.removed(ids, scorer).compacted(scorer)
+        items, scores = self._traces(ids), 0
+        left = self.removed([id for id in ids if id in self], scorer).compacted(scorer)
         if self.score_store is not None:
             self.flush()
-            self.score_store.forget(items)
-        return left
+            scores = self.score_store.forget([*items, *texts])
+        return left, len(items), scores
 
     def measured_at(self, positions: Positions, scores: Array) -> LocalCorpus:
         """With the scores of the anchor queries at some items, which were estimated before."""
@@ -580,9 +606,10 @@ class LocalCorpus:
             self.cache.flush()
 
     def fresh(self) -> LocalCorpus:
-        """With a cache that begins now: it keeps scores of items that were forgotten and come again."""
-        store = self.score_store
-        return self if store is None else replace(self, cache=store.cache(self.items))
+        """With a cache that stores scores of items that were forgotten here and are added again."""
+        if not isinstance(self.cache, StoreCache):
+            return self
+        return replace(self, cache=self.cache.over(self.items, forgotten=True))
 
     @property
     def in_files(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +104,14 @@ class Setting(Generic[T]):
 
     def __set__(self, index: Index, value: T) -> None:
         index.settings = replace(index.settings, **{self._name: value})  # type: ignore[arg-type]
+
+
+class Forgotten(NamedTuple):
+    """What `Index.forget` has found and erased."""
+
+    items: int  # of the index, those that were removed before and old versions included
+    scores: int  # of the score store
+    searches: int  # of the log, which lost an item at least
 
 
 class Index:
@@ -434,22 +442,26 @@ class Index:
             self.corpus = corpus.compacted(self.scorer)
             return len(corpus.items) - len(corpus)
 
-    def forget(self, ids: Iterable[Any]) -> int:
+    def forget(self, ids: Iterable[Any] = (), *, texts: str | Iterable[str] = ()) -> Forgotten:
         """`remove`, and no trace when it returns: not in memory, not in the files of the index's folder, which is
         saved (with all that was changed), not in its score store, and not in its log of searches; what was learned is
-        learned again without them. Returns how many.
+        learned again without them. Returns what was found.
+
+        Items that were removed before, and earlier versions of items, are erased too, by their ids; the scores of an
+        item that has left the index long ago are found by its text, which `texts` names.
 
         The files are written anew, whatever their size: forget many items in one call. If it fails, on a full disk say,
         the items are still in the index: call it again.
         """
         with self._writing:
-            chosen = _distinct(ids)
+            chosen, named = _distinct(ids), _distinct(texts)
             before, claimed = self.corpus, self._lock is not None
-            items = before.named(chosen)
+            if self.log is None and before.score_store is None:
+                before.check_known(chosen)
             try:
                 self._claim()
-                self._unlearn(ids=[item.id for item in items])
-                self.corpus = self.corpus.forgotten(chosen, self.scorer)
+                searches = self._unlearn(ids=before.log_ids(chosen))
+                self.corpus, items, scores = self.corpus.forgotten(chosen, named, self.scorer)
                 if self._folder is not None:
                     self.save()
             except BaseException:  # as if it had not begun, so that it can be repeated
@@ -458,7 +470,7 @@ class Index:
                     self._release()
                 raise
             self.corpus = self.corpus.fresh()
-            return len(chosen)
+            return Forgotten(items, scores, searches)
 
     @property
     def completing_calls(self) -> int:

@@ -253,8 +253,26 @@ class StoreCorpus:
                 self.store.erase(session.keys(gone))
         return self
 
-    def forgotten(self, ids: Sequence[Any], scorer: Scorer | None) -> StoreCorpus:
-        return self.removed(ids, scorer)
+    def _there(self, ids: Sequence[Any]) -> list[Any]:
+        """Those of some ids that the store holds."""
+        if not ids:
+            return []
+        with self.store.reaching():
+            rows = self.store.fetch([self.store.named(id) for id in ids])
+        there = {self.store.name(key, payload) for key, payload in zip(rows.keys, rows.payloads, strict=True)}
+        return [id for id in ids if self.store.named(id) in there]
+
+    def check_known(self, ids: Sequence[Any]) -> None:
+        self.store.session().handles(list(ids))
+
+    def log_ids(self, ids: Sequence[Any]) -> list[str]:
+        return [str(self.store.named(id)) for id in ids]
+
+    def forgotten(
+        self, ids: Sequence[Any], texts: Sequence[str], scorer: Scorer | None
+    ) -> tuple[StoreCorpus, int, int]:
+        there = self._there(ids)
+        return self.removed(there, scorer), len(there), 0
 
     def fresh(self) -> StoreCorpus:
         return self

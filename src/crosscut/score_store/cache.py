@@ -8,6 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from crosscut.errors import CrosscutError
 from crosscut.latest import Latest
@@ -53,14 +54,12 @@ class StoreCache:
         self._lock = ForkLock()
         weakref.finalize(self, self._waiting.write_or_warn)
 
-    def over(self, items: Contents) -> StoreCache:
-        """Return the same over other items."""
+    def over(self, items: Contents, *, forgotten: bool = False) -> StoreCache:
+        """Return the same over other items; after this process itself has `forgotten` some, which it has no more."""
         with self._lock:
             self._try_flush(PATIENCE)
-        size, seconds = self.flush_pairs, self.flush_seconds
-        return StoreCache(
-            self.store, Keys.of(items), flush_pairs=size, flush_seconds=seconds, epoch=self._waiting.epoch
-        )
+        size, seconds, epoch = self.flush_pairs, self.flush_seconds, self._waiting.epoch + forgotten
+        return StoreCache(self.store, Keys.of(items), flush_pairs=size, flush_seconds=seconds, epoch=epoch)
 
     def within(self, seconds: float) -> TimedCache:
         """Return the same for a search with a deadline, of which it waits a quarter for a locked store at most."""
@@ -164,7 +163,7 @@ class Waiting:
         self.count = 0
         self.stale = False
 
-    def add(self, query: bytes, items: list[bytes], scores: Floats) -> None:
+    def add(self, query: bytes, items: list[bytes], scores: npt.NDArray[np.float32]) -> None:
         waiting = self.scores.setdefault(query, {})
         before = len(waiting)
         waiting.update(zip(items, scores.tolist(), strict=True))

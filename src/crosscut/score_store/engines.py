@@ -19,7 +19,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
@@ -29,7 +28,6 @@ from crosscut.errors import CrosscutError, InputError, ScorerError, needing
 from crosscut.models.spec import WORKER
 from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, Scorer
-from crosscut.scorers.loading import load_scorer
 from crosscut.scorers.meter import Meter, QueryLedger
 from crosscut.threads import cores
 from crosscut.types import Floats, Positions
@@ -110,15 +108,6 @@ def score_task(bound: BoundScorer, queries: Sequence[Any], task: Task) -> Scored
     return Scored(task, positions, scores, meter.calls, meter.seconds, failed)
 
 
-def load_named(name: str, threads: int | None = None) -> Scorer:
-    """Return the scorer of that name; a bundled model or one in a folder runs on so many cores."""
-    if name == "default" or (Path(name) / "cross.onnx").is_file():
-        from crosscut.scorers.onnx import OnnxCrossEncoder
-
-        return OnnxCrossEncoder.load(name, threads=threads)
-    return load_scorer(name)
-
-
 class Worker:
     """A scorer bound to the corpus, in another process or on another machine.
 
@@ -126,8 +115,14 @@ class Worker:
     """
 
     def __init__(
-        self, load: Loader, fingerprint: str | None, queries: Sequence[Any], items: Sequence[Item | str]
+        self,
+        threads: int,
+        load: Loader,
+        fingerprint: str | None,
+        queries: Sequence[Any],
+        items: Sequence[Item | str],
     ) -> None:
+        os.environ["CROSSCUT_THREADS"] = str(threads)
         self.load, self.fingerprint, self.queries, self.items = load, fingerprint, queries, items
 
     @cached_property
@@ -272,7 +267,7 @@ def _processes(job: ScoringJob, workers: int) -> Iterator[Executor]:
     numbers = context.SimpleQueue()  # of the workers: each gets one, and with it a device of its own
     for number in range(workers):
         numbers.put(number)
-    given = (numbers, job.load, job.fingerprint, list(job.queries), list(job.items or ()))
+    given = (numbers, job.engine.threads, job.load, job.fingerprint, list(job.queries), list(job.items or ()))
     with ProcessPoolExecutor(workers, context, _start_process, given) as pool:
         yield pool
 
@@ -322,7 +317,7 @@ class RayEngine:
             raise InputError(NOT_PORTABLE.format("Ray workers", "it is bound to its items"))
 
     def run(self, job: ScoringJob, tasks: Iterator[Task]) -> None:
-        given = (job.load, job.fingerprint, [*job.queries], [*(job.items or ())])
+        given = (self.threads, job.load, job.fingerprint, [*job.queries], [*(job.items or ())])
         with actors(self, RayWorker, *given, unsent=NOT_PORTABLE) as pool:
             try:
                 for scored in spread(pool, "score", tasks, ScorerError):

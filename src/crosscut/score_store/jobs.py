@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from crosscut.datasets.records import Item, items_of
 from crosscut.errors import InputError, StoreError
-from crosscut.score_store.engines import EngineChoice, Loader, Scored, Task, load_named, make_engine, score_task
+from crosscut.score_store.engines import EngineChoice, Loader, Scored, Task, make_engine, score_task
 from crosscut.score_store.keys import Keys
 from crosscut.score_store.store import Block, ScoreStore, blocks_of
 from crosscut.scorers.adapters import AnyBound, as_bound
@@ -242,7 +242,7 @@ class ScoringJob:
         """Return what creates the scorer elsewhere, and whether it waits for an answer rather than computes one."""
         name = load or scorer
         if isinstance(name, str | Path):
-            return partial(load_named, str(name), self.engine.threads), "://" in str(name)
+            return partial(load_scorer, str(name)), "://" in str(name)
         if callable(load):
             return load, False
         return None if self.scorer is None else partial(_unchanged, self.scorer), True

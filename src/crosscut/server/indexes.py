@@ -74,7 +74,9 @@ class Indexes:
 
     async def remove(self, name: str | None, ids: Sequence[str], *, forget: bool = False) -> int:
         """Remove items at once; with `forget` out of every file too, before this returns."""
-        return await self._change(self.name_of(name), lambda index: index.forget(ids) if forget else index.remove(ids))
+        return await self._change(
+            self.name_of(name), lambda index: index.forget(ids).items if forget else index.remove(ids)
+        )
 
     async def _change(self, name: str, work: Callable[[Index], int]) -> int:
         """Change the index that is served; what another process has changed is loaded first."""

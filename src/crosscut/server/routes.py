@@ -129,7 +129,7 @@ def write_router(service: Service) -> APIRouter:
     @router.delete("/items/{id:any}")
     async def remove_item(id: str, index: str | None = None, forget: bool = False) -> Changed:
         """Remove an item; with `forget=true` no file of the index, its score store and its log holds it afterwards."""
-        if not await asyncio.to_thread(indexes[index].__contains__, id):
+        if not forget and not await asyncio.to_thread(indexes[index].__contains__, id):
             raise HTTPException(404, "there is no item with this id in the index")
         count = await indexes.remove(index, [id], forget=forget)
         return Changed(changed=count, items=indexes.size(index))
