@@ -9,6 +9,7 @@ import typer
 from crosscut.errors import CrosscutError
 from crosscut_lab.papers import command
 from crosscut_lab.papers.inventory import INVENTORY
+from crosscut_lab.speed import command as speed
 from crosscut_lab.studies import command as studies
 
 app = typer.Typer(
@@ -44,6 +45,9 @@ app.command()(command.ivf)
 app.add_typer(command.train_app, name="train")
 app.command()(studies.study)
 app.command()(studies.pages)
+app.command()(speed.speed)
+app.command()(speed.soak)
+app.command()(speed.wire)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Time against other libraries, and load tests."""
