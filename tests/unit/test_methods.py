@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.transcription import adaptive, anncur, ranking
 
 import crosscut
 from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
 from crosscut.linalg.least_squares import LeastSquares
 from crosscut.methods import AXN
+from tests.transcription import adaptive, anncur, ranking
 from tests.worlds import Planted, planted
 
 

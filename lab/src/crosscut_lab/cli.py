@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -35,6 +37,22 @@ def list_all() -> None:
     for name, made in methods().items():
         typer.echo(f"{name:<20} {made.__module__}")
     typer.echo("\nexperiments: " + ", ".join(sorted({one.experiment for one in INVENTORY if one.experiment})))
+
+
+@app.command()
+def wordnet(
+    name: Annotated[str, typer.Argument(help="A lexicographer file, such as noun.cognition.")],
+    output: Annotated[Path, typer.Argument(help="The BEIR folder to write.")],
+    source: Annotated[Path, typer.Option(help="Folder of WordNet's data files.")] = Path("/usr/share/wordnet"),
+) -> None:
+    """Write a part of WordNet as an entity-linking data set.
+
+    Example: crosscut-lab wordnet noun.cognition wordnet-cognition/
+    """
+    from crosscut_lab.wordnet import write
+
+    found = write(name, output, source)
+    typer.echo(f"{output}: {len(found.items)} items, {len(found.queries)} queries")
 
 
 app.command()(command.reproduce)

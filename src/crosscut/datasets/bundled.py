@@ -4,7 +4,7 @@
     scores.npz                                          train_ids (a,), train (a × n) float16: their scores,
                                                         test_ids (t,), vectors (n × D) float16, fingerprint
 
-`scripts/build_world.py` and `scripts/score_world.py` rebuild it; the notice of WordNet is in
+`crosscut-lab wordnet noun.cognition` rebuilds the texts; the notice of WordNet is in
 `WORDNET-LICENSE`.
 """
 

@@ -4,7 +4,7 @@ Scores of train queries buy two things. A *search* of its own, some hundred call
 query (`search/prior.py`), however many items there are. *Anchor scores*, a query with every item, show what items have
 in common under this scorer. Searches bring more a call, and anchors bring more on top of them than further searches do:
 half the calls go to either, once forty searches are paid and two anchor queries can be. Scores of anchor queries with a
-part of the items, the rest estimated, bring less than both (`benchmarks/spending.py`).
+part of the items, the rest estimated, bring less than both (`crosscut-lab study spending`).
 
 Little is never worse than nothing: what searches teach is used only if it orders held-out searches better
 (`methods/learning.py`), beside anchor scores or, if it does not there, in their place; and without it no fewer than

@@ -7,7 +7,7 @@ both are free of everything that was scored. `fused` orders by
 
 z over what the search has scored for the query. F is a score like any other: calibrated (`scorers/calibration.py`) it
 is the posterior probability of relevance given all three. The usual weights were chosen on train queries of many
-collections for scorers good and bad alike (`benchmarks/fusion.py`); judgements give better ones (`index.tune`).
+collections for scorers good and bad alike; judgements give better ones (`index.tune`).
 """
 
 from __future__ import annotations

@@ -163,8 +163,8 @@ def index(n: int = 20_000, repeats: int = 3, d: int = 64) -> Records:
 
 def store(n: int = 2_000, repeats: int = 3) -> Records:
     """A score store: n items × 50 queries bought into it, read again, an item forgotten."""
-    from crosscut.scores import ScoreStore
-    from crosscut.scores.buy import buy_matrix
+    from crosscut.score_store import ScoreStore
+    from crosscut.score_store.jobs import score_matrix
 
     scorer = crosscut.scorers.TextScorer(lambda query, some: [float(len(text)) for text in some], fingerprint="length")
     items, queries = texts(n), texts(50, 3, 4)
@@ -172,8 +172,8 @@ def store(n: int = 2_000, repeats: int = 3) -> Records:
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as place:
             steps: dict[str, Callable[[], Any]] = {
-                "score and commit": partial(buy_matrix, scorer, queries, items, store=place),
-                "read again": lambda: np.asarray(buy_matrix(scorer, queries, items, store=place).scores).sum(),
+                "score and commit": partial(score_matrix, scorer, queries, items, store=place),
+                "read again": lambda: np.asarray(score_matrix(scorer, queries, items, store=place).scores).sum(),
                 "forget an item": lambda: ScoreStore(place, scorer_fingerprint=scorer.fingerprint).forget([items[3]]),
             }
             for name, work in steps.items():

@@ -1,7 +1,4 @@
-"""A plain numpy transcription of the papers' searches: a pseudo-inverse from scratch and a full sort in every round.
-
-The reference for tests (the loop must return the same ids) and the rival in `loop.py`.
-"""
+"""A plain numpy transcription of the papers' searches: a pseudo-inverse from scratch and a full sort in every round."""
 
 from __future__ import annotations
 

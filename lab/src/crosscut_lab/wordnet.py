@@ -1,14 +1,16 @@
-"""WordNet as a family of entity-linking worlds, in the shape of ZESHEL.
+"""WordNet as entity-linking data sets, in the shape of ZESHEL.
 
-Items are synsets (lemmas + definition), queries are the example sentences of the glosses with the lemma
-marked `[START] … [END]`, one world per lexicographer file: 117,659 items, about 48,000 labelled queries and
-45 disjoint domains from Debian's `wordnet-base` (file formats: wndb(5WN), lexnames(5WN)).
+Items are synsets (lemmas and definition), queries are the example sentences of the glosses with the lemma marked
+`[START] … [END]`, one data set per lexicographer file: 117,659 items, about 48,000 labelled queries and 45 disjoint
+domains from Debian's `wordnet-base` (file formats: wndb(5WN), lexnames(5WN)).
 
 WordNet 3.0 Copyright 2006 by Princeton University; see `crosscut/data/WORDNET-LICENSE`.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -35,15 +37,13 @@ WORLDS = (
 
 
 class Synset(NamedTuple):
-    """One set of synonyms; `neighbours` are its hypernyms, hyponyms and similar synsets (synset ids)."""
+    """One set of synonyms."""
 
     id: str
     world: str
     lemmas: tuple[str, ...]
     definition: str
     examples: tuple[str, ...]
-    hypernyms: tuple[str, ...]
-    neighbours: tuple[str, ...]
 
     @property
     def item(self) -> Item:
@@ -71,34 +71,12 @@ class WordNet:
         """Every synset, nouns first, in file order."""
         return [synset for part in PARTS for synset in self._read(part)]
 
-    @cached_property
-    def by_id(self) -> dict[str, Synset]:
-        return {synset.id: synset for synset in self.synsets}
-
-    @cached_property
-    def by_lemma(self) -> dict[str, list[str]]:
-        """Lower-cased lemma → ids of the synsets that hold it: the siblings among which a mention is hard."""
-        table: dict[str, list[str]] = {}
-        for synset in self.synsets:
-            for lemma in synset.lemmas:
-                table.setdefault(lemma.lower(), []).append(synset.id)
-        return table
-
-    @cached_property
-    def hyponyms(self) -> dict[str, list[str]]:
-        """Synset id → ids of the synsets directly under it."""
-        table: dict[str, list[str]] = {}
-        for synset in self.synsets:
-            for parent in synset.hypernyms:
-                table.setdefault(parent, []).append(synset.id)
-        return table
-
     def world(self, name: str) -> Collection:
-        """One lexicographer file as a collection; its queries are labelled with their synset."""
+        """Return one lexicographer file as a collection; its queries are labelled with their synset."""
         if name not in WORLDS:
             raise InputError(
                 f"there is no WordNet world {name!r}; one of the {len(WORLDS)} is {WORLDS[9]!r}, "
-                "all are in WORLDS of scripts/wordnet.py"
+                "all are in crosscut_lab.wordnet.WORLDS"
             )
         members = [synset for synset in self.synsets if synset.world == name]
         queries, judgements = self.queries(members)
@@ -154,16 +132,6 @@ def parse(line: str, part: str) -> Synset:
     count = int(fields[3], 16)
     words = [fields[4 + 2 * i] for i in range(count)]
     lemmas = [re.sub(r"\((a|p|ip)\)$", "", word).replace("_", " ") for word in words]
-    start = 4 + 2 * count
-    hypernyms = []
-    neighbours = []
-    for pointer in range(int(fields[start])):
-        symbol, offset, target, _ = fields[start + 1 + 4 * pointer : start + 5 + 4 * pointer]
-        id = f"{offset}-{'a' if target == 's' else target}"
-        if symbol in ("@", "@i"):
-            hypernyms.append(id)
-        if symbol in ("@", "@i", "~", "~i", "&", "^", "!"):
-            neighbours.append(id)
     definition, examples = split_gloss(gloss.strip())
     return Synset(
         id=f"{fields[0]}-{part}",
@@ -171,8 +139,6 @@ def parse(line: str, part: str) -> Synset:
         lemmas=tuple(dict.fromkeys(lemmas)),
         definition=definition,
         examples=tuple(examples),
-        hypernyms=tuple(hypernyms),
-        neighbours=tuple(dict.fromkeys(neighbours)),
     )
 
 
@@ -222,3 +188,20 @@ def inflections(lemma: str, irregular: dict[str, list[str]]) -> list[str]:
         endings += irregular.get(word.lower(), [])
         forms += [" ".join([*words[:place], ending, *words[place + 1 :]]) for ending in endings]
     return [form.replace("_", " ") for form in dict.fromkeys(forms)]
+
+
+def write(name: str, output: Path, source: Path = DEFAULT_FOLDER) -> Collection:
+    """Write a data set as a BEIR folder, gzipped without time stamps."""
+    found = WordNet(source).world(name)
+    output.mkdir(parents=True, exist_ok=True)
+
+    def pack(file: str, lines: list[str]) -> None:
+        (output / file).write_bytes(gzip.compress(("\n".join(lines) + "\n").encode(), 9, mtime=0))
+
+    items = [{"_id": item.id, "title": item.title, "text": item.text} for item in found.items]
+    pack("corpus.jsonl.gz", [json.dumps(item, ensure_ascii=False) for item in items])
+    queries = [{"_id": query.id, "text": query.text} for query in found.queries]
+    pack("queries.jsonl.gz", [json.dumps(query, ensure_ascii=False) for query in queries])
+    judged = [f"{q}\t{i}\t{int(grade)}" for q, gold in found.judgements.items() for i, grade in gold.items()]
+    pack("qrels.tsv.gz", ["query-id\tcorpus-id\tscore", *judged])
+    return found
