@@ -32,7 +32,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "queries.tsv").write_text("q1\tword3\nq2\tword7\n")
     (tmp_path / "qrels.tsv").write_text("q1\ti3\t1\nq2\ti7\t1\n")
     CALLS.clear()
-    asked = [str(tmp_path / "my.index"), str(tmp_path / "queries.tsv"), "--judgements", str(tmp_path / "qrels.tsv")]
+    asked = [str(tmp_path / "my.index"), str(tmp_path / "queries.tsv"), "--qrels", str(tmp_path / "qrels.tsv")]
     return ["evaluate", *asked, "--split", "all", "--budgets", "10", "--methods", "rerank@first=lexical"]
 
 

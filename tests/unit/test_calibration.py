@@ -185,7 +185,7 @@ def test_the_command_calibrates_and_the_search_respects_it(
     )
     run = CliRunner()
     asked = ["calibrate", str(tmp_path / "my.index"), str(queries)]
-    result = run.invoke(app, [*asked, "--judgements", str(qrels), "--limit", "50", "--budget", "40"])
+    result = run.invoke(app, [*asked, "--qrels", str(qrels), "--limit", "50", "--budget", "40"])
     assert result.exit_code == 0, result.output
     assert "calibrated on 50 judged queries" in result.output
     search = ["search", str(tmp_path / "my.index"), "query 70", "--budget", "40"]

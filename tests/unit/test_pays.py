@@ -150,7 +150,7 @@ def test_the_command_draws_advises_and_tells_the_split(tmp_path: Path, monkeypat
     told = CliRunner().invoke(
         app,
         [
-            *("evaluate", str(tmp_path / "my.index"), str(folder), "--budgets", "10,40", "--truth", "4"),
+            *("evaluate", str(tmp_path / "my.index"), str(folder), "--budgets", "10,40", "--exhaustive", "4"),
             *("--limit", "12", "--json", str(out), "--plot", str(picture)),
         ],
     )
@@ -166,7 +166,17 @@ def test_the_command_draws_advises_and_tells_the_split(tmp_path: Path, monkeypat
     assert picture.read_text().lstrip().startswith("<?xml")
     screen = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": "80"}).invoke(
         app,
-        ["evaluate", str(tmp_path / "my.index"), str(folder), "--budgets", "10,40", "--truth", "0", "--limit", "12"],
+        [
+            "evaluate",
+            str(tmp_path / "my.index"),
+            str(folder),
+            "--budgets",
+            "10,40",
+            "--exhaustive",
+            "0",
+            "--limit",
+            "12",
+        ],
     )
     shown = re.sub(r"\x1b\[[0-9;]*m", "", screen.stdout).splitlines()
     assert max(map(len, shown)) <= 80

@@ -431,7 +431,6 @@ def test_a_folder_of_long_files_is_cut_as_in_memory_and_goes_on(
 def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from typer.testing import CliRunner
 
-    from crosscut.cli import corpus as reading
     from crosscut.cli import index as command
 
     np.save(tmp_path / "vectors.npy", vectors())
@@ -450,7 +449,7 @@ def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.M
         ("c", [], 10**9),
         ("d", ["--in-memory"], 100),
     ):
-        monkeypatch.setattr(reading, "LARGE", large)
+        monkeypatch.setattr(command, "STREAMED", large)
         told = CliRunner().invoke(command.app, ["build", str(corpus), str(tmp_path / name), *wanted, *more, "--json"])
         assert told.exit_code == 0, told.output
         assert json.loads(told.stdout)["items"] == N

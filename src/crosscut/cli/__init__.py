@@ -1,4 +1,4 @@
-"""The command line: one file a command."""
+"""The command line: one file a subject."""
 
 from __future__ import annotations
 
@@ -7,20 +7,8 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli import (
-    calibrate,
-    demo,
-    encode,
-    evaluate,
-    fill,
-    index,
-    mcp,
-    replay,
-    score,
-    search,
-    serve,
-)
-from crosscut.cli.common import say
+from crosscut.cli import demo, encode, evaluate, index, replay, score, search, serve
+from crosscut.cli.output import say
 from crosscut.errors import CrosscutError
 
 app = typer.Typer(
@@ -56,15 +44,15 @@ SEARCH, MEASURE, LAB = "Search your texts", "Does it pay?", "Scores and replays"
 
 app.command(rich_help_panel=SEARCH)(demo.demo)
 app.add_typer(index.app, name="index", rich_help_panel=SEARCH)
-app.command(rich_help_panel=SEARCH)(fill.fill)
+app.command(rich_help_panel=SEARCH)(index.fill)
 app.command(rich_help_panel=SEARCH)(search.search)
 app.command(rich_help_panel=SEARCH, context_settings={"auto_envvar_prefix": "CROSSCUT_SERVE"})(serve.serve)
-app.command(rich_help_panel=SEARCH)(mcp.mcp)
+app.command(rich_help_panel=SEARCH)(serve.mcp)
 app.command(rich_help_panel=MEASURE)(evaluate.evaluate)
-app.command(rich_help_panel=MEASURE)(calibrate.calibrate)
+app.command(rich_help_panel=MEASURE)(evaluate.calibrate)
 app.command(rich_help_panel=LAB)(score.score)
 app.command(rich_help_panel=LAB)(encode.encode)
-app.command(rich_help_panel=LAB)(encode.export)
+app.command(rich_help_panel=LAB)(score.export)
 app.command(rich_help_panel=LAB)(replay.replay)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosscut.cli.common import loaded_array, numbers, progress_bar, say, table
-from crosscut.cli.options import with_groups
+from crosscut.cli.options import numbers, with_groups
+from crosscut.cli.output import progress_bar, say, table
 from crosscut.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,9 +31,23 @@ class ArrayOptions:
     words: Annotated[Path | None, typer.Option(help="BM25 or TF-IDF scores of the test queries, .npy.")] = None
 
     def read(self, archive: Path | None) -> dict[str, Any]:
-        """The arrays, and those of an archive that no file was given for."""
-        own = {name: _array(path) for name, path in vars(self).items() if path is not None}
-        return {**_archive(archive, {*vars(self), "train"}), **own}
+        """Read the arrays, and those of an archive that no file was given for."""
+        arrays: dict[str, Any] = {}
+        if archive is not None:
+            content = _load(archive)
+            if not hasattr(content, "files"):  # of numpy's NpzFile
+                raise InputError(
+                    f"{archive} holds one array: --data takes an .npz of several; one array goes with --test"
+                )
+            with content:
+                names = {name: "anchors" if name == "train" else name for name in content.files}
+                arrays = {name: content[key] for key, name in names.items() if name in vars(self)}
+        for name, path in vars(self).items():
+            if path is not None:
+                arrays[name] = _load(path, mapped=True)
+                if hasattr(arrays[name], "files"):
+                    raise InputError(f"{path} holds several arrays: pass it with --data")
+        return arrays
 
 
 @with_groups
@@ -134,24 +148,18 @@ def _show(report: Report, rounds: str) -> None:
         table(f"share of the top {k} found{rounds}", columns, rows, bold=bold, note=note)
 
 
-def _archive(path: Path | None, wanted: set[str]) -> dict[str, Any]:
-    if path is None:
-        return {}
-    names = {"train": "anchors"}
-    archive = loaded_array(path)
-    if not hasattr(archive, "files"):  # numpy's NpzFile
-        raise InputError(
-            f"{path} holds one array: --data takes an .npz of several, one array goes with --test or --anchors"
-        )
-    with archive:
-        return {names.get(name, name): archive[name] for name in archive.files if name in wanted}
+def _load(path: Path, *, mapped: bool = False) -> Any:
+    """Return the content of a .npy or .npz file."""
+    import zipfile
 
+    import numpy as np
 
-def _array(path: Path) -> Any:
-    array = loaded_array(path, mapped=True)
-    if hasattr(array, "files"):
-        raise InputError(f"{path} holds several arrays: pass it with --data")
-    return array
+    try:
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is not a readable numpy file: {error}") from None
 
 
 def _fraction(option: str, text: str) -> float:

@@ -1,4 +1,4 @@
-"""`crosscut serve`."""
+"""`crosscut serve` and `crosscut mcp`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli.common import counted, say
-from crosscut.cli.options import LoadOptions, PriceOptions, with_groups
+from crosscut.cli.options import Folder, LoadOptions, PriceOptions, with_groups
+from crosscut.cli.output import counted, say
 from crosscut.errors import InputError
 from crosscut.server.settings import Settings
 
@@ -50,10 +50,9 @@ def serve(
     """
     from crosscut.server import serve as run
 
-    indexes = {name: loading.index(folder) for name, folder in named(index, log).items()}
+    indexes = {name: loading.index(folder, log=log) for name, folder in named(index, log).items()}
     for one in indexes.values():
         one.price = prices.price
-        one.keep_log(log)
         if preload:
             one.preload()
     if sys.stderr.isatty():  # programs read the lines of JSON
@@ -74,3 +73,24 @@ def named(folders: list[Path], log: Path | None = None) -> dict[str, Path]:
             raise InputError(f"{str(result[name])!r} and {str(place)!r} are both called {name!r}: say name=folder")
         result[name] = place
     return result
+
+
+@with_groups
+def mcp(
+    index: Folder,
+    loading: LoadOptions,
+    budget: Annotated[
+        int | None, option(help="Calls of searches that give no budget; by default the index's own, or 100.")
+    ] = None,
+    max_budget: Annotated[int, option(help="Most calls of one search.")] = 1000,
+    deadline: Annotated[float, option(help="Seconds after which a search makes no further calls.")] = 60.0,
+) -> None:
+    """Give agents an index to search, by the Model Context Protocol over standard input and output.
+
+    Example:
+
+        crosscut mcp my.index --max-budget 200
+    """
+    from crosscut.integrations.mcp import make_server
+
+    make_server(loading.index(index), budget=budget, max_budget=max_budget, deadline=deadline).run()
