@@ -78,7 +78,7 @@ def searchers() -> Iterator[tuple[str, Callable[[], list]]]:
                 "crosscut",
                 "crosscut@rounds=5",
                 "crosscut@ridge=0.3",
-                "crosscut@stretch=6",
+                "crosscut@slope=16",
             ],
         ),
         "anchors": (dict(space=cur), ["crosscut"]),

@@ -162,8 +162,8 @@ def test_masks_may_be_lists_and_positions_must_be_whole(world: Planted) -> None:
         world.searcher("axn", space="words")
     with pytest.raises(InputError, match="split"):
         world.searcher("anncur", split=1.5)
-    with pytest.raises(InputError, match="stretch"):
-        world.searcher("crosscut", stretch=0.5)
+    with pytest.raises(InputError, match="slope"):
+        world.searcher("crosscut", slope=-0.5)
 
 
 def test_mixed_candidates_do_not_disturb_the_draws_of_others(world: Planted) -> None:

@@ -76,7 +76,7 @@ def test_predictions_are_the_ridge_over_vectors_and_words() -> None:
     """Against the closed form: u = (XᵀX + μ I)⁻¹ Xᵀ y over [V / spread ‖ constant ‖ ω φ]."""
     scores, parts, queries = world(telling=1.0, n=200, queries=1)
     assert parts.encoder is not None
-    searcher = Searcher(MatrixScorer(scores), method="crosscut@rounds=2,stretch=1", parts=parts)
+    searcher = Searcher(MatrixScorer(scores), method="crosscut@rounds=2,slope=0", parts=parts)
     hits = searcher.search(0, 10, 40, query_vector=queries[0], trace=True)
     first, second = hits.trace
     words = Counts.of(parts)[0]
@@ -85,7 +85,7 @@ def test_predictions_are_the_ridge_over_vectors_and_words() -> None:
     space = np.column_stack([vectors / spread, np.full(200, 10 * FREE), np.sqrt(words / words.max())])
     known = space[first.positions]
     u = np.linalg.solve(known.T @ known + default.ALONE * np.eye(space.shape[1]), known.T @ scores[0, first.positions])
-    np.testing.assert_allclose(second.estimates, (space @ u)[second.positions], rtol=1e-6)
+    np.testing.assert_allclose(second.estimates, (space @ u)[second.positions], rtol=1e-3)
     left = np.setdiff1d(np.arange(200), first.positions)
     expected = left[np.argsort(-(space @ u)[left], kind="stable")][: len(second.positions)]
     assert set(second.positions) == set(expected.tolist())

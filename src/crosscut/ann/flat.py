@@ -36,20 +36,22 @@ class Flat(OfRows):
         self.space = space
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        return self.scan(asks, self.best)
+        return self.scan(asks, self.best, levels=False)
 
     def best(self, ask: Ask, row: Array) -> Found:
         """Return the best of an ask among predictions (n), which are overwritten."""
         places = best(masked(row, ask.exclude, ask.allowed), ask.count, slack_for(ask.count))
         return rerank(self.space, ask.vector, places, ask.base, ask.count)
 
-    def scan(self, asks: Sequence[Ask], look: Callable[[Ask, Array], T]) -> list[T]:
-        """Return what `look` makes of each ask and the predictions (n) of every item, which it may write to."""
+    def scan(self, asks: Sequence[Ask], look: Callable[[Ask, Array], T], *, levels: bool = True) -> list[T]:
+        """Return what `look` makes of each ask and the predictions (n) of every item, which it may write to.
+
+        Without `levels`, what all items have in common is left out: it changes no order, and would cost precision."""
 
         def based(pair: tuple[Ask, Array]) -> T:
             ask, row = pair
             base = ask.base.everywhere()
-            if isinstance(base, np.ndarray) or base:
+            if isinstance(base, np.ndarray) or (levels and base):
                 row += base  # in place
             return look(ask, row)
 

@@ -77,7 +77,7 @@ class ScoreData:
         own: dict[str, object] = {}
         if self.item_scores is not None and self.item_anchors is not None:
             own["item_scores"] = (self.item_scores, self.item_anchors)
-        anchors = None if self.anchors is None else CUR(self.anchors)
+        anchors = None if self.anchors is None else CUR(self.anchors, query_vectors=self.anchor_query_vectors)
         words = None if self.words is None else KnownWords(self.words)
         n = self.test.shape[1]
         parts = Parts(self.vectors, anchors, own=own, words=words, n=n, ways=WAYS)

@@ -71,14 +71,17 @@ class LeastSquares:
     rcond
         Singular values of V_A under `rcond` times the largest count as zero; None: ε · max(m, d), numpy's own
         for `lstsq`. Only without ridge.
+    sides
+        Right-hand sides: with 2 or more, targets are (k × sides), `solve` returns one u a side (sides × d), and
+        `products` their AᵀK⁻¹A. Only with a ridge.
     """
 
-    def __init__(self, d: int, *, ridge: float = 0.0, rcond: float | None = None) -> None:
+    def __init__(self, d: int, *, ridge: float = 0.0, rcond: float | None = None, sides: int = 1) -> None:
         if not ridge >= 0:
             raise InputError(f"a ridge must be 0 or more; got {ridge}")
         if rcond is not None and not 0 <= rcond < 1:
             raise InputError(f"a relative cut-off lies in 0 … 1 (1 excluded); got {rcond}")
-        self._fit: _Innovations | _Triangle = _Innovations(d, ridge)
+        self._fit: _Innovations | _Triangle = _Innovations(d, ridge, sides)
         self._rcond = rcond
         if rcond is not None and rcond > SAFE**1.5 and not ridge:
             self._fit = _Triangle(d, rcond)  # the cut-off is meant to bite
@@ -105,8 +108,14 @@ class LeastSquares:
         self._fit.add(rows, targets)
 
     def solve(self) -> Floats:
-        """u (d)."""
+        """Return u (d)."""
         return self._fit.solve()
+
+    @property
+    def products(self) -> Floats:
+        """AᵀK⁻¹A (sides × sides) of the targets A (m × sides), with K = V_A Σ V_Aᵀ + μ I."""
+        assert isinstance(self._fit, _Innovations)
+        return self._fit.products
 
 
 class _Innovations:
@@ -116,20 +125,21 @@ class _Innovations:
     is an upper one, so that L becomes the T of `_Triangle` where it lies.
     """
 
-    def __init__(self, d: int, ridge: float) -> None:
-        self.d = d
+    def __init__(self, d: int, ridge: float, sides: int = 1) -> None:
+        self.d, self.sides = d, sides
         self.ridge = ridge
         self.m = 0
-        self._both = np.empty((0, d + 1))  # [B ‖ z] (room × d + 1)
+        self._both = np.empty((0, d + sides))  # [B ‖ z] (room × d + sides)
+        self.products = np.zeros((sides, sides))  # zᵀz
         self._triangle = np.empty((0, 0), order="F")  # L (room × room); below the diagonal nothing is ever read
         self._scores = np.empty(0)  # a (room)
-        self._u = np.zeros(d)
+        self._u = np.zeros(d) if sides == 1 else np.zeros((sides, d))
         self._scale = 0.0  # the largest row norm seen
 
     @property
     def _basis(self) -> Floats:
         """B (m × d)."""
-        return self._both[len(self._both) - self.m :, :-1]
+        return self._both[len(self._both) - self.m :, : self.d]
 
     def add(self, rows: Floats, targets: Floats, images: Floats | None = None) -> bool:
         """Take in rows; False, and the fit is as before, if they are not independent enough."""
@@ -137,9 +147,9 @@ class _Innovations:
             return False
         k, d = rows.shape
         both = self._both[len(self._both) - self.m :]
-        rest = np.empty((k, d + 1))  # [X Σ ‖ x] − W [B ‖ z]
-        rest[:, :-1] = rows if images is None else images
-        rest[:, -1] = targets
+        rest = np.empty((k, d + self.sides))  # [X Σ ‖ x] − W [B ‖ z]
+        rest[:, :d] = rows if images is None else images
+        rest[:, d:] = targets.reshape(k, -1)
         if self.ridge:
             # a ridge that is tiny beside the rows would be lost in rounding
             square = rows.reshape(-1).dot((rows if images is None else images).reshape(-1))
@@ -147,8 +157,8 @@ class _Innovations:
             step = max(GEMM // (k * (d + 1)), LEAST)
             for start in range(0, self.m, step):
                 some = both[start : start + step]
-                rest -= (rows @ some[:, :-1].T) @ some
-            own = rows @ rest[:, :-1].T  # X (X Σ − W B)ᵀ = X Σ Xᵀ − W Wᵀ
+                rest -= (rows @ some[:, :d].T) @ some
+            own = rows @ rest[:, :d].T  # X (X Σ − W B)ᵀ = X Σ Xᵀ − W Wᵀ
             own.reshape(-1)[:: k + 1] += ridge
             new = _inverse_root(own) @ rest
         else:
@@ -159,7 +169,10 @@ class _Innovations:
             inside, triangle, rest[:, :-1] = split
             rest[:, -1:] = solve_lower(triangle, (targets - inside @ both[:, -1])[:, None])
             new = rest
-        self._u = self._u + new[:, -1] @ new[:, :-1]
+        z = new[:, d:]
+        self._u = self._u + (z[:, 0] if self.sides == 1 else z.T) @ new[:, :d]
+        if self.sides > 1:
+            self.products += z.T @ z
         self._make_room(k)
         end = len(self._both) - self.m
         start = end - k
@@ -197,7 +210,7 @@ class _Innovations:
             triangle[grown - m :, grown - m :] = self._triangle[room - m :, room - m :]
             scores[grown - m :] = self._scores[room - m :]
             self._triangle, self._scores = triangle, scores
-        both = np.empty((grown, self.d + 1))
+        both = np.empty((grown, self.d + self.sides))
         both[grown - m :] = self._both[room - m :]
         self._both = both
 

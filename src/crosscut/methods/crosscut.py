@@ -11,14 +11,18 @@ A score is taken to be
 
 and u is its posterior mean: the ridge of `least_squares.py`. The CUR block knows what anchor queries have shown of an
 item, the encoder block what its text says; w and μ are chosen on the anchor queries themselves, each held out in turn,
-as those that best predict the high scores of a query from a few dozen others. The ridge is easy on the encoder's own
-query direction (`Stretched`). It stays one linear space, so it stays one loop.
+as those that best predict the high scores of a query from a few dozen others. It stays one linear space, so it stays
+one loop.
+
+Scores are expected to rise with the encoder's: u has the encoder's query vector for mean (`ExpectedSlope`), by γ times
+the scale of the scores; beside anchor scores whose query vectors are known, by the slope that those queries have.
 
 Where there are words, the square root of an item's BM25 with the query stands beside v_i, one coordinate more. It is of
 the pair, so it cannot be asked of an index: u asks, and what words add orders what comes back.
 
 A scorer may know part of its score without a call, f = g + costly. Then g is an exact base per query: round one takes
-the items of highest g, and u explains only what the calls add to it.
+the items of highest g, and u explains only what the calls add to it; what they add need not rise with the encoder's
+scores, and the ridge is only easier on its direction (`stretched`).
 
 Anchor scores of an item may be estimates that are off by e_i (items added since). Then its score has variance μ + e_i²
 in the ridge, and it is picked as if it scored h e_i higher than expected: what is unsure varies less in expectation
@@ -45,7 +49,7 @@ from crosscut.ann.baseline import NOTHING, Baseline, OfSome, PerItem
 from crosscut.ann.clustered import SMALL
 from crosscut.errors import InputError
 from crosscut.methods.base import InRounds, Parts, register
-from crosscut.methods.weights import FREE, beside, learned, some_rows, spread_of
+from crosscut.methods.weights import FREE, beside, learned, slopes_of, some_rows, spread_of
 from crosscut.search import fits
 from crosscut.search.fits import Fit
 from crosscut.search.loop import Picker, Plan, Query
@@ -58,6 +62,7 @@ from crosscut.spaces.cur import CUR
 from crosscut.types import Floats
 
 HOPE = 0.5  # h
+STRETCH = 3.0  # how much easier the ridge is on the encoder's direction, where no slope is expected
 ALONE = 0.35  # μ against the variance of the encoder block, without anchor scores
 
 
@@ -66,12 +71,13 @@ ALONE = 0.35  # μ against the variance of the encoder block, without anchor sco
 class Crosscut(InRounds):
     """The default: stacked spaces, a base per item, ridge, ten rounds.
 
-    `rank` limits the CUR block, `stretch` is how much easier the ridge is on the encoder's direction, `ridge`
-    multiplies the noise that is assumed; with `learned`, past searches count where an index learned from them.
-    `explore` is a share of the calls that goes to items drawn at random, so that a log of searches also shows what a
-    search would not have looked at; each is logged with the chance it had. With `fill`, rounds fill what the scorer
-    answers side by side: for a judge that takes eight requests at once, 20 calls are 3 rounds. `words` is how far the
-    words that an item shares with the query may explain its score, against its vector; 0: not at all.
+    `rank` limits the CUR block; `slope` is how fast scores are expected to rise with the encoder's, in units of what
+    the encoder does not explain (γ; its standard deviation is ¾ of it); `ridge` multiplies the noise that is assumed;
+    with `learned`, past searches count where an index learned from them. `explore` is a share of the calls that goes to
+    items drawn at random, so that a log of searches also shows what a search would not have looked at; each is logged
+    with the chance it had. With `fill`, rounds fill what the scorer answers side by side: for a judge that takes eight
+    requests at once, 20 calls are 3 rounds. `words` is how far the words that an item shares with the query may explain
+    its score, against its vector; 0: not at all.
     """
 
     name: ClassVar[str] = "crosscut"
@@ -80,7 +86,7 @@ class Crosscut(InRounds):
 
     rounds: int = 10
     rank: int = 256
-    stretch: float = 3.0
+    slope: float = fits.SLOPE
     ridge: float = 1.0
     learned: bool = True
     fill: bool = True
@@ -88,10 +94,8 @@ class Crosscut(InRounds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.stretch >= 1:
-            raise InputError(
-                f"stretch is how much easier the ridge is on the encoder's direction, 1 or more; got {self.stretch}"
-            )
+        if not self.slope >= 0:
+            raise InputError(f"slope is how fast scores rise with the encoder's, 0 or more; got {self.slope}")
         if not self.ridge > 0:
             raise InputError(f"ridge multiplies the noise that is assumed, above 0; got {self.ridge}")
         if not self.words >= 0:
@@ -102,10 +106,10 @@ class Crosscut(InRounds):
 
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
         words: dict[str, tuple[Any, ...]] = {} if parts.words is None else {"words": (0.0, 3.0)}
-        return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "stretch": (1.0, 10.0), **words}
+        return {**super().grid(parts), "rounds": (5, 20), "ridge": (0.3, 3.0), "slope": (3.0, 20.0), **words}
 
     def schedule(self) -> Schedule:
-        return Schedule(self.rounds, self.first_share, self.fill)
+        return Schedule(self.rounds, self.first_share, self.fill, even=True)
 
     def plan(self, parts: Parts) -> Plan:
         prior = parts.prior if self.learned and parts.factors is None else None
@@ -122,9 +126,12 @@ class Crosscut(InRounds):
         scales = [*[1.0, weights.encoder][: len(blocks)], FREE * weights.spread]
         space = Stacked([*blocks, Constant(parts.n)], scales)
         noise, trust = self.ridge * weights.noise, _trust(cur, self.ridge * weights.noise)
+        slopes = None if parts.encoder is None else slopes_of(cur, parts.encoder, base)
 
         def fit(query: Query, d: int) -> Fit:
-            return fits.stretched(d, noise, query.vector, self.stretch, block.d, trust)
+            if slopes is None or query.vector is None or query.base is not None:
+                return fits.stretched(d, noise, query.vector, STRETCH, block.d, trust)
+            return fits.sloped(d, noise, query.vector, slopes, weights.encoder, block.d, trust)
 
         return self._plan(parts, space, fit, PerItem(base), weights.spread, cur)
 
@@ -154,7 +161,9 @@ class Crosscut(InRounds):
         noise = self.ridge * ALONE * len(blocks)
 
         def fit(query: Query, d: int) -> Fit:
-            return fits.stretched(d, noise, query.vector, self.stretch, at)
+            if query.vector is None or query.base is not None or not query.vector.any():
+                return fits.stretched(d, noise, query.vector, STRETCH, at)
+            return fits.ExpectedSlope(d, noise, query.vector, at, self.slope)
 
         return self._plan(parts, space, fit, NOTHING, 1.0)
 

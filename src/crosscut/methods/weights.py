@@ -168,6 +168,35 @@ def _trials(
     return trials
 
 
+NEAR = 0.1  # of the items, those nearest an anchor query
+_SLOPES: WeakKeyDictionary[CUR, tuple[Space, tuple[float, float]]] = WeakKeyDictionary()
+
+
+def slopes_of(cur: CUR, encoder: Space, base: Floats) -> tuple[float, float] | None:
+    """Return mean and deviation, over the anchor queries, of the slope of scores less their base on v · q̂.
+
+    Of each query, over the tenth of the items that are nearest: over all of them it is flatter. None where the query
+    vectors are not known.
+    """
+    if cur.query_vectors is None or not encoder.readable or cur.query_vectors.shape[1] != encoder.d:
+        return None
+    if cur in _SLOPES and _SLOPES[cur][0] is encoder:
+        return _SLOPES[cur][1]
+    count, slopes = max(2, round(NEAR * encoder.n)), []
+    for scores, vector in zip(cur.anchor_scores, cur.query_vectors, strict=True):
+        if not (length := np.linalg.norm(vector)):
+            continue
+        rises = encoder.predict((vector / length)[None])[0].astype(np.float64)  # e (n)
+        near = np.argpartition(-rises, count - 1)[:count]
+        apart, left = rises[near] - rises[near].mean(), (scores[near] - base[near]).astype(np.float64)
+        if varied := float(apart @ apart):
+            slopes.append(float(apart @ left) / varied)
+    found = (float(np.mean(slopes)), float(np.std(slopes))) if len(slopes) > 1 else None
+    if found is not None:
+        _SLOPES[cur] = encoder, found
+    return found
+
+
 _DRAWN: WeakKeyDictionary[Space, dict[int, Floats]] = WeakKeyDictionary()
 
 

@@ -4,11 +4,13 @@
 |---|---|---|
 | `LeastSquaresFit` | (V_A)† a, mixed with the encoder's vector by λ | ADACUR alg. 1, AXN eq. 4 and 7 |
 | `Ridge` | posterior mean under u ~ N(mean, Σ), noise μ | ours |
+| `ExpectedSlope` | the same, with the encoder's vector for mean and the scale of the scores fitted | ours |
 | `AnchorFit` | C_anc† precomputed for a fixed set of anchor items | ANNCUR §2.3–2.4 |
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -31,6 +33,11 @@ class Fit(Protocol):
 
     def solve(self) -> Floats:
         """Return u (d)."""
+
+    @property
+    def level(self) -> float:
+        """What every prediction is above V u."""
+        return 0.0
 
 
 class LeastSquaresFit(Fit):
@@ -112,6 +119,83 @@ def stretched(
         directions = np.zeros((1, d))
         directions[0, at : at + len(vector)] = np.sqrt(stretch**2 - 1) * vector / length
     return Ridge(d, noise, directions=directions, trust=trust)
+
+
+def sloped(
+    d: int,
+    noise: float,
+    vector: Floats,
+    slopes: tuple[float, float],
+    weight: float,
+    at: int,
+    trust: Floats | None = None,
+) -> Ridge:
+    """Return a ridge that expects a slope, known in the units of the scores: s ~ N(mean, deviation²) on v · q̂.
+
+    `weight` is what the encoder's coordinates, which begin at `at`, are multiplied with."""
+    direction = np.zeros(d)
+    if weight and (length := np.linalg.norm(vector)):
+        direction[at : at + len(vector)] = vector / length
+    mean, deviation = slopes[0] / (weight or 1.0), slopes[1] / (weight or 1.0)
+    more = math.sqrt(max(deviation**2 - 1, 0.0))  # Σ = I + more² q̂ q̂ᵀ
+    return Ridge(d, noise, mean=mean * direction, directions=more * direction[None], trust=trust)
+
+
+SLOPE = 8.0  # γ
+DEVIATION = 0.75  # h / γ
+
+
+class ExpectedSlope(Fit):
+    """A ridge that expects scores to rise with the encoder's, by a slope in units of the scores' own scale.
+
+        score(i) = level + τ (s e_i + v_i · r + noise),    e_i = v_i · q̂
+        s ~ N(γ, h²),   r ~ N(0, I),   noise ~ N(0, μ)
+
+    With Σ = I + h² q̂ q̂ᵀ and K = V Σ Vᵀ + μ I the posterior mean of τ (s q̂ + r) is
+
+        u = τγ q̂ + Σ Vᵀ K⁻¹ (y − τγ e),      τ = (−b + √(b² + 4 (m − 1) a)) / (2 (m − 1)),  a = yᵀK⁻¹y,  b = γ yᵀK⁻¹e
+
+    where τ has the highest likelihood, so that neither the unit nor the zero of scores matters. y are the scores less
+    their mean in round one. One score, or scores that are all alike, say nothing of τ: u = q̂, the encoder's order.
+
+    Parameters
+    ----------
+    noise
+        μ.
+    vector, at
+        q, and where the encoder's coordinates begin; they have unit spread.
+    slope
+        γ.
+    """
+
+    def __init__(self, d: int, noise: float, vector: Floats, at: int = 0, slope: float = SLOPE) -> None:
+        self._squares = LeastSquares(d, ridge=noise, sides=2)
+        self._slope, self._deviation = slope, DEVIATION * slope
+        self._direction = np.zeros(d)  # q̂
+        self._direction[at : at + len(vector)] = vector / np.linalg.norm(vector)
+        self._level: float | None = None
+        self._count = 0
+
+    @property
+    def level(self) -> float:
+        return self._level or 0.0
+
+    def add(self, handles: Positions, rows: Floats, targets: Floats) -> None:
+        if self._level is None:
+            self._level = float(targets.mean())
+        y, e = targets - self._level, rows @ self._direction
+        y[np.abs(y) <= 1e-12 * abs(self._level)] = 0.0  # rounding
+        self._squares.add(rows, np.column_stack([y, e]), rows + self._deviation**2 * np.outer(e, self._direction))
+        self._count += len(rows)
+
+    def solve(self) -> Floats:
+        (a, b), _ = self._squares.products.tolist()
+        m, b = self._count - 1, self._slope * b
+        if m < 1 or not a > 0:
+            return self._direction
+        tau = (-b + math.sqrt(b * b + 4 * m * a)) / (2 * m)
+        ours, expected = self._squares.solve()
+        return np.asarray(ours + tau * self._slope * (self._direction - expected))
 
 
 def learned(d: int, noise: float, prior: Prior, vector: Floats | None, trust: Floats | None = None) -> Ridge:

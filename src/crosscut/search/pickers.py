@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from crosscut.ann.baseline import NOTHING, Baseline, PerItem, Sum, masked
+from crosscut.ann.baseline import NOTHING, Baseline, Level, PerItem, Sum, masked
 from crosscut.ann.flat import Flat
 from crosscut.ann.topk import Ask, Found, Pool, TopK
 from crosscut.errors import InputError, ScorerError
@@ -116,6 +116,8 @@ class Linear(Picker):
             raise ScorerError(f"the scores so far, or the vectors, are too large to go on with ({error})") from error
         u = u if self.scale == 1.0 else u / self.scale
         parts = [state.base]
+        if state.fit.level:
+            parts.append(Level(state.fit.level))
         if state.columns is not None:
             u, weights = u[: self.space.d], u[self.space.d :]
             parts.append(PerItem(state.columns @ weights))

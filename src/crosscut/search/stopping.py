@@ -130,8 +130,9 @@ def parse_stop(stop: str | Stop) -> Stop:
 class Schedule:
     """How many calls each round may make.
 
-    Equal shares, the remainder to the last round; or a first round of its own size: a share of the budget
-    (`first` below 1) or a number of calls. A budget under the number of rounds makes as many rounds of one call.
+    Equal shares, the remainder to the last round (with `even`, the earlier rounds are larger by one); or a first round
+    of its own size: a share of the budget (`first` below 1) or a number of calls. A budget under the number of rounds
+    makes as many rounds of one call.
 
     With `fill`, a round is one or more *flights*: pairs that a scorer answers side by side, in the time of one. A judge
     that takes eight requests at once needs as long for two calls as for eight: 20 calls are 3 rounds of 6 or 7 then,
@@ -142,6 +143,7 @@ class Schedule:
     rounds: int = 5
     first: float | None = None
     fill: bool = False
+    even: bool = False
 
     free: ClassVar[bool] = False  # a round that is short ends the search
 
@@ -162,6 +164,9 @@ class Schedule:
             return [budget]
         if self.first is None and filled:
             return _flown(budget, max(rounds, flights), rounds)
+        if self.first is None and self.even:
+            share, more = divmod(budget, rounds)
+            return [share + 1] * more + [share] * (rounds - more)
         if self.first is None:
             share = budget // rounds
             return [share] * (rounds - 1) + [budget - share * (rounds - 1)]

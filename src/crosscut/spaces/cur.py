@@ -35,13 +35,19 @@ class CUR(Vectors):
         approximation of the items' second-moment matrix over queries.
     errors
         (n) how far an item's scores may be off, if they are estimates (`extension_error`); 0: they were measured.
+    query_vectors
+        (k_q × d) the encoder's vectors of the anchor queries: they tell how scores rise with the encoder's.
     """
 
     slot: ClassVar[Slot] = "anchors"
     of_queries: ClassVar[bool] = False
 
     def __init__(
-        self, anchor_scores: npt.ArrayLike, rank: int | None = None, errors: npt.ArrayLike | None = None
+        self,
+        anchor_scores: npt.ArrayLike,
+        rank: int | None = None,
+        errors: npt.ArrayLike | None = None,
+        query_vectors: npt.ArrayLike | None = None,
     ) -> None:
         scores = anchor_scores if isinstance(anchor_scores, np.ndarray) else np.asarray(anchor_scores, dtype=np.float64)
         if scores.ndim != 2 or not scores.shape[0]:
@@ -53,6 +59,9 @@ class CUR(Vectors):
             raise InputError("anchor scores contain NaN or infinities: score those pairs again, or drop the query")
         self.anchor_scores: Array = scores
         self.rank = rank
+        self.query_vectors = None if query_vectors is None else np.asarray(query_vectors, dtype=np.float64)
+        if self.query_vectors is not None and len(self.query_vectors) != len(scores):
+            raise InputError(f"{len(self.query_vectors)} query vectors for {len(scores)} anchor queries")
         self.errors = None if errors is None else np.asarray(errors, dtype=np.float64)
         if self.errors is not None and self.errors.shape != scores.shape[1:]:
             raise InputError(f"{len(self.errors)} errors for {scores.shape[1]} items: give one for each")
