@@ -161,18 +161,25 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
         with ThreadPoolExecutor(1, "crosscut-nested") as pool:
             return pool.submit(asyncio.run, coroutine).result()
     ended = threading.Event()
+    tasks: list[asyncio.Task[T]] = []
 
-    async def run() -> T:
-        try:
-            return await coroutine
-        finally:
+    def start() -> None:
+        task = loop.create_task(coroutine)
+        tasks.append(task)
+        task.add_done_callback(lambda _: ended.set())
+
+    def cancel() -> None:
+        if not tasks:  # the interrupt came before the start
+            coroutine.close()
             ended.set()
+        for task in tasks:
+            task.cancel()
 
-    future = asyncio.run_coroutine_threadsafe(run(), loop)
     try:
-        return future.result()
+        loop.call_soon_threadsafe(start)
+        ended.wait()
     except BaseException:
-        if not future.done():
-            future.cancel()
-            ended.wait(CANCEL_SECONDS)
+        loop.call_soon_threadsafe(cancel)
+        ended.wait(CANCEL_SECONDS)
         raise
+    return tasks[0].result()

@@ -36,13 +36,18 @@ def scorer_of(endpoint: Endpoint, **settings: Any) -> RerankEndpoint:
     return RerankEndpoint(endpoint.url, **{"first_wait": 0.001, "batch_size": 8, "concurrency": 2, **settings})
 
 
+def interrupt_after(endpoint: Endpoint, requests: int) -> None:
+    while len(endpoint.bodies) < requests:
+        time.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 @pytest.mark.parametrize("deadline", [None, 30.0])
 def test_an_interrupt_stops_the_requests_and_reports_the_calls(endpoint: Endpoint, deadline: float | None) -> None:
     endpoint.delay = 0.05
     with scorer_of(endpoint) as scorer:
         searcher = crosscut.Searcher(vectors=VECTORS, scorer=scorer.bind(ITEMS), method="rnr")
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        threading.Thread(target=interrupt_after, args=(endpoint, 8)).start()
         with pytest.raises(KeyboardInterrupt) as caught:
             searcher.search("a query", 5, 400, query_vector=np.ones(8), deadline=deadline)
         received = pairs_received(endpoint)

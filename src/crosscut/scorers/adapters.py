@@ -43,6 +43,7 @@ class CallableScorer(BoundScorer):
 
     items: Items | None = None
     keeps_deadline = True
+    counts_attempts = True
 
     def __init__(self, fn: Callable[[Any, Any], Any], items: Items | None = None) -> None:
         if not callable(fn):
@@ -69,6 +70,8 @@ class CallableScorer(BoundScorer):
                     results[place] = ScoreResult.nothing(len(handles), error)
                     continue
                 results[place] = ScoreResult.nothing(len(handles), attempted=True)
+                if retries:
+                    retries[place].attempted += len(handles)
                 try:
                     answer = self._timed(query, given, deadline)
                     if inspect.isawaitable(answer):

@@ -55,12 +55,14 @@ class ScoreResult:
 class RetryBudget:
     """Calls that one request may cost beyond one a pair, and whether it may still make any at all.
 
-    A scorer that sends pairs again takes them from here first; one that works in steps asks `halted` before each.
+    A scorer that sends pairs again takes them from here first; one that works in steps asks `halted` before each, and
+    may count here the pairs that it has handed out for the first time (`attempted`): then an interrupt reports these.
     """
 
     def __init__(self, left: float = math.inf, halt: Callable[[], str | None] | None = None) -> None:
         self.left = left
         self.used = 0
+        self.attempted = 0
         self._halt = halt
         self._closed = False
 
@@ -76,6 +78,11 @@ class RetryBudget:
         self.left -= pairs
         self.used += pairs
         return True
+
+    def give_back(self, pairs: int) -> None:
+        """Take back the last `take`: the pairs were not sent."""
+        self.left += pairs
+        self.used -= pairs
 
     def close(self) -> int:
         """Refuse every further call and return the number of those that were used."""
@@ -94,6 +101,8 @@ class BoundScorer(ABC):
     """Pairs that are scored side by side, each as fast as one alone; the default method makes no smaller rounds."""
     keeps_deadline: bool = False
     """Whether `score_many` returns by its deadline; other scorers run in a thread that can be abandoned."""
+    counts_attempts: bool = False
+    """Whether it counts what it hands out in `RetryBudget.attempted`."""
     seconds_per_pair: float | None = None
     """A moving average, updated by the meter."""
 

@@ -85,6 +85,8 @@ class Delivery:
         """Count the pairs as sent; False if the budget does not allow it."""
         if self.times and not self.budget.take(self.pairs):
             return False
+        if not self.times:
+            self.budget.attempted += self.pairs
         self.times += 1
         return True
 
@@ -92,7 +94,9 @@ class Delivery:
         """Take back the last `leave`: nobody has received the pairs."""
         self.times -= 1
         if self.times:
-            self.budget.take(-self.pairs)
+            self.budget.give_back(self.pairs)
+        else:
+            self.budget.attempted -= self.pairs
 
 
 class NotSent(Exception):
@@ -245,7 +249,7 @@ class Transport:
 
             async def trace(event: str, _: object) -> None:
                 nonlocal written
-                written = written or event.endswith("send_request_headers.started")
+                written = written or event.endswith("send_request_headers.complete")
 
             try:
                 async with asyncio.timeout(left):
@@ -376,6 +380,7 @@ class BoundRemoteScorer(BoundScorer):
     """A remote scorer bound to items."""
 
     keeps_deadline = True
+    counts_attempts = True
     pairs_per_batch = None
 
     def __init__(self, model: RemoteScorer, items: Items) -> None:
@@ -431,7 +436,8 @@ class _Round:
         self.batches[place] = [_Batch(query, part, Delivery(len(part), end, budget, wanted)) for part in parts]
 
     async def run(self) -> None:
-        await asyncio.gather(*(self._send(place, batch) for place, some in self.batches.items() for batch in some))
+        sending = [self._send(place, batch) for place, some in self.batches.items() for batch in some]
+        await asyncio.gather(*sending, return_exceptions=True)  # a cancellation waits until all have ended
 
     async def _send(self, place: int, batch: _Batch) -> None:
         positions = np.arange(len(batch.texts))

@@ -178,29 +178,39 @@ class Meter:
         return max(1, min(max(preferred, int(self.deadline / 20 / pace)), int(left / pace))) if pace else preferred
 
     def _score_batch(self, orders: Sequence[Order]) -> None:
-        """Hand out one batch, count it, and record the scores and errors; an interrupt is raised after that."""
-        for ledger, positions in orders:  # counted before the call: a call that fails was still made
-            ledger.reserved -= len(positions)
-            self._count(ledger, len(positions))
-        budgets = [RetryBudget(ledger.left - ledger.reserved, ledger.halt) for ledger, _ in orders]
-        requests = [(ledger.query, _read_only(positions)) for ledger, positions in orders]
-        interrupt: BaseException | None = None
+        """Hand out one batch, count it, and record the scores and errors."""
+        before = [ledger.calls for ledger, _ in orders]
+        total = self.calls
+        budgets: list[RetryBudget] = []
         began = time.perf_counter()
         try:
-            given: Sequence[Any] = self._call(requests, budgets)
-        except Exception as error:
-            given = [_batch_error(error, orders)] * len(orders)
-        except BaseException as error:
-            interrupt = error
-            given = vars(error).pop("results", None) or [ScorerError("interrupted")] * len(orders)
-        else:
-            self._learn(sum(len(positions) for _, positions in orders), time.perf_counter() - began)
-        for (ledger, _), budget in zip(orders, budgets, strict=True):
-            self._count(ledger, budget.close())
-        for (ledger, positions), result in zip(orders, given, strict=True):
-            self._record(ledger, positions, validate_scores(result, ledger.query, positions))
-        if interrupt is not None:
-            raise interrupt
+            for ledger, positions in orders:  # counted before the call: a call that fails was still made
+                ledger.reserved -= len(positions)
+                self._count(ledger, len(positions))
+            budgets += [RetryBudget(ledger.left - ledger.reserved, ledger.halt) for ledger, _ in orders]
+            requests = [(ledger.query, _read_only(positions)) for ledger, positions in orders]
+            try:
+                given: Sequence[Any] = self._call(requests, budgets)
+            except Exception as error:
+                given = [_batch_error(error, orders)] * len(orders)
+            else:
+                self._learn(sum(len(positions) for _, positions in orders), time.perf_counter() - began)
+            for (ledger, _), budget in zip(orders, budgets, strict=True):
+                self._count(ledger, budget.close())
+            for (ledger, positions), result in zip(orders, given, strict=True):
+                self._record(ledger, positions, validate_scores(result, ledger.query, positions))
+        except BaseException as interrupt:  # Ctrl-C, at any of these lines
+            for (ledger, _), calls, budget in zip(orders, before, budgets, strict=False):
+                budget.close()
+                if self.scorer.counts_attempts:
+                    ledger.calls = calls + budget.attempted + budget.used
+            if self.scorer.counts_attempts:
+                self.calls = total + sum(ledger.calls for ledger, _ in orders) - sum(before)
+            results = vars(interrupt).pop("results", ())
+            for (ledger, positions), result in zip(orders, results, strict=False):
+                new = np.isfinite(result.scores) & ~np.isin(positions, ledger.positions)
+                ledger.record(positions[new], result.scores[new])
+            raise
 
     def _record(self, ledger: QueryLedger, positions: Positions, result: ScoreResult) -> None:
         scores, error = result.scores, result.error
