@@ -44,8 +44,8 @@ class Database:
     refused. Nothing is created by reading: a file that is not there has no rows.
     """
 
-    def __init__(self, path: Path, what: str, schema: Sequence[str]) -> None:
-        self.path, self.what, self.schema = path, what, schema
+    def __init__(self, path: Path, what: str, schema: Sequence[str], *, page_size: int = 4096) -> None:
+        self.path, self.what, self.schema, self.page_size = path, what, schema, page_size
         self._connection: sqlite3.Connection | None = None
         self._process = 0
 
@@ -132,6 +132,7 @@ class Database:
         address = f"{self.path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
         connection = sqlite3.connect(address, PAUSE, isolation_level=None, check_same_thread=False, uri=True)
         try:
+            connection.execute(f"PRAGMA page_size = {self.page_size}")
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
             if self._blank(connection):

@@ -368,9 +368,9 @@ def test_a_writer_waits_for_another(store: ScoreStore) -> None:
 
 
 DISK = """
-mount -t tmpfs -o size=120k tmpfs {disk} || exit 77
+mount -t tmpfs -o size=700k tmpfs {disk} || exit 77
 {python} -c '{code}'
-mount -o remount,size=4m {disk} && {python} -c '{code}'
+mount -o remount,size=40m {disk} && {python} -c '{code}'
 mount -o remount,ro {disk} && {python} -c '{code}'
 """
 ON_DISK = """
@@ -381,7 +381,7 @@ store = ScoreStore("DISK/store", scorer_fingerprint="hash")
 items = [str(n) for n in range(1000)]
 before = store.summary().scores
 try:
-    for row in range(before // 1000, before // 1000 + 30):
+    for row in range(before // 1000, before // 1000 + 200):
         store.put_block([f"query {row}"], items, np.full((1, 1000), row))
 except StoreError as error:
     print(error)
@@ -405,8 +405,8 @@ def test_a_disk_that_is_full_and_a_disk_that_is_read_only(tmp_path: Path) -> Non
         pytest.skip(f"no disk can be mounted here: {done.stderr}")
     full, rows, more, forbidden, same = done.stdout.splitlines()
     assert "no room to write" in full
-    assert 0 < int(rows.split()[1]) < 30
-    assert int(more.split()[1]) == int(rows.split()[1]) + 30
+    assert 0 < int(rows.split()[1]) < 200
+    assert int(more.split()[1]) == int(rows.split()[1]) + 200
     assert "cannot be written to" in forbidden
     assert same == more
 

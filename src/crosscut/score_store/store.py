@@ -45,6 +45,7 @@ SCHEMA = (
     "CREATE TABLE epoch (number INTEGER NOT NULL)",
     "INSERT INTO epoch VALUES (0)",
 )
+PAGE_SIZE = 32768  # rows of a dense matrix are large
 SHORT_LIST = 4096 * HASH_BYTES
 """Lists up to this many bytes are read with their records, longer ones are remembered."""
 SHORTEST_RUN = 32
@@ -108,7 +109,7 @@ class ScoreStore:
         self.scorer_fingerprint = scorer_fingerprint
         if self.path.exists() and not self.path.is_dir():
             raise StoreError(f"{str(self.path)!r} is a file; a score store is a folder")
-        self.database = Database(self.path / FILE, "score store", SCHEMA)
+        self.database = Database(self.path / FILE, "score store", SCHEMA, page_size=PAGE_SIZE)
         self._lists: Latest[Keys] = Latest(4)  # long ones
         self._targets: Latest[Positions] = Latest(8)
         self._reported: set[str] = set()
@@ -280,7 +281,9 @@ class ScoreStore:
                 places = self._target(known, items)[known.start : stop]
                 there = places >= 0
                 target, scores = places[there], scores[: len(places)][there]
-            row[target] = np.where(np.isnan(scores), row[target], scores)
+            if np.isnan(scores).any():
+                scores = np.where(np.isnan(scores), row[target], scores)
+            row[target] = scores
         if items.first is not None:
             row = np.where(np.isnan(row), row[items.first], row)
         return row if positions is None else row[np.asarray(positions, np.int64)]
