@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from crosscut.errors import CrosscutError, StoreUnavailable
+from crosscut.errors import InputError
 from crosscut.scorers.base import BoundScorer, Request, RetryBudget, ScoreResult
 from crosscut.scorers.validation import validate_scores
 from crosscut.types import Floats, Handles, Positions
@@ -51,17 +51,16 @@ class MemoryCache:
 
 
 def read_cache(cache: ScoreCache, query: Any, positions: Positions) -> Floats:
-    """Return what a cache knows, one number per item."""
+    """Return what a cache knows, one number per item; one that fails knows nothing, which is a warning."""
     try:
         scores = np.array(cache.get(query, positions.copy()), dtype=np.float64)
         if scores.shape != positions.shape:
             raise ValueError(f"it returned {scores.shape} scores for {len(positions)} items")
-    except CrosscutError:
+    except InputError:  # the query has no place in this cache
         raise
     except Exception as error:
-        raise StoreUnavailable(
-            f"the cache of scores failed: {type(error).__name__}: {error}; repair it, or search without it"
-        ) from error
+        LOGGER.warning("known scores are not used: the cache raised %s", type(error).__name__)
+        return np.full(len(positions), np.nan)
     return scores
 
 
@@ -69,7 +68,7 @@ def write_cache(cache: ScoreCache, query: Any, positions: Positions, scores: Flo
     """Store scores in a cache; a failure is a warning, since the search has them anyway."""
     try:
         cache.put(query, positions, scores)
-    except CrosscutError:
+    except InputError:
         raise
     except Exception as error:
         LOGGER.warning("%d scores of a search were not kept: the cache raised %s", len(scores), type(error).__name__)

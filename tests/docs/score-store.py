@@ -1,4 +1,4 @@
-"""What docs/scores.md takes for granted: queries, items, a scorer; and a cluster of Ray (workers of this process)."""
+"""What docs/guides/score-store.md takes for granted: queries, items, a scorer, and a cluster of Ray (local workers)."""
 
 from collections.abc import Callable
 from typing import Any
