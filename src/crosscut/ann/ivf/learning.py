@@ -46,25 +46,25 @@ class Observations:
 
     @property
     def most(self) -> int:
-        """How many lists were visited."""
+        """The number of lists that were visited."""
         return int(self.traces.shape[1])
 
     def needed(self, lists: int) -> Whole:
-        """C(q), for N = lists."""
+        """Return C(q), for N = lists."""
         return np.minimum(self.ranks[:, 0], lists)
 
     def recall(self, stops: npt.ArrayLike, k: int = 1) -> npt.NDArray[np.float64]:
-        """R*@k of every query, when it stops after so many lists."""
+        """Return R*@k of every query, when it stops after so many lists."""
         after = np.broadcast_to(np.asarray(stops), len(self.ranks))
         return np.asarray((self.ranks[:, :k] <= after[:, None]).mean(axis=1))
 
     def some(self, rows: npt.ArrayLike) -> Observations:
-        """Those of some queries."""
+        """Return those of some queries."""
         picked = np.asarray(rows)
         return replace(self, **{part.name: getattr(self, part.name)[picked] for part in fields(self)[1:]})
 
     def stops(self, rule: Rule) -> Whole:
-        """After how many lists a rule stops each query: what a search under it would do, without searching again."""
+        """Return after how many lists a rule stops each query, without searching again."""
         from crosscut.ann.ivf.kernels import replay
 
         stop = rule.conditions(self.k, self.most)
@@ -78,7 +78,7 @@ class Observations:
         return every_clue(self.queries, self.near, self.spreads, self.traces)
 
     def features(self, tau: int = TAU) -> npt.NDArray[np.float64]:
-        """The features of Table 1 after τ lists (q × f): query, centroids, results, stability."""
+        """Return the features of Table 1 after τ lists (q × f): query, centroids, results, stability."""
         from crosscut.ann.ivf.kernels import Outlook, describe, features_of
 
         out = np.empty((len(self.queries), features_of(self.queries.shape[1], tau)))
@@ -112,7 +112,7 @@ def observe(index: IVF, queries: npt.ArrayLike, k: int = 100, lists: int | None 
 
 
 def exact(index: IVF, queries: Single, k: int) -> Whole:
-    """(q × k) places of the true nearest vectors, best first: every query against every vector."""
+    """Return the places (q × k) of the true nearest vectors, best first: every query against every vector."""
     if len(queries) > ASKED:
         return np.concatenate([exact(index, queries[j : j + ASKED], k) for j in range(0, len(queries), ASKED)])
     best = np.full((len(queries), 0), 0, dtype=np.int64)
@@ -140,10 +140,10 @@ def learn_prediction(
     trials: int = 1,
     seed: int = 0,
 ) -> PredictedLists:
-    """REG, or REG+int with stability features, for N = lists; `check` holds queries for early stopping.
+    """Learn REG, or REG+int with stability features, for N = lists; `check` has queries for early stopping.
 
     With `trials` above 1 so many forests are grown, each with other hyper-parameters, and the one with the smallest
-    error on `check` is kept.
+    error on `check` is returned.
     """
     width = observed.features(tau).shape[1] - (0 if stability else 2 * (tau - 1))
 
@@ -164,7 +164,7 @@ def learn_classifier(
     trials: int = 1,
     seed: int = 0,
 ) -> Classifier:
-    """Exit or Continue after τ lists, for N = lists. Synthetic queries are made of `observed`, never of `check`."""
+    """Learn Exit or Continue after τ lists, for N = lists. Synthetic queries come from `observed`, never `check`."""
     features = observed.features(tau)
     goes_on = (observed.needed(lists) > tau).astype(np.int64)
     features, goes_on = balanced(features, goes_on, seed)
@@ -175,7 +175,7 @@ def learn_classifier(
 
 
 def balanced(features: npt.NDArray[Any], labels: Whole, seed: int) -> tuple[npt.NDArray[Any], Whole]:
-    """As many of either class, by SMOTE; as they are, where a class is too small to interpolate in."""
+    """Return as many of either class, by SMOTE; all as they are, where a class is too small to interpolate in."""
     try:
         from imblearn.over_sampling import SMOTE
     except ImportError:
@@ -184,8 +184,8 @@ def balanced(features: npt.NDArray[Any], labels: Whole, seed: int) -> tuple[npt.
     if counts.min() < 2:
         return features, labels
     more = SMOTE(random_state=seed, k_neighbors=min(5, int(counts.min()) - 1))
-    made, marks = more.fit_resample(features, labels)
-    return np.asarray(made), np.asarray(marks)
+    rows, classes = more.fit_resample(features, labels)
+    return np.asarray(rows), np.asarray(classes)
 
 
 def _forest(
@@ -222,24 +222,19 @@ def _forest(
 
 
 def trees_to_try(trials: int, seed: int) -> list[dict[str, float]]:
-    """Hyper-parameters of a forest: the usual ones, then draws around them (the paper searches with HyperOPT)."""
+    """Return hyper-parameters of forests: the usual ones, then draws around them (the paper uses HyperOPT)."""
     rng = np.random.default_rng(seed)
     tried: list[dict[str, float]] = [{"num_leaves": 15, "learning_rate": 0.1, "min_data_in_leaf": 20}]
     for _ in range(trials - 1):
-        tried.append(
-            {
-                "num_leaves": int(rng.integers(4, 64)),
-                "learning_rate": float(np.exp(rng.uniform(np.log(0.02), np.log(0.3)))),
-                "min_data_in_leaf": int(rng.integers(5, 100)),
-                "lambda_l2": float(np.exp(rng.uniform(np.log(1e-3), np.log(10)))),
-                "feature_fraction": float(rng.uniform(0.3, 1.0)),
-            }
-        )
+        leaves, rate = int(rng.integers(4, 64)), float(np.exp(rng.uniform(np.log(0.02), np.log(0.3))))
+        least, ridge = int(rng.integers(5, 100)), float(np.exp(rng.uniform(np.log(1e-3), np.log(10))))
+        one = {"num_leaves": leaves, "learning_rate": rate, "min_data_in_leaf": least, "lambda_l2": ridge}
+        tried.append(one | {"feature_fraction": float(rng.uniform(0.3, 1.0))})
     return tried
 
 
 def trees_of(model: dict[str, Any]) -> Trees:
-    """LightGBM's own account of a forest, as arrays."""
+    """Return a forest from LightGBM's dump of it."""
     roots: list[int] = []
     nodes: list[tuple[int, float, int, int, float]] = []
 
@@ -260,7 +255,7 @@ def trees_of(model: dict[str, Any]) -> Trees:
 
 
 def learn_chance(observed: Observations, lists: int, rate: float = 0.002) -> Chance:
-    """A logistic model of whether the nearest neighbour lies in the next lists, given what is seen after each.
+    """Learn a logistic model of whether the nearest neighbour lies in the next lists, given what is seen after each.
 
     Every query is looked at after each of its first 16 lists, and then at growing intervals.
     """
@@ -288,7 +283,7 @@ def learn_chance(observed: Observations, lists: int, rate: float = 0.002) -> Cha
 
 
 def squared(clues: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Clues (… × c) and all their products of two, in the order of `kernels.log_odds`."""
+    """Return clues (… × c) and all their products of two, in the order of `kernels.log_odds`."""
     count = clues.shape[-1]
     pairs = [clues[..., i] * clues[..., j] for i in range(count) for j in range(i, count)]
     return np.concatenate([clues, np.stack(pairs, axis=-1)], axis=-1)

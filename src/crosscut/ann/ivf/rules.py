@@ -12,7 +12,7 @@ Busolin et al. 2024, §2; REG is Li et al. 2020. All are asked list by list, and
 | `Chance` | when the chance that the next lists improve on the best result, per list, falls below a rate: ours |
 
 A rule is a value, defined here and nowhere else: its parameters, the `Conditions` they set for the compiled search
-(`deciding.py`, which also replays a rule on what was recorded), and the values that tuning tries. Its JSON follows from
+(`kernels.py`, which also replays a rule on what was recorded), and the values that tuning tries. Its JSON follows from
 its fields. Rules with forests or coefficients are learned by `learning.py`, chosen by `tuning.py`.
 """
 
@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -84,33 +84,35 @@ class Rule(ABC):
 
     kind: ClassVar[str]  # its name in JSON
     kinds: ClassVar[dict[str, type[Rule]]] = {}
+    tried: ClassVar[tuple[str, Sequence[Any]]] = ("", ())
+    """The parameter that is tuned, and its values."""
     lists: int | None  # N, the most lists a query may probe; None leaves it to the index
 
     def __init_subclass__(cls, kind: str) -> None:
         cls.kind = kind
         Rule.kinds[kind] = cls
 
+    def __post_init__(self) -> None:
+        for number in (self.lists, getattr(self, "tau", 1)):
+            if number is not None and (not isinstance(number, int | np.integer) or number < 1):
+                raise InputError(f"an index probes at least 1 list, a whole number; got {number!r}")
+
     def conditions(self, k: int, most: int) -> Conditions:
-        """The rule for the compiled search, for results of k, in an index of `most` lists."""
+        """Return the rule for the compiled search, for results of k, in an index of `most` lists."""
         return self.added_to(Conditions(min(int(self.lists or most), most)), k)
 
     @abstractmethod
     def added_to(self, others: Conditions, k: int) -> Conditions:
-        """Other conditions, and those of this rule."""
+        """Return other conditions, and those of this rule."""
 
-    def variants(self) -> Sequence[Rule]:
-        """The rules that differ from this one in the parameter that is tuned."""
-        return [self]
+    def variants(self) -> list[Self]:
+        """Return the rules that differ from this one in the parameter that is tuned."""
+        name, values = self.tried
+        return [replace(cast(Any, self), **{name: value}) for value in values] if name else [self]
 
     def json(self) -> dict[str, Any]:
-        """The rule as JSON."""
+        """Return the rule as JSON."""
         return cast("dict[str, Any]", _plain(self))
-
-
-def _check_lists(lists: int | None, tau: int = 1) -> None:
-    for number in (lists, tau):
-        if number is not None and (not isinstance(number, int | np.integer) or number < 1):
-            raise InputError(f"an index probes at least 1 list, a whole number; got {number!r}")
 
 
 @dataclass(frozen=True)
@@ -119,15 +121,12 @@ class Fixed(Rule, kind="fixed"):
 
     lists: int
 
-    def __post_init__(self) -> None:
-        _check_lists(self.lists)
-
     def added_to(self, others: Conditions, k: int) -> Conditions:
         return others
 
-    def variants(self) -> list[Fixed]:
+    def variants(self) -> list[Self]:
         most = self.lists
-        return [Fixed(h) for h in sorted({*range(1, min(33, most)), *range(32, most, 8), most})]
+        return [replace(self, lists=h) for h in sorted({*range(1, min(33, most)), *range(32, most, 8), most})]
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,18 +141,19 @@ class Patience(Named, Rule, kind="patience"):
 
     name: ClassVar[str] = "patience"
     reason: ClassVar[str] = "patience"
+    tried: ClassVar[tuple[str, Sequence[Any]]] = ("rounds", ROUNDS)
 
     rounds: int = 2
     tolerance: float = 0.0
     lists: int | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        Named.__post_init__(self)
+        Rule.__post_init__(self)
         if self.rounds < 1:
             raise InputError(f"patience needs at least 1 round, a whole number; got {self.rounds}")
         if not 0 <= self.tolerance < 1:
             raise InputError(f"the tolerance of patience must lie in 0 … 1 (1 excluded); got {self.tolerance}")
-        _check_lists(self.lists)
 
     def needed(self, k: int) -> int:
         """How many of k members must stay."""
@@ -165,9 +165,6 @@ class Patience(Named, Rule, kind="patience"):
 
     def added_to(self, others: Conditions, k: int) -> Conditions:
         return others._replace(rounds=self.rounds, needed=self.needed(k))
-
-    def variants(self) -> list[Patience]:
-        return [replace(self, rounds=rounds) for rounds in ROUNDS]
 
 
 @dataclass
@@ -203,7 +200,7 @@ class Trees:
     value: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        # compiled code follows these numbers without looking
+        # compiled code follows these numbers without a check
         roots, feature, threshold, left, right, value = self.arrays
         nodes, inner = np.arange(len(value)), feature >= 0
         sizes = {len(part) for part in (feature, threshold, left, right, value)}
@@ -229,21 +226,17 @@ class PredictedLists(Rule, kind="regression"):
     `factor` times the prediction are visited: a forest predicts the mean, and the mean is too few for half of them.
     """
 
+    tried: ClassVar[tuple[str, Sequence[Any]]] = ("factor", FACTORS)
+
     trees: Trees = field(repr=False)
     stability: bool = False
     factor: float = 1.0
     tau: int = TAU
     lists: int | None = None
 
-    def __post_init__(self) -> None:
-        _check_lists(self.lists, self.tau)
-
     def added_to(self, others: Conditions, k: int) -> Conditions:
         trees = self.trees.arrays
         return others._replace(tau=self.tau, regression=trees._replace(value=self.factor * trees.value))
-
-    def variants(self) -> list[PredictedLists]:
-        return [replace(self, factor=factor) for factor in FACTORS]
 
 
 @dataclass(frozen=True)
@@ -254,9 +247,6 @@ class Classifier(Rule, kind="classifier"):
     weight: float = 1.0
     tau: int = TAU
     lists: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_lists(self.lists, self.tau)
 
     def added_to(self, others: Conditions, k: int) -> Conditions:
         return others._replace(tau=self.tau, classifier=self.trees.arrays)
@@ -284,7 +274,7 @@ class Cascade(Rule, kind="cascade"):
     def added_to(self, others: Conditions, k: int) -> Conditions:
         return self.then.added_to(self.first.added_to(others, k), k)
 
-    def variants(self) -> list[Cascade]:
+    def variants(self) -> list[Self]:
         return [replace(self, then=then) for then in self.then.variants()]
 
 
@@ -298,31 +288,29 @@ class Chance(Rule, kind="chance"):
     of lists at a given R*@1; a bound on the *remaining* chance would instead spend most on hopeless queries.
     """
 
+    tried: ClassVar[tuple[str, Sequence[Any]]] = ("rate", RATES)
+
     coefficients: tuple[float, ...] = field(repr=False)
     rate: float = 0.002
     lists: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.rate <= 1:
             raise InputError(f"the rate of improvement per list lies in 0 … 1; got {self.rate}")
         if len(self.coefficients) != COEFFICIENTS:
             raise InputError(f"the chance of improvement has {COEFFICIENTS} coefficients; got {len(self.coefficients)}")
-        _check_lists(self.lists)
 
     def added_to(self, others: Conditions, k: int) -> Conditions:
         return others._replace(rate=self.rate, chance=np.array(self.coefficients, dtype=np.float64))
 
-    def variants(self) -> list[Chance]:
-        return [replace(self, rate=rate) for rate in RATES]
-
 
 USUAL: Rule = Patience(10, 0.05)
-"""For those who tune nothing: Δ and Φ in the middle of the paper's, N all lists. It knows no queries, so it can only
-watch the result; and it watches all k of it, which is what rounds of a search ask for."""
+"""For indexes that were not tuned: Δ and Φ in the middle of the paper's, N all lists."""
 
 
 def as_rule(rule: Rule | int) -> Rule:
-    """A rule; a number is `Fixed`."""
+    """Return a rule; a number is `Fixed`."""
     if isinstance(rule, int | np.integer):
         return Fixed(int(rule))
     if not isinstance(rule, Rule):
@@ -331,7 +319,7 @@ def as_rule(rule: Rule | int) -> Rule:
 
 
 def from_json(record: Mapping[str, Any]) -> Rule:
-    """The rule that `json` told."""
+    """Return the rule that `json` wrote."""
     name = record.get("rule")
     if name not in Rule.kinds:
         raise InputError(f"unknown exit rule {name!r}: this index was written by another version of crosscut")
@@ -342,7 +330,6 @@ def from_json(record: Mapping[str, Any]) -> Rule:
 
 
 def _plain(value: Any) -> Any:
-    """Fields, tuples and numbers of numpy as JSON has them."""
     if isinstance(value, Rule | Trees):
         parts = [part.name for part in fields(cast(Any, value)) if part.init]
         kind = {"rule": value.kind} if isinstance(value, Rule) else {}

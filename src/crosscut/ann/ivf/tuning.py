@@ -81,9 +81,9 @@ def tune(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
-    """N and every rule, on train queries only. Learned rules are left out when their packages are not installed.
+    """Choose N and every rule, on train queries only. Learned rules are left out where their packages are missing.
 
-    Of more than 20,000 queries so many are drawn: what lists do for each is held in memory.
+    Of more than 20,000 queries so many are drawn: what lists do for each is in memory.
 
     Parameters
     ----------
@@ -98,9 +98,11 @@ def tune(
     taus
         Lists after which learned rules look at the result; each is tried (the paper: `TAUS`).
     trials
-        Forests that are grown for every learned rule, each with other hyper-parameters; the best on the third is kept.
+        Forests that are grown for every learned rule, with other hyper-parameters; the best on the third is used.
     """
-    points = _drawn(as_queries(queries, index.d, k), seed)
+    points = as_queries(queries, index.d, k)
+    if len(points) > MOST:
+        points = points[np.sort(np.random.default_rng(seed).choice(len(points), MOST, replace=False))]
     if len(points) < 30:
         raise InputError(f"tuning needs 30 queries at least, better a thousand; got {len(points)}")
     if not 0 < target < 1 or not 0 <= loss < target:
@@ -110,8 +112,8 @@ def tune(
         raise InputError(f"no rule {sorted(unknown)[0]!r} can be tuned: there are {', '.join(KINDS)}")
     if not taus or min(taus) < 2 or trials < 1:
         raise InputError(f"learned rules look after 2 lists or more, in 1 trial or more; got {tuple(taus)}, {trials}")
-    tell = progress or (lambda what, done, total: None)
-    tell("tuning", 0, len(KINDS))
+    report = progress or (lambda what, done, total: None)
+    report("tuning", 0, len(KINDS))
     rows = np.random.default_rng(seed).permutation(len(points))
     observed = observe(index, points, k, deepest(index, points[rows[:500]], target))
     train, held = observed.some(np.sort(rows[len(rows) // 3 :])), observed.some(np.sort(rows[: len(rows) // 3]))
@@ -123,7 +125,7 @@ def tune(
         if name in missing:
             choices.append(cheapest(name, tried, held, recall - loss))
             missing.remove(name)
-        tell("tuning", done + 1, len(KINDS))
+        report("tuning", done + 1, len(KINDS))
         if not missing:
             break
     if missing and rules is not None:
@@ -131,21 +133,14 @@ def tune(
     return Tuned(lists, target, loss, recall - loss, tuple(choices))
 
 
-def _drawn(queries: Single, seed: int) -> Single:
-    """Of too many queries, some."""
-    if len(queries) <= MOST:
-        return queries
-    return queries[np.sort(np.random.default_rng(seed).choice(len(queries), MOST, replace=False))]
-
-
 def deepest(index: IVF, queries: Single, target: float) -> int:
-    """How many lists must be looked at: enough for a recall well above the target, on a sample."""
+    """Return how many lists to look at: enough for a recall well above the target, on a sample."""
     needed = observe(index, queries, 1, 1).ranks[:, 0]
     return int(min(max(np.quantile(needed, 1 - (1 - target) / 2), 2 * TAU, 32), index.most))
 
 
 def fewest(observed: Observations, target: float) -> int:
-    """The fewest lists with R*@1 ≥ target."""
+    """Return the fewest lists with R*@1 ≥ target."""
     ranks = np.sort(observed.ranks[:, 0])
     return int(ranks[max(0, int(np.ceil(target * len(ranks) - 1e-9)) - 1)])
 
@@ -153,7 +148,7 @@ def fewest(observed: Observations, target: float) -> int:
 def candidates(
     train: Observations, held: Observations, lists: int, taus: Sequence[int] = (TAU,), trials: int = 1
 ) -> Iterator[tuple[str, Sequence[Rule]]]:
-    """Every kind of rule, with the parameters that are tried; learned forests where their packages are installed."""
+    """Return every kind of rule with the parameters to try; learned forests where their packages are installed."""
     patient = [rule for share in TOLERANCES for rule in Patience(1, share, lists).variants()]
     yield "patience", patient
     if lists > 1:
@@ -183,7 +178,7 @@ def _variants(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def cheapest(name: str, rules: Sequence[Rule], held: Observations, quality: float) -> Choice:
-    """The rule that probes fewest lists with R*@1 ≥ quality; if none reaches it, the one that comes closest."""
+    """Return the rule that probes fewest lists with R*@1 ≥ quality; if none reaches it, the closest."""
     choices = []
     for rule in rules:
         after = held.stops(rule)
