@@ -41,17 +41,6 @@ def test_fixed_lists_are_what_faiss_finds(metric: Any, dtype: Any) -> None:
         assert (found.lists == lists).all()
 
 
-@pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_all_lists_are_exact(metric: Any) -> None:
-    vectors = clumps()
-    index = IVF.build(vectors, lists=16, metric=metric)
-    for query in clumps(10, seed=2):
-        found = index.search(query, 7, rule=16)
-        assert found.ids.tolist() == brute(vectors, query, 7, metric)
-        assert found.vectors == 600
-        assert (np.diff(found.scores) <= 0).all()
-
-
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), metric=st.sampled_from(["ip", "l2"]))
 def test_exclude_and_allow(data: st.DataObject, metric: Any) -> None:
@@ -172,14 +161,6 @@ def test_clusters_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
     assert index.search(vectors[3], 5, rule=16).ids.tolist() == brute(vectors, vectors[3], 5, "ip")
 
 
-def test_ties_go_to_the_lower_id() -> None:
-    vectors = np.tile(clumps(5), (8, 1))
-    index = IVF.build(vectors, lists=2)
-    found = index.search(vectors[0], 8, rule=2)
-    for score in np.unique(found.scores):
-        assert (np.diff(found.ids[found.scores == score]) > 0).all()
-
-
 def test_an_index_is_a_space() -> None:
     vectors = clumps(100).astype(np.float16)
     index = IVF.build(vectors, lists=8)
@@ -205,18 +186,6 @@ def test_a_patient_search_goes_past_the_lists_that_are_ranked_first() -> None:
             assert found.lists > FIRST
             assert (found.lists, found.vectors) == (whole.lists, whole.vectors)
             np.testing.assert_array_equal(found.ids, whole.ids)
-
-
-def test_many_lists_are_as_many_as_were_asked_for() -> None:
-    from crosscut.ann.clusters import _shares
-
-    rng = np.random.default_rng(0)
-    for lists, sizes in ((50, rng.integers(1, 60, 12)), (2049, rng.integers(0, 400, 45)), (7, np.array([1, 1, 50]))):
-        share = _shares(lists, sizes)
-        assert share.sum() == lists
-        assert (share <= sizes).all()
-        assert ((share > 0) == (sizes > 0)).all()
-    assert _shares(100, np.array([3, 4])).tolist() == [3, 4]  # no more lists than vectors
 
 
 def test_what_lists_do_is_observed_without_a_matrix_of_queries_and_lists(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,18 @@ def test_a_failed_trip_shows_no_secret() -> None:
     assert raised.value.__cause__ is None  # it would show the secret
 
 
+def test_what_a_store_refuses_in_a_round_is_no_failure_of_it() -> None:
+    class Picky(MemoryStore):
+        def refused(self, error: Exception) -> InputError | None:
+            return InputError("no such type") if isinstance(error, TypeError) else None
+
+    def fail() -> None:
+        raise TypeError
+
+    with pytest.raises(InputError, match="no such type"):
+        Picky(ITEMS, VECTORS, fail).session().top([Ask(VECTORS[0], 3)])
+
+
 def test_rounds_over_a_store_have_items_and_no_predictions() -> None:
     index = crosscut.Index.over(
         MemoryStore(ITEMS, VECTORS),

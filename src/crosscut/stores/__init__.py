@@ -6,7 +6,7 @@
 | `PgVector` | PostgreSQL with pgvector | without an index on the vectors, or if asked | `crosscut[pgvector]` |
 | `LanceDB` | a folder or an address of LanceDB | without an index on the vectors, or if asked | `crosscut[lancedb]` |
 
-A store is opened once and kept; every search over it has a `Session` of its own (`base.py`).
+A store is opened once; every search over it has a `Session` of its own (`base.py`).
 """
 
 from __future__ import annotations

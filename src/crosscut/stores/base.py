@@ -1,8 +1,8 @@
 """One search over a vector store.
 
 A `Store` is long-lived: a connection, a collection, which fields hold what. For every search it opens a `Session`, a
-`TopK` that keeps only what this search has seen: numbers, given in order of appearance, that stand for the store's own
-keys, and the vectors and payloads that came with the answers. So a round is one trip, and memory does not grow with n.
+`TopK` that holds only what this search has seen: handles, numbers given in order of appearance, the store's own key of
+each, and the vectors and payloads that came with the answers. So a round is one trip, and memory does not grow with n.
 
 An adapter only translates (`query`, `sample`, `fetch`, `count`, `write`, `erase`). What all of them share is here:
 
@@ -33,7 +33,7 @@ from crosscut.types import NO_HANDLES, Floats, Handles
 
 SPREAD = 1000  # items whose vectors tell how far apart a store's vectors are
 ROUNDED = 6  # more than are wanted of an exact store, which compares in float32
-ROOM = 1024  # items that a search has room for from the start; memory that is not used yet costs nothing
+CAPACITY = 1024  # items that a session can hold from the start; memory that is not used yet costs nothing
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where a store keeps what an item is made of.
+    """Where a store has what an item is made of.
 
     `text` and `title` name fields of a payload, or columns; `metadata` one that holds a mapping, None: all others.
     """
@@ -124,19 +124,19 @@ class Store(ABC):
 
     @abstractmethod
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
-        """The best of every want, with vectors and payloads, in one trip; fewer only if the index finds no more."""
+        """Return the best of every want, with vectors and payloads, in one trip; fewer only if there are no more."""
 
     @abstractmethod
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
-        """Some items drawn at random."""
+        """Return some items drawn at random."""
 
     @abstractmethod
     def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
-        """The items of these names that are there and pass, in no order."""
+        """Return the items of these names that exist and pass, in no order."""
 
     @abstractmethod
     def count(self, where: tuple[Condition, ...] = ()) -> int:
-        """How many items there are."""
+        """Return how many items pass."""
 
     @abstractmethod
     def write(self, items: Sequence[Item], vectors: Floats) -> None:
@@ -144,27 +144,27 @@ class Store(ABC):
 
     @abstractmethod
     def erase(self, keys: Sequence[Any]) -> None:
-        """Take items out."""
+        """Delete items."""
 
     @abstractmethod
     def named(self, name: Any) -> Any:
-        """An item's name in the store's own type, from what a caller gives: text that stands for a number, a uuid."""
+        """Return an item's name in the store's own type: a number or uuid for a text that spells one."""
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """What this is, for messages, which servers pass on to their clients: no address, and no key."""
+        """Its name in messages, which servers pass on to their clients: no address, and no key."""
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         return
 
     def name(self, key: Any, payload: Mapping[str, Any]) -> Any:
-        """What an item is called: its key, unless the store has another name for it."""
+        """Return an item's name: its key, unless the store has another name for it."""
         return key
 
     def session(self) -> Session:
-        """The vectors and items of one search."""
+        """Open a session for one search."""
         return Session(self)
 
     @cached_property
@@ -178,7 +178,7 @@ class Store(ABC):
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Around every trip: what goes wrong is an error of the store, in a sentence."""
+        """Turn what goes wrong on a trip into an error of the store."""
         try:
             yield
         except CrosscutError:
@@ -187,11 +187,11 @@ class Store(ABC):
             raise self.refused(error) or self.failed(error)  # noqa: B904  (it has its cause)
 
     def refused(self, error: Exception) -> InputError | None:
-        """What the store would not take, where that is why it failed: trying again would not help."""
+        """Return an InputError if the store refused what it was given, so that trying again would not help."""
         return None
 
     def failed(self, error: Exception) -> StoreUnavailable:
-        """What went wrong on a trip, as an error of the store that tells no secret of it."""
+        """Return what went wrong on a trip as an error of the store that shows no secret."""
         message = str(error).strip() or "without a message"
         shown = message
         for secret in filter(None, self.secrets):
@@ -215,7 +215,7 @@ class Session:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._keys: list[Any] = []
-        self._table: Floats = np.empty((ROOM, store.d))  # vectors by handle, with room for more
+        self._table: Floats = np.empty((CAPACITY, store.d))  # vectors by handle, and unused rows
         self._shown: list[tuple[Rows, int]] = []  # where an item's payload is
         self._handle: dict[Any, int] = {}
         self.trips = 0
@@ -238,93 +238,91 @@ class Session:
 
     # -- TopK ----------------------------------------------------------------------------------------------------
 
-    def count(self, within: Allowed = None) -> int | None:
-        """Known only of handles: a search does not count a store's items (`Store.count` does)."""
-        return len(within) if isinstance(within, np.ndarray) else None
+    def count(self, allowed: Allowed = None) -> int | None:
+        """Return how many handles are allowed; a search does not count a store's items (`Store.count` does)."""
+        return len(allowed) if isinstance(allowed, np.ndarray) else None
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:
-        there = [j for j, ask in enumerate(asks) if not isinstance(ask.allowed, np.ndarray) and ask.count > 0]
+        remote = [j for j, ask in enumerate(asks) if not isinstance(ask.allowed, np.ndarray) and ask.count > 0]
         pools = [ask.allowed.tolist() if isinstance(ask.allowed, np.ndarray) else [] for ask in asks]
-        if there:
-            try:
-                for j, rows in zip(there, self._asked([self._want(asks[j]) for j in there]), strict=True):
-                    pools[j] = self._numbers(rows)
-            except CrosscutError:
-                raise
-            except Exception as error:
-                raise self.store.failed(error)  # noqa: B904
+        if remote:
+            with self.store.reaching():
+                for j, rows in zip(remote, self._query([self._want(asks[j]) for j in remote]), strict=True):
+                    pools[j] = self._number(rows)
         return [self._best(ask, pool) for ask, pool in zip(asks, pools, strict=True)]
 
     def sample(
-        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, within: Allowed = None
+        self, count: int, rng: np.random.Generator, exclude: Handles = NO_HANDLES, allowed: Allowed = None
     ) -> Handles:
         if count < 1:
             return NO_HANDLES
-        if isinstance(within, np.ndarray):
-            return np.asarray(rng.permutation(np.setdiff1d(within, exclude))[:count], dtype=np.int64)
+        if isinstance(allowed, np.ndarray):
+            return np.asarray(rng.permutation(np.setdiff1d(allowed, exclude))[:count], dtype=np.int64)
         seed = int(rng.integers(1 << 31))
         self.trips += 1
         with self.store.reaching():
-            return self._seen(self.store.sample(count, seed, self.keys(exclude), conditions(within)))
+            return np.array(
+                self._number(self.store.sample(count, seed, self.keys(exclude), conditions(allowed))), np.int64
+            )
 
     def rows(self, handles: Handles) -> Floats:
-        taken: Floats = self._table[handles]
-        return taken
+        rows: Floats = self._table[handles]
+        return rows
 
     # -- items ---------------------------------------------------------------------------------------------------
 
     def get(self, handles: Handles) -> list[Item]:
-        """The items of these handles, as they came with the answers."""
-        fields, name, found = self.store.fields, self.store.name, []
+        """Return the items of these handles, as they came with the answers."""
+        found = []
         for handle in np.asarray(handles).tolist():
             rows, place = self._shown[handle]
-            key, payload = self._keys[handle], rows.payload_at(place)
-            found.append(fields.item(key if fields.name is None else name(key, payload), payload))
+            found.append(self.store.fields.item(self.name(handle), rows.payload_at(place)))
         return found
 
     def keys(self, handles: Handles) -> list[Any]:
-        """What the store calls these items."""
+        """Return the store's keys of these items."""
         return [self._keys[handle] for handle in handles.tolist()]
 
     def name(self, handle: int) -> Any:
-        """What the user calls an item."""
+        """Return the user's name of an item."""
         (rows, place), key = self._shown[handle], self._keys[handle]
         return key if self.store.fields.name is None else self.store.name(key, rows.payload_at(place))
 
-    def handles(self, names: Sequence[Any], within: Allowed = None) -> Handles:
-        """Handles of items that the user names, in that order, without those that do not pass a filter."""
+    def handles(self, names: Sequence[Any], allowed: Allowed = None) -> Handles:
+        """Return handles of items that the user names, in that order, without those that do not pass a filter."""
         wanted = list(dict.fromkeys(self.store.named(name) for name in names))
         if not wanted:
             return NO_HANDLES
         self.trips += 1
         with self.store.reaching():
-            found = self._seen(self.store.fetch(wanted))
-            missing = set(wanted) - {self.name(handle) for handle in found.tolist()}
+            found = self._number(self.store.fetch(wanted))
+            missing = set(wanted) - set(map(self.name, found))
             if missing:
                 first = next(name for name in wanted if name in missing)
                 raise InputError(f"{len(missing)} of {len(wanted)} ids are not in {self.store.place}, as {first!r}")
-            if within is not None:
-                found = self._seen(self.store.fetch(wanted, conditions(within)))
+            if allowed is not None:
+                found = self._number(self.store.fetch(wanted, conditions(allowed)))
         place = {name: number for number, name in enumerate(wanted)}
-        return np.array(sorted(found.tolist(), key=lambda handle: place[self.name(handle)]), dtype=np.int64)
+        return np.array(sorted(found, key=lambda handle: place[self.name(handle)]), dtype=np.int64)
 
     def there(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Handles:
-        """Handles of those of some items that are there and pass, rising."""
+        """Return handles of those of some items that exist and pass, rising."""
         if not names:
             return NO_HANDLES
         self.trips += 1
         with self.store.reaching():
-            return np.sort(self._seen(self.store.fetch([self.store.named(name) for name in names], where)))
+            found = self._number(self.store.fetch([self.store.named(name) for name in names], where))
+            return np.array(sorted(found), dtype=np.int64)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _want(self, ask: Ask) -> Want:
         length = math.sqrt(ask.vector @ ask.vector)
-        vector = ask.vector / length if length > 0 else np.eye(1, self.d)[0]  # nothing to go by: any order will do
+        vector = ask.vector / length if length > 0 else np.eye(1, self.d)[0]  # no direction: any order will do
         count = ask.count + (ROUNDED if self.exact else slack_for(ask.count))
         return Want(vector, count, self.keys(ask.exclude), conditions(ask.allowed))
 
-    def _asked(self, wants: Sequence[Want]) -> list[Rows]:
+    def _query(self, wants: Sequence[Want]) -> list[Rows]:
         """One trip; a second one, exact, for those that come back short of an index that is not."""
         self.trips += 1
         answers = self.store.query(wants, exact=self.exact)
@@ -335,34 +333,29 @@ class Session:
                 answers[j] = rows
         return answers
 
-    def _seen(self, rows: Rows) -> Handles:
-        """Handles of what a store shows."""
-        return np.array(self._numbers(rows), dtype=np.int64)
-
-    def _numbers(self, rows: Rows) -> list[int]:
-        """The same in Python's numbers; new items get the next ones."""
-        known, keys = self._handle, rows.keys
-        start = len(known)
+    def _number(self, rows: Rows) -> list[int]:
+        """Handles of what a store shows, as numbers of Python; new items get the next ones."""
+        handles, keys = self._handle, rows.keys
+        start = len(handles)
         new: list[int] = []
         for place, key in enumerate(keys):
-            if known.setdefault(key, len(known)) == start + len(new):
+            if handles.setdefault(key, len(handles)) == start + len(new):
                 new.append(place)
         if new:
-            end = len(known)
+            end = len(handles)
             self._keys += [keys[place] for place in new]
             self._shown += [(rows, place) for place in new]
             while end > len(self._table):
                 self._table = np.concatenate([self._table, np.empty_like(self._table)])
             self._table[start:end] = rows.vectors_at(new)
-        return [known[key] for key in keys]
+        return [handles[key] for key in keys]
 
     def _best(self, ask: Ask, pool: list[int]) -> Found:
-        """The best of what was shown, or of handles that the search stays within."""
-        gone = set(ask.exclude.tolist())
-        kept = [handle for handle in pool if handle not in gone]
+        """The best of what was shown, or of the handles that are allowed."""
+        excluded = set(ask.exclude.tolist())
         # few, one by one: whatever numpy does at once it begins slowly when a store has just emptied the caches
         table, along = self._table, ask.vector.dot
-        scores = {handle: along(table[handle]).item() for handle in kept}
+        scores = {handle: along(table[handle]).item() for handle in pool if handle not in excluded}
         best = sorted(scores, key=scores.__getitem__, reverse=True)
         if len(set(scores.values())) < len(best):
             keys = self._keys  # of one store, they may be numbers and texts side by side
@@ -372,13 +365,13 @@ class Session:
 
 
 def unit(vectors: Floats) -> Floats:
-    """(m × d) at length 1."""
+    """Return vectors (m × d) scaled to length 1."""
     scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return scaled
 
 
 def integer_id(name: Any, place: str, kind: str, least: int, most: int) -> int:
-    """The name of an item whose store counts in whole numbers, least … most: a number, or digits."""
+    """Return the name of an item whose store counts in whole numbers, least … most, from a number or digits."""
     text = str(name) if isinstance(name, int | np.integer) and not isinstance(name, bool) else name
     digits = text.removeprefix("-") if isinstance(text, str) else ""
     if digits.isascii() and digits.isdecimal() and len(digits) < 32 and least <= int(text) <= most:
@@ -395,7 +388,7 @@ def check_columns(place: str, there: Collection[str], id: str, vector: str, fiel
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """A client's module, or the command that installs it."""
+    """Import a client's module, or raise an error with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -38,7 +38,7 @@ class LanceDB(Store):
     metadata
         A struct column; None: every other column is metadata.
     metric
-        `dot`, or `cosine` for vectors that are compared by their direction alone: they are then taken at length 1.
+        `dot`, or `cosine` for vectors that are compared by their direction alone: they are then scaled to length 1.
     exact
         Whether every round reads every vector; None: if the vectors have no index.
     probes
@@ -110,8 +110,8 @@ class LanceDB(Store):
         for batch in search.to_batches():
             keys += batch.column(self.id).to_pylist()
             marks = np.append(marks, rng.random(batch.num_rows))
-            kept = np.argsort(marks, kind="stable")[:count]
-            keys, marks = [keys[j] for j in kept], marks[kept]
+            least = np.argsort(marks, kind="stable")[:count]
+            keys, marks = [keys[j] for j in least], marks[least]
         return self.fetch(keys) if keys else self._rows(None)
 
     def fetch(self, names: Sequence[Any], where: tuple[Condition, ...] = ()) -> Rows:
@@ -155,11 +155,11 @@ class LanceDB(Store):
                     f"bring ({str(error)[:200]}); give what it holds"
                 ) from error
             if field.name != self.vector:
-                for value, kept in zip(values, columns[field.name].to_pylist(), strict=True):
-                    if not _same(value, kept):
+                for value, stored in zip(values, columns[field.name].to_pylist(), strict=True):
+                    if not _same(value, stored):
                         raise InputError(
-                            f"the column {field.name!r} of {self.place} holds {field.type} and would keep "
-                            f"{value!r:.60} as {kept!r:.60}; give what it holds"
+                            f"the column {field.name!r} of {self.place} holds {field.type} and would store "
+                            f"{value!r:.60} as {stored!r:.60}; give what it holds"
                         )
         return self._arrow.table(columns, schema=self._schema)
 
@@ -254,13 +254,13 @@ class LanceDB(Store):
         return isinstance(value, str) and bool(types.is_string(kind) or types.is_large_string(kind))
 
 
-def _same(given: Any, kept: Any) -> bool:
-    """Whether a value was kept: 5 may be 5.0, but neither 5.5 nor True."""
-    if isinstance(given, Mapping) and isinstance(kept, Mapping):
-        return all(_same(given.get(key), kept.get(key)) for key in {*given, *kept})
-    if isinstance(given, list | tuple) and isinstance(kept, list):
-        return len(given) == len(kept) and all(map(_same, given, kept))
-    return isinstance(given, bool) == isinstance(kept, bool) and bool(given == kept)
+def _same(given: Any, stored: Any) -> bool:
+    """Whether a value was stored as it is: 5 may be 5.0, but neither 5.5 nor True."""
+    if isinstance(given, Mapping) and isinstance(stored, Mapping):
+        return all(_same(given.get(key), stored.get(key)) for key in {*given, *stored})
+    if isinstance(given, list | tuple) and isinstance(stored, list):
+        return len(given) == len(stored) and all(map(_same, given, stored))
+    return isinstance(given, bool) == isinstance(stored, bool) and bool(given == stored)
 
 
 def _between(own: str, kind: str, value: float) -> str:

@@ -62,7 +62,7 @@ class PgVector(Store):
     metadata
         A jsonb column that holds a mapping; None: every other column is metadata.
     metric
-        `dot`, or `cosine` for vectors that are compared by their direction alone: they are then taken at length 1.
+        `dot`, or `cosine` for vectors that are compared by their direction alone: they are then scaled to length 1.
     exact
         Whether every round reads every vector; None: if there is no index on the vectors that fits the metric.
     """
@@ -286,7 +286,7 @@ class PgVector(Store):
         return refusal
 
     def _q(self, name: str) -> str:
-        """A name, quoted; % would be taken for a parameter."""
+        """A name, quoted; % would be read as a parameter."""
         return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
     @property

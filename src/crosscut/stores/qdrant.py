@@ -139,9 +139,9 @@ class Qdrant(Store):
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: tuple[Condition, ...]) -> Rows:
         """Drawn by Qdrant itself, which takes no seed."""
         drawn = self._models.SampleQuery(sample=self._models.Sample.RANDOM)
-        kept = self._filter(where, exclude)
+        filter = self._filter(where, exclude)
         answer = self._client.query_points(
-            self.collection, drawn, query_filter=kept, limit=count, with_vectors=self._shown, with_payload=True
+            self.collection, drawn, query_filter=filter, limit=count, with_vectors=self._shown, with_payload=True
         )
         return self._rows(answer.points)
 
@@ -276,7 +276,7 @@ class Qdrant(Store):
 
 
 def _path(key: str) -> str:
-    """A key as Qdrant reads it: dots lead inside, and whatever is no plain name stands in quotes."""
+    """A key as Qdrant reads it: dots lead inside, and whatever is no plain name is in quotes."""
     if PLAIN.fullmatch(key):
         return key
     if '"' in key or "\0" in key or not key:

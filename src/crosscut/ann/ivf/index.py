@@ -336,7 +336,7 @@ class IVF(Space):
     def _allowed(self, ids: npt.ArrayLike | None) -> tuple[Ids, Mask | None]:
         """Sorted places of the ids that may be found, and (lists) whether a list holds none of them.
 
-        The rounds of a search ask with the same ids again and again: the last answer is kept.
+        The rounds of a search ask with the same ids again and again: the last answer is cached.
         """
         if ids is None:
             return NOTHING, None
@@ -450,7 +450,7 @@ class IVF(Space):
             starts = saved.array("starts", "<i8", (len(centroids) + 1,))
             ids = saved.array("ids", "<i8", (n,))
             if not divides(starts, n):
-                raise saved.damaged("starts.npy", f"does not divide {n} vectors among {len(centroids)} lists")
+                raise saved.damaged("starts.npy", f"does not divide {n} vectors into {len(centroids)} lists")
             if n and (ids.min() < 0 or len(np.unique(ids)) < n):
                 raise saved.damaged("ids.npy", "does not hold distinct numbers of 0 or more")
             rule, metric = saved.facts["rule"], saved.facts["metric"]

@@ -39,7 +39,7 @@ RATIOS = 10  # similarities of the 10th, 20th, … 100th centroid over the first
 LEAST = np.finfo(np.float32).min  # in place of a score that is not there: forests learn from finite numbers
 BEST, KTH, STAYED, OF_FIRST = range(4)
 """Columns of a trace."""
-SETTLED, SINCE = range(2)
+STABLE, SINCE = range(2)
 """Counts: lists in a row after which enough members stayed, lists since the best changed."""
 
 
@@ -111,7 +111,7 @@ def precedes(score: Any, place: int, other: Any, other_place: int, ids: Whole) -
 
 @compiled()
 def offer(top: Heap, size: int, score: np.float32, place: int, ids: Whole) -> tuple[int, bool]:
-    """Take one into the best so far, if it belongs there. Returns their number, and whether it was taken."""
+    """Take one into the best so far, if it belongs there. Returns their number, and whether it was added."""
     if size == len(top.scores):
         if not precedes(score, place, top.scores[0], top.places[0], ids):
             return size, False
@@ -206,7 +206,7 @@ def scan(
     low: int, high: int, lists: Lists, query: Single, excluded: Whole, allowed: Whole, filtered: bool,
     top: Heap, size: int, buffer: Single,
 ) -> tuple[int, int, Any]:  # fmt: skip
-    """Read a whole list. Returns how many results there are, how many were taken, and the list's best score."""
+    """Read all of a list. Returns how many results there are, how many were added, and the list's best score."""
     values = buffer[: high - low]
     if lists.euclidean:
         distance(lists.vectors[low:high], query, values)
@@ -222,17 +222,17 @@ def scan(
     while e < len(excluded) and excluded[e] < high:
         values[excluded[e] - low] = -np.inf
         e += 1
-    taken, best = 0, np.float32(-np.inf)
+    added, best = 0, np.float32(-np.inf)
     floor = top.scores[0] if size == len(top.scores) else best
     for i in range(high - low):
         score = values[i]
         if score >= floor and score > -np.inf:
             size, fits = offer(top, size, score, low + i, lists.ids)
-            taken += fits
+            added += fits
             best = max(best, score)
             if size == len(top.scores):
                 floor = top.scores[0]
-    return size, taken, best
+    return size, added, best
 
 
 @compiled()
@@ -241,7 +241,7 @@ def scan_some(
 ) -> tuple[int, int, Any, int]:
     """Read some sorted places one by one. Returns what `scan` does, and how many were read."""
     e = below(excluded, places[0]) if len(places) else 0
-    taken, scanned, best = 0, 0, np.float32(-np.inf)
+    added, scanned, best = 0, 0, np.float32(-np.inf)
     for place in places:
         while e < len(excluded) and excluded[e] < place:
             e += 1
@@ -250,9 +250,9 @@ def scan_some(
         score = similarity(lists, place, query)
         scanned += 1
         size, fits = offer(top, size, score, place, lists.ids)
-        taken += fits
+        added += fits
         best = max(best, score)
-    return size, taken, best, scanned
+    return size, added, best, scanned
 
 
 @compiled(inline="always")
@@ -303,14 +303,14 @@ def probe(
             allowed = allowed[below(allowed, low) : below(allowed, high)]
             filtered = len(allowed) < high - low
         if filtered and MANY * len(allowed) < high - low:
-            size, taken, here, read = scan_some(allowed, lists, query, excluded, top, size)
+            size, added, here, read = scan_some(allowed, lists, query, excluded, top, size)
         else:
-            size, taken, here = scan(low, high, lists, query, excluded, allowed, filtered, top, size, buffer)
+            size, added, here = scan(low, high, lists, query, excluded, allowed, filtered, top, size, buffer)
             read = high - low
         scanned += read
         best = max(best, here)
         stayed = size
-        if taken or h == 0:
+        if added or h == 0:
             stayed, of_first = members(top, size, low, high, first_low, first_high, known)
         trace[h, BEST], trace[h, KTH] = best, top.scores[0] if size == k else -np.inf
         trace[h, STAYED], trace[h, OF_FIRST] = stayed, of_first
@@ -370,13 +370,13 @@ def limit_after(
     """
     before = trace[h - 2, BEST] if h > 1 else start
     stays = trace[h - 1, STAYED] >= stop.needed and (h > 1 or start > -np.inf)
-    notes.counts[SETTLED] = notes.counts[SETTLED] + 1 if stays else 0
+    notes.counts[STABLE] = notes.counts[STABLE] + 1 if stays else 0
     notes.counts[SINCE] = 0 if trace[h - 1, BEST] > before else notes.counts[SINCE] + 1
     if h < stop.tau:
         return most
     if h == stop.tau and (len(stop.classifier.roots) or len(stop.regression.roots)):
         most = forest_limit(most, stop, outlook, trace, k, notes.features)
-    if h >= most or (stop.rounds and notes.counts[SETTLED] >= stop.rounds):
+    if h >= most or (stop.rounds and notes.counts[STABLE] >= stop.rounds):
         return h
     if len(stop.chance) and trace[h - 1, BEST] > -np.inf:
         look(outlook, trace[h - 1, BEST], outlook.near[h], h, notes.counts[SINCE], notes.clues)
@@ -509,7 +509,7 @@ def replay(stop: Conditions, queries: Single, near: Single, spreads: Double, tra
 
 @compiled()
 def every_clue(queries: Single, near: Single, spreads: Double, traces: Single) -> Double:
-    """`look` after every list of every trace: (q × N × 7). After the last list of all, the last stands for next."""
+    """`look` after every list of every trace: (q × N × 7). The last list is its own next one."""
     out = np.zeros((traces.shape[0], traces.shape[1], CLUES))
     for row in range(traces.shape[0]):
         outlook = Outlook(queries[row], near[row], spreads[row, 0], spreads[row, 1])

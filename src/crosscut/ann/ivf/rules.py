@@ -8,7 +8,7 @@ Busolin et al. 2024, §2; REG is Li et al. 2020. All are asked list by list, and
 | `Patience(Δ, 1 − Φ)` | when Φ·k members of the result stayed, Δ lists in a row |
 | `PredictedLists` | after as many lists as a forest predicts from what τ lists showed: REG; with stability, REG+int |
 | `Classifier` | after τ lists, if a forest says Exit |
-| `Cascade` | as the classifier; queries told to continue go on under patience or a prediction |
+| `Cascade` | as the classifier; those that continue go on under patience or a prediction |
 | `Chance` | when the chance that the next lists improve on the best result, per list, falls below a rate: ours |
 
 A rule is a value, defined here and nowhere else: its parameters, the `Conditions` they set for the compiled search
@@ -131,7 +131,7 @@ class Fixed(Rule, kind="fixed"):
 
 @dataclass(frozen=True, repr=False)
 class Patience(Named, Rule, kind="patience"):
-    """Stop when the result has settled: its members stayed for `rounds` rounds in a row.
+    """Stop when the result is stable: its members stayed for `rounds` rounds in a row.
 
     Of the k members, a share `tolerance` may change without starting the count again:
     |RS_h ∩ RS_{h−1}| ≥ (1 − tolerance) · k. The same rule stops rounds of calls and, in a clustered index, the
@@ -173,19 +173,19 @@ class PatienceWatch:
 
     rule: Patience
     k: int
-    settled: int = 0
+    stable: int = 0
     last: frozenset[int] = field(default_factory=frozenset)
 
     def enough(self, so_far: SoFar) -> bool:
-        """Whether the best k of a search have settled."""
-        return len(so_far.handles) >= self.k and self.settled_after(so_far.handles.tolist())
+        """Whether the best k of a search are stable."""
+        return len(so_far.handles) >= self.k and self.stable_after(so_far.handles.tolist())
 
-    def settled_after(self, members: Collection[int]) -> bool:
-        """Whether the result has settled, now that its members are these."""
+    def stable_after(self, members: Collection[int]) -> bool:
+        """Whether the result is stable, now that its members are these."""
         now = frozenset(members)
-        self.settled = self.settled + 1 if len(now & self.last) >= self.rule.needed(self.k) else 0
+        self.stable = self.stable + 1 if len(now & self.last) >= self.rule.needed(self.k) else 0
         self.last = now
-        return self.settled >= self.rule.rounds
+        return self.stable >= self.rule.rounds
 
 
 @dataclass(frozen=True)
