@@ -44,6 +44,7 @@ WEIGHTS, LEXICON = "weights.json", "lexicon.json"
 FEATURES = ("words", "cosine", "title")
 """BM25 as a share of its limit, cosine of the dual encoder, how well the mention names the item."""
 REMEMBERED_QUERIES = 64
+UNREADABLE = "the bundled model does not read the script of this query: BM25 alone ordered the items"
 NOTE = (
     "ordered by base scores alone, no call was made; `pip install crosscut-judge` adds a language model that reads the "
     "best of them"
@@ -133,7 +134,10 @@ class BaseScores:
 
     def _read(self, query: str, vector: npt.NDArray[np.float32]) -> ReadQuery:
         terms, mention = self.words.read(query), split_mention(query)[1]
-        return ReadQuery(terms, vector, mention, self.weights.marked if mention else self.weights.plain)
+        weights = self.weights.marked if mention else self.weights.plain
+        if self.encoder.model.tokenizer.unreadable(query):  # its vector means nothing
+            mention, weights = "", np.array([self.weights.plain[0], 0.0, 0.0])
+        return ReadQuery(terms, vector, mention, weights)
 
 
 def _sum(asked: ReadQuery, words: Floats, cosine: Any, titles: Titles | None) -> Floats:
@@ -213,7 +217,6 @@ class BoundBaseScorer(BoundScorer):
     """Base scores of the items of a corpus; without their vectors and words, items are read when they are asked for."""
 
     free = True
-    note = NOTE
 
     def __init__(
         self, scorer: BaseScorer, items: Items, vectors: Vectors | None = None, words: BM25 | None = None
@@ -226,6 +229,9 @@ class BoundBaseScorer(BoundScorer):
             self._scores = self._over(LexicalIndex(words, scorer.lexicon), vectors, self._texts)
         # nobody reads all of the items that lie in files
         self.has_base_scores = self._scores is not None or not (isinstance(items, SharedItems) and items.filed)
+
+    def note(self, query: Any) -> str | None:
+        return UNREADABLE if self.scorer.model.tokenizer.unreadable(str(query)) else NOTE
 
     def extended(self, vectors: Vectors | None, words: BM25 | None) -> BoundBaseScorer:
         return BoundBaseScorer(self.scorer, self._items, vectors, words)

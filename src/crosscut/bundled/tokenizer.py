@@ -13,6 +13,7 @@ description`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,8 @@ Ids = npt.NDArray[np.int64]
 QUERY, MENTION, ITEM, TITLE, QUERY_HEAD, ITEM_HEAD = range(6)
 ENDS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
 """What begins and ends a text, in vocabularies like BERT's and like RoBERTa's."""
+UNKNOWN = ("[UNK]", "<unk>")
+FOREIGN_SHARE = 0.5
 LONGEST_TEXT = 20_000
 """Characters that are read: far more than any limit of tokens keeps."""
 
@@ -97,6 +100,24 @@ class Tokenizer:
             roles = [ITEM_HEAD] + [TITLE] * len(title) + [ITEM] * (len(body) + 1)
             tokens.append(Tokens(np.asarray(ids, np.int64), np.asarray(roles, np.int64)))
         return tokens
+
+    def unreadable(self, text: str) -> bool:
+        """Return whether most of a text is in a script that the vocabulary does not have: unknown, or letter by letter.
+
+        >>> tokenizer.unreadable("ما هي عاصمة فرنسا")
+        True
+        """
+        ids = np.asarray(self._encode([text[:LONGEST_TEXT]])[0], np.int64)
+        return len(ids) > 0 and float(self._foreign[ids].mean()) > FOREIGN_SHARE
+
+    @cached_property
+    def _foreign(self) -> npt.NDArray[np.bool_]:
+        """Which tokens are unknown, or one letter that is not ASCII."""
+        foreign = np.zeros(self._tokenizer.get_vocab_size(), np.bool_)
+        for piece, number in self._tokenizer.get_vocab().items():
+            letter = piece.removeprefix("##")
+            foreign[number] = piece in UNKNOWN or (len(letter) == 1 and letter.isalpha() and not letter.isascii())
+        return foreign
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         encoded: list[tokenizers.Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)

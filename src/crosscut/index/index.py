@@ -619,7 +619,8 @@ class Index:
             hits = self.price.on(hits, view.items(hits.scored))
         hits = replace(view.named(hits, k), items_at=view.items)
         scorer = view.searcher.scorer
-        return replace(hits, stop_reason="base scores", note=scorer.note) if scorer.free else hits
+        hits = replace(hits, note=scorer.note(hits.query))
+        return replace(hits, stop_reason="base scores") if scorer.free else hits
 
     def default_stop(self, method: str | Method | None = None) -> Stop | None:
         """What ends a search that names no rule: where the scorer has base scores and the method uses them, that the
@@ -653,7 +654,10 @@ class Index:
 
     def _usual_budget(self, budget: int | None, method: str | Method | None) -> int | None:
         """The calls of a search that names none: those that were chosen for the index's own method."""
-        return self.budget if budget is None and method is None else budget
+        if budget is not None or (method is None and self.budget is not None):
+            return self.budget if budget is None else budget
+        chosen = self.method if method is None else parse(method)
+        return None if chosen.name == "exact" else getattr(self.scorer, "usual_budget", None)
 
     def query_vectors(self, queries: Sequence[str]) -> npt.NDArray[np.float32] | None:
         """The encoder's query vectors, if the items have such vectors too."""

@@ -29,14 +29,16 @@ SATURATION = Path(__file__).parent.parent / "data" / "saturation.onnx"
 
 
 class OnnxSession:
-    """One graph; `threads` calls of it run at a time."""
+    """One graph; `threads` calls of it run at a time. `tensors` are weights that the graph only names."""
 
-    def __init__(self, graph: Path | bytes, threads: int) -> None:
+    def __init__(
+        self, graph: Path | bytes, threads: int, *, tensors: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
         import onnxruntime
 
         self.threads = threads
         self.name = "the graph" if isinstance(graph, bytes) else repr(str(graph))
-        if ELSEWHERE in (graph if isinstance(graph, bytes) else graph.read_bytes()):
+        if tensors is None and ELSEWHERE in (graph if isinstance(graph, bytes) else graph.read_bytes()):
             raise InputError(
                 f"{self.name} keeps weights in other files, which may lie anywhere and are no part of its fingerprint; "
                 "save the model in one file"
@@ -44,6 +46,10 @@ class OnnxSession:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if tensors is not None:
+            values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in tensors.items()}
+            options.add_external_initializers(list(values), list(values.values()))
+            self._tensors = values  # the session reads them where they are
         if sums_saturate():
             options.add_session_config_entry(*EXACT_SUMS)
         try:

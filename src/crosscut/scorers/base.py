@@ -110,8 +110,10 @@ class BoundScorer(ABC):
     """Whether part of every score is known without a call: f = base + costly."""
     free: bool = False
     """Whether the base scores are the scores: no call is ever made."""
-    note: str | None = None
-    """A sentence for the hits of a search."""
+
+    def note(self, query: Any) -> str | None:
+        """Return a sentence for who reads the hits of a query, if there is something to say."""
+        return None
 
     def base_scores(self, query: Any, handles: Handles | None = None) -> Floats:
         """Return what is known of the scores without a call, of these items, in order; of every one (n) without them.

@@ -15,7 +15,9 @@ def load_scorer(scorer: Any = "default") -> Scorer:
     """The scorer that `scorer` names or is.
 
     ===========================================  ====================================================
-    `"default"`                                  the bundled base scores, which take no call
+    `"default"`                                  bundled base scores, which take no call; with the package
+                                                 crosscut-judge, and a language model's opinion
+    `"likelihood:MODEL"`                         a causal language model (`crosscut.models.likelihood`)
     a folder                                     a model that sentence-transformers can load
     `"organisation/name"`                        a hub model: on onnxruntime on the CPU, by torch on a GPU; settings
                                                  behind a `#` (`crosscut.models.spec`)
@@ -44,6 +46,19 @@ def load_scorer(scorer: Any = "default") -> Scorer:
         f"{scorer!r} is no scorer: pass a name, a folder, a hub id, an address, a CrossEncoder, "
         "or a function f(query, texts)"
     )
+
+
+def default_scorer(name: str = "default", *, threads: int | None = None) -> Scorer:
+    """Return the bundled scorer: base scores, and the opinion of a judge where one is installed."""
+    from crosscut.bundled.base_scores import BaseScorer
+    from crosscut.models.likelihood import QueryLikelihood, judge_folder
+
+    base = BaseScorer.load(name, threads=threads)
+    if judge_folder() is None:
+        return base
+    from crosscut.bundled.judged import JudgedScorer
+
+    return JudgedScorer(base, QueryLikelihood.load("judge", threads=threads))
 
 
 def check_saved(name: str, where: str, trust_remote: bool) -> None:
@@ -76,9 +91,11 @@ def _named(name: str) -> Scorer:
     from crosscut.bundled.model_dir import is_model_dir
 
     if is_model_dir(name):
-        from crosscut.bundled.base_scores import BaseScorer
+        return default_scorer(name)
+    if name.startswith("likelihood:"):
+        from crosscut.models.likelihood import QueryLikelihood
 
-        return BaseScorer.load(name)
+        return QueryLikelihood.load(name.removeprefix("likelihood:"))
     bare = name.partition("#")[0]
     if not Path(bare).is_dir() and bare.count("/") != 1:
         raise InputError(
