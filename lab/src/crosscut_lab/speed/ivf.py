@@ -1,6 +1,6 @@
 """Clustered search against FAISS IVFFlat at equal recall, one thread, on synthetic clusters and on real sentences.
 
-    python -m crosscut_lab.speed.ivf --data FOLDER --old OTHER/src --json lab/results/ivf.json
+    python -m crosscut_lab.speed.ivf --data FOLDER --old OTHER/src --json lab/results/speed_ivf.json
 
 `FOLDER` holds collections in BEIR layout; their sentences are embedded by LSA (TF-IDF, 256 singular vectors). N is
 the fewest lists with R*@1 ≥ .95 on train queries; patience and chance are tuned to lose .02 at most, and FAISS gets the
@@ -29,8 +29,8 @@ K = 10
 BATCH = 500  # queries at a time
 
 
-def clumps(n: int, d: int, seed: int = 0) -> Any:
-    """Unit vectors in noisy clusters (n × d): hard for a clustered index, as sentences are."""
+def noisy_clusters(n: int, d: int, seed: int = 0) -> Any:
+    """Return unit vectors in clusters (n × d), so noisy that a query needs many lists."""
     centres = np.random.default_rng(99).standard_normal((max(8, n // 100), d), dtype=np.float32)
     rng = np.random.default_rng(seed)
     rows = centres[rng.integers(len(centres), size=n)] + 2 * rng.standard_normal((n, d), dtype=np.float32)
@@ -168,6 +168,18 @@ def rival_seconds(rival: Any, test: Any, one: bool) -> float:
     return time.process_time() - started
 
 
+def ivf(n: int = 50_000, repeats: int = 3, data: Path | None = None, old: Path | None = None) -> list[dict[str, Any]]:
+    """Time clustered search against FAISS."""
+    sets = {"clusters": (noisy_clusters(n, 96), noisy_clusters(3000, 96, 1))}
+    if data is not None:
+        sets["sentences"] = sentences(data, n)
+    return [
+        record
+        for name, (items, queries) in sets.items()
+        for record in race(name, items, queries[1000:3000], queries[:1000], repeats, old)
+    ]
+
+
 def main(
     data: Annotated[Path | None, typer.Option(help="Collections in BEIR layout; none: clusters alone.")] = None,
     old: Annotated[Path | None, typer.Option(help="Sources of another version of crosscut.")] = None,
@@ -178,14 +190,7 @@ def main(
     """Time clustered search against FAISS."""
     from crosscut_lab.report import machine, write
 
-    sets = {"clusters": (clumps(n, 96), clumps(3000, 96, 1))}
-    if data is not None:
-        sets["sentences"] = sentences(data, n)
-    records = []
-    for name, (items, queries) in sets.items():
-        for record in race(name, items, queries[1000:3000], queries[:1000], repeats, old):
-            typer.echo(json.dumps(record))
-            records.append(record)
+    records = ivf(n, repeats, data, old)
     if output is not None:
         facts = {**machine(), "threads": 1, "load_average": os.getloadavg()[0]}
         write(output, {"program": "ivf", "repeats": repeats, "machine": facts, "records": records})

@@ -3,7 +3,7 @@
 | program | what is timed |
 |---|---|
 | loop | time outside the scorer, against plain numpy and against reading V once a round |
-| ivf | fixed N and early exit against FAISS IVFFlat, one thread |
+| ivf | fixed N and early exit against FAISS IVFFlat, one thread (`ivf.py`: also on sentences, and an older crosscut) |
 | index | build, save, load, search, add, remove, forget at n items in files |
 | store | committing, reading and forgetting scores |
 | server | searches per second and latency of concurrent clients |
@@ -29,6 +29,7 @@ import numpy as np
 import crosscut
 from crosscut_lab.papers.transcriptions import axn, shares
 from crosscut_lab.report import Records
+from crosscut_lab.speed.ivf import ivf
 from crosscut_lab.speed.timing import clumps, in_turns
 
 TEXT = "river bank tree house king ship iron gold moon star wind fire stone bird fish"
@@ -77,46 +78,6 @@ def loop(n: int = 10_000, repeats: int = 3, d: int = 384, budget: int = 100) -> 
             }
             for name, value in seconds.items()
         ]  # fmt: skip
-    return records
-
-
-def ivf(n: int = 50_000, repeats: int = 3, d: int = 96) -> Records:
-    """Fixed N that reaches R*@1 = .95, and patience tuned to lose at most .02, against FAISS at the same recall."""
-    import faiss
-
-    from crosscut.ann.ivf import IVF
-
-    items, train, queries = clumps(n, d), clumps(1000, d, 1), clumps(500, d, 2)
-    nearest = np.argmax(queries @ items.T, axis=1)
-    clusters = 1 << round(np.log2(4 * np.sqrt(n)))
-    ours = IVF.build(items, lists=clusters, seed=0)
-    tuned = ours.tune(train, target=0.95, k=10, loss=0.02, rules=["patience", "chance"])
-    flat = faiss.IndexFlatIP(d)
-    theirs = faiss.IndexIVFFlat(flat, d, clusters, faiss.METRIC_INNER_PRODUCT)
-    faiss.omp_set_num_threads(1)
-    theirs.train(items)
-    theirs.add(items)
-
-    def recall(found: Any) -> float:
-        return float(np.mean(np.asarray(found)[:, 0] == nearest))
-
-    theirs.nprobe = 1
-    while theirs.nprobe < clusters and recall(theirs.search(queries, 10)[1]) < 0.95:
-        theirs.nprobe += 1
-    work: dict[str, Callable[[], Any]] = {"faiss": partial(theirs.search, queries, 10)}
-    for choice in tuned.choices:
-        work[choice.name] = partial(ours.search_many, queries, 10, rule=choice.rule, threads=1)
-    seconds = in_turns(work, repeats)
-    records: Records = [{"rule": "faiss", "recall": recall(theirs.search(queries, 10)[1]), "clusters": theirs.nprobe}]
-    for choice in tuned.choices:
-        found = ours.search_many(queries, 10, rule=choice.rule, threads=1)
-        records.append({"rule": choice.name, "recall": recall(found.ids), "clusters": float(np.mean(found.lists))})
-    for one in records:
-        one |= {
-            "n": n,
-            "ms": 1000 * seconds[one["rule"]] / len(queries),
-            "against faiss": seconds["faiss"] / seconds[one["rule"]],
-        }
     return records
 
 
