@@ -176,6 +176,8 @@ def run(
             records = VECTOR_EXPERIMENTS[experiment](setting.data, 100)
         else:
             records = EXPERIMENTS[experiment](setting)
+    for one in records:
+        one.pop("values", None)
     notes = ties(setting.data.test, setting.fitting[0])
     data = setting.data
     facts = {

@@ -16,7 +16,7 @@ import numpy as np
 from crosscut.errors import InputError
 from crosscut.evaluation.replay import SPLITS, ScoreData, normalisation, per_query_recall, replay
 from crosscut.linalg.top import ranked as top_ranked
-from crosscut.measures import recall
+from crosscut.measures import paired_interval, recall
 from crosscut.methods import Method, parse
 from crosscut.methods.base import InRounds
 from crosscut.spaces.base import Vectors
@@ -29,6 +29,8 @@ from crosscut_lab.papers.oracle import anchor_items, approximate, oracle_study, 
 from crosscut_lab.report import Records, record
 
 DEEPEST = 100  # hits of a search that are judged
+VALUES = "values"  # per query; never written
+CONTROL = "axn, α β, no factors"
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def replayed(
     )
     labels = dict(zip((str(shortened(m, setting.shortlist)) for m in names.values()), names, strict=True))
     return [
-        {"x": one.budget, **one.json(), "method": labels[one.method], "run": one.method, **facts}
+        {"x": one.budget, **one.json(), "method": labels[one.method], "run": one.method, VALUES: one.per_query, **facts}
         for one in report.records
     ]
 
@@ -118,7 +120,9 @@ def from_ranking(
         for k in ks:
             values = per_query_recall(data, hits, k)
             calls = float(np.mean([one.calls for one in hits[0]]))
-            made.append(record(name, k, budget, values, budget=budget, calls=calls, run=method, **facts))
+            made.append(
+                {**record(name, k, budget, values, budget=budget, calls=calls, run=method, **facts), VALUES: values}
+            )
     return made
 
 
@@ -379,8 +383,8 @@ def train_scores(setting: Setting, pairs: Pairs) -> SparseScores:
 def indexing(setting: Setting) -> Records:
     """Recall against indexing calls: none, CUR, factors (AXN fig. 1, 2, 9, 10; table 3; ANNCUR table 2).
 
-    x counts the scores of train pairs. The control row "no factors" has the normalisation of the smallest sparse
-    matrix and searches the encoder's own vectors: what factors add is the difference to it.
+    x counts the scores of train pairs. The control "no factors" has the α and β of the same sparse matrix and searches
+    the encoder's own vectors: `gain`, with its paired interval, is what the factors add to it.
     """
     vectors, test_vectors, queries = setting.encoders()
     data, n, count, rounds = setting.data, setting.n, len(queries), setting.adaptive_rounds
@@ -405,17 +409,15 @@ def indexing(setting: Setting) -> Records:
         if depth < n // 2
     ]
     plans += [(f"{each} queries an item", queries_per_item(each, shape)) for each in setting.per_item if each < count]
-    control = False
     for name, pairs in plans:
         sparse = train_scores(setting, pairs)
         facts = {"index": name, "indexing_calls": len(sparse)}
-        if not control:
-            scale = sparse_normalisation(sparse, vectors, queries)
-            scaled = f"rounds={rounds},alpha={scale.alpha:.6g},beta={scale.beta:.6g}"
-            rows = {"axn, α β, no factors": f"axn@{scaled}"}
-            rows |= {f"axn, α β, λ = {setting.mix:g}, no factors": f"axn@mix={setting.mix:g},{scaled}"}
-            records += replayed(setting, rows, data=plain, seeds=1, **facts)
-            control = True
+        scale = sparse_normalisation(sparse, vectors, queries)
+        scaled = f"rounds={rounds},alpha={scale.alpha:.6g},beta={scale.beta:.6g}"
+        rows = {CONTROL: f"axn@{scaled}"}
+        rows |= {f"axn, α β, λ = {setting.mix:g}, no factors": f"axn@mix={setting.mix:g},{scaled}"}
+        controls = replayed(setting, rows, data=plain, seeds=1, **facts)
+        records += controls
         how: dict[str, Any] = {} if setting.solver == "als" else {"device": setting.device}
         started = time.process_time()
         factors = factorize(sparse, vectors, queries, solver=setting.solver, **how)
@@ -424,18 +426,24 @@ def indexing(setting: Setting) -> Records:
         space = replace(plain, vectors=Vectors(factors.array), query_vectors=factors.embed_queries(test_vectors))
         alpha, beta = factors.normal
         scaled = f"axn@rounds={rounds},alpha={alpha:.6g},beta={beta:.6g}"
-        records += replayed(
+        made = replayed(
             setting, {"rerank on factors": "rerank", "axn on factors": scaled}, data=space, seeds=1, **facts
         )
-        records += from_ranking(setting, "axn on factors, dense first", scaled, space, dense, **facts)
+        made += from_ranking(setting, "axn on factors, dense first", scaled, space, dense, **facts)
         mixed = f"{scaled},mix={setting.mix:g}"
-        records += from_ranking(
-            setting, f"axn on factors, dense first, λ = {setting.mix:g}", mixed, space, dense, **facts
-        )
-    return [
-        {**one, "x": one["indexing_calls"], "method": f"{one['method']}, B = {one['budget']}", "arm": one["method"]}
-        for one in records
-    ]
+        made += from_ranking(setting, f"axn on factors, dense first, λ = {setting.mix:g}", mixed, space, dense, **facts)
+        records += [against(one, controls) for one in made]
+    for one in records:
+        name = one["method"]
+        one |= {"x": one["indexing_calls"], "arm": name, "method": f"{name}, B = {one['budget']}"}
+    return records
+
+
+def against(one: dict[str, Any], controls: Records) -> dict[str, Any]:
+    """Return a record with the gain over AXN with the same normalisation and without factors."""
+    same = next(c for c in controls if (c["method"], c["k"], c["budget"]) == (CONTROL, one["k"], one["budget"]))
+    gain, low, high = paired_interval(one[VALUES], same[VALUES])
+    return {**one, "gain": gain, "gain_low": low, "gain_high": high}
 
 
 def top_orders(vectors: Any, queries: Array, count: int) -> list[Positions]:
