@@ -177,7 +177,8 @@ def run(
         else:
             records = EXPERIMENTS[experiment](setting)
     for one in records:
-        one.pop("values", None)
+        for name in ("values", "settings", "queries"):
+            one.pop(name, None)
     notes = ties(setting.data.test, setting.fitting[0])
     data = setting.data
     facts = {
