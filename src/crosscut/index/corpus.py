@@ -235,6 +235,7 @@ class LocalCorpus:
     statistics: Mapping[str, Array] = field(default_factory=dict)  # of the corpus when it was built, for its scorer
     known: ScorerVectors | None = None  # for a scorer that uses vectors of the items
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
+    anchor_vectors: Array | None = None  # (k_q × d) the encoder's vectors of the anchor queries
     measured: npt.NDArray[np.bool_] | None = None  # (n) False: that column of anchors is an estimate
     factors: Factors | None = None  # (n × d) of a sparse score matrix
     prior: Prior | None = None  # of query vectors, learned from past searches
@@ -382,9 +383,10 @@ class LocalCorpus:
         if self.anchors is None:
             return None
         if self.measured is None or self.measured.all():
-            return CUR(self.anchors).lying(self._lists_of_items)
+            return CUR(self.anchors, query_vectors=self.anchor_vectors).lying(self._lists_of_items)
         error = extension_error(self.anchors, self.vectors, self.measured)
-        return CUR(self.anchors, errors=np.where(self.measured, 0.0, error)).lying(self._lists_of_items)
+        errors = np.where(self.measured, 0.0, error)
+        return CUR(self.anchors, errors=errors, query_vectors=self.anchor_vectors).lying(self._lists_of_items)
 
     @cached_property
     def factor_space(self) -> Factors | None:

@@ -6,6 +6,7 @@
     centroids.npy, starts.npy, arrival.npy      of a large index, whose items lie list by list: (lists × d) centroids of
                         its vectors, (lists + 1) where each list begins, (n) the order in which the items came
     anchors.npy         (k_q × n) scores of the anchor queries, memory-mapped when loaded
+    anchor_vectors.npy  (k_q × d) the encoder's vectors of the anchor queries
     measured.npy        (n) bool: False where a column of anchors is an estimate
     bm25.json, bm25-*.npy       counts of words (`crosscut.retrieval.bm25`)
     statistics.json, statistics-*.npy   what the scorer has learned from the corpus when the index was built
@@ -67,7 +68,7 @@ def write_corpus(corpus: LocalCorpus, files: Files) -> None:
     else:
         corpus = corpus.compacted(None).settled()
         _anew(corpus, files)
-    for name in ("anchors", "measured"):
+    for name in ("anchors", "anchor_vectors", "measured"):
         if getattr(corpus, name) is not None:
             files.array(name, getattr(corpus, name))
     if corpus.statistics:
@@ -159,6 +160,8 @@ def read_corpus(
     if "anchors.npy" in saved:
         arrays["anchors"] = saved.array("anchors", FLOATS, (len(queries), n), mapped="r")
         arrays["measured"] = saved.array("measured", "|b1", (n,))
+    if "anchor_vectors.npy" in saved:
+        arrays["anchor_vectors"] = saved.numbers("anchor_vectors", "<f4", (len(queries), None))
     bm25, known = _words(saved, items, arrays["alive"]), _known(saved, items)
     d = arrays["vectors"].shape[1] if "vectors" in arrays else 0
     return LocalCorpus(

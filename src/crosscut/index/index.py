@@ -298,6 +298,8 @@ class Index:
             factors = factorized(corpus, self.encoder, asked, per_query, space, seller)
             paid = factors.fitting.calls
             corpus = replace(corpus, factors=factors)
+        if corpus.anchors is not None and (vectors := self.query_vectors(asked)) is not None:
+            corpus = replace(corpus, anchor_vectors=np.asarray(vectors, np.float32))
         self.corpus = corpus
         self.settings = replace(self.settings, anchor_queries=tuple(asked), build_calls=paid)
         self.flush()

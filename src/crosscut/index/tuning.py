@@ -237,6 +237,7 @@ def held_out_folds(
         parts: dict[str, Any] = {"scorer": KnownScores(asked, truth[rows], corpus.scorer), "cache": None}
         if rest is not None:
             parts["anchors"] = np.asarray(corpus.anchors)[rest].astype(np.float32)
+            parts["anchor_vectors"] = None if corpus.anchor_vectors is None else corpus.anchor_vectors[rest]
         blind = replace(corpus, **parts)
         some = None if vectors is None else vectors[rows]
         return Fold(asked, some, truth[rows], blind.parts, blind.searcher, blind.within(None))
