@@ -9,7 +9,6 @@
     ├── MissingDependency       an optional package is not installed (also an ImportError)
     ├── StoreError              a score store, an index or a file that cannot be written or read
     │   ├── WriteError          the disk is full, read-only or failing (also an OSError)
-    │   ├── DamagedRecord       a file of a score store whose length or checksum does not fit
     │   └── StoreUnavailable    a vector store did not answer; carries the hits and the calls so far
     └── ScorerError             the scorer failed; carries the hits and the calls so far
         ├── ScoreCountError     it returned another number of scores than it was given pairs
@@ -32,8 +31,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     import numpy.typing as npt
 
@@ -103,17 +100,6 @@ class StoreError(CrosscutError):
 
 class WriteError(StoreError, OSError):
     """The disk is full, read-only or failing; what was there before is still there."""
-
-
-class DamagedRecord(StoreError):
-    """A file of a score store does not fit its length or checksum; its pairs count as missing and are scored again."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{str(path)!r} is damaged: {reason}")
-        self.path, self.reason = path, reason
-
-    def __reduce__(self) -> tuple[type[DamagedRecord], tuple[Path, str]]:
-        return type(self), (self.path, self.reason)
 
 
 class StoreUnavailable(StoreError):

@@ -198,3 +198,13 @@ def test_items_that_have_left_the_index_are_forgotten_by_id_and_by_text(tmp_path
     assert left(tmp_path, text) == []
     with pytest.raises(InputError, match="'i4' is not among"):  # nothing is attached in which it could be
         loaded(tmp_path / "a.index").forget(["i4"])
+
+
+def test_an_index_in_files_with_a_store_grows_without_reading_its_items(tmp_path: Path, large: None) -> None:
+    build(WORLD, stop=120).save(tmp_path / "a.index")
+    index = served(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("crosscut.score_store.keys.item_hash", lambda item: pytest.fail("an item is read"))
+        index.add(planted_items(120, 125))
+    hits = index.search("query 50", 5, 20)
+    assert (hits.calls, index.search("query 50", 5, 20).cached) == (20, 20)

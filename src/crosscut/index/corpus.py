@@ -502,10 +502,10 @@ class LocalCorpus:
             self,
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
             bm25=bm25,
-            cache=self._cache_of_more(items),
             **parts,
             items=self.items.grown(items),  # last: what fails before leaves the list as it was
         )
+        made = replace(made, cache=self.cache_over(made.items))
         if made.scorer is None:
             return made
         return replace(made, scorer=made.scorer.extended(*corpus_parts(made.known, made.vectors, made.bm25)))
@@ -597,10 +597,6 @@ class LocalCorpus:
     def cache_over(self, items: Contents) -> ScoreCache | None:
         """The cache for other items; one of the caller's stays as it is."""
         return self.cache.over(items) if isinstance(self.cache, StoreCache) else self.cache
-
-    def _cache_of_more(self, items: list[Item]) -> ScoreCache | None:
-        """The cache with more items at the end; only that of a score store reads those that are there."""
-        return self.cache.over([*self.items, *items]) if isinstance(self.cache, StoreCache) else self.cache
 
     def flush(self) -> None:
         """Write scores that wait for their store."""
