@@ -2,7 +2,7 @@
 
     CrosscutError
     ├── InputError              an argument or a file that cannot be used (also a ValueError)
-    │   └── FolderError         a folder of ours that is damaged, was changed or is none; the message names it
+    │   └── FolderError         a folder that is damaged, was changed or is no folder of crosscut; the message names it
     ├── LockedError             another process is changing the same folder
     ├── BudgetError             more calls asked for than the budget allows
     ├── DivergedError           a loss became NaN or infinite while vectors or a model were fitted
@@ -46,7 +46,7 @@ class InputError(CrosscutError, ValueError):
 
 
 class FolderError(InputError):
-    """A folder of ours that is damaged, was changed by somebody else, or is none; the message names it."""
+    """A folder that is damaged, was changed from outside, or is no folder of crosscut; the message names it."""
 
 
 class LockedError(CrosscutError):
@@ -62,7 +62,7 @@ class DivergedError(CrosscutError):
 
 
 class MissingDependency(CrosscutError, ImportError):
-    """An optional package is needed; the message names the command that installs what its `extra` holds."""
+    """An optional package is needed; the message names the command that installs the packages of an `extra`."""
 
     def __init__(self, message: str, extra: str | None = None) -> None:
         super().__init__(message if extra is None else f"{message}: {install(extra)}")
@@ -70,7 +70,7 @@ class MissingDependency(CrosscutError, ImportError):
 
 @contextmanager
 def needing(why: str, extra: str) -> Iterator[None]:
-    """Around imports of what an extra holds: what is missing, `{}` in the reason, is told with the way to get it."""
+    """Turn an ImportError into a `MissingDependency`; `{}` in the reason becomes the name of the missing package."""
     try:
         yield
     except ImportError as error:
@@ -81,16 +81,15 @@ def needing(why: str, extra: str) -> Iterator[None]:
 
 
 def install(extra: str) -> str:
-    """The command that installs what an extra holds: the packages themselves, so that it works for a wheel and for a
-    checkout alike."""
+    """Return the command that installs the packages of an extra, which works for a wheel and for a checkout."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
-        told = [line.partition(";") for line in requires("crosscut") or ()]
+        lines = [line.partition(";") for line in requires("crosscut") or ()]
     except PackageNotFoundError:
-        told = []
+        lines = []
     wanted = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
-    packages = [need.strip() for need, _, when in told if wanted.search(when) and not need.startswith("crosscut")]
+    packages = [need.strip() for need, _, when in lines if wanted.search(when) and not need.startswith("crosscut")]
     return "pip install " + (" ".join(f"'{need}'" for need in packages) or f"'crosscut[{extra}]'")
 
 
@@ -103,7 +102,7 @@ class WriteError(StoreError, OSError):
 
 
 class StoreUnavailable(StoreError):
-    """A vector store is not there, or failed. `hits` and `calls` are what a search had by then (see `ScorerError`)."""
+    """A vector store is not there, or failed. `hits` and `calls` are those of the search so far (see `ScorerError`)."""
 
     def __init__(self, message: str, *, hits: list[Hits] | None = None, calls: int = 0) -> None:
         super().__init__(message)
@@ -114,11 +113,11 @@ class StoreUnavailable(StoreError):
 class ScorerError(CrosscutError):
     """The scorer failed. What had been paid for is not lost.
 
-    `hits` holds one `Hits` per query of the search (one for `Searcher.search`), ranked by the exact scores
-    known when the scorer failed; `calls` is the number of pairs handed to the scorer in the whole search.
-    A scorer that fails on part of a request says in `scores` what it has, NaN where there is none; one that fails
-    before it hands anything to its model says `attempted=False`, and nothing is counted. `budget_ended` says
-    that it would have been tried again, had the budget allowed.
+    `hits` holds one `Hits` per query of the search, ranked by the exact scores known when the scorer failed; `calls` is
+    the number of pairs handed to the scorer in the whole search; `failures` (of a search) holds the error of each query
+    or None. A scorer that fails on part of a request puts the others in `scores`, NaN where there is none; one that
+    fails before it hands anything to its model sets `attempted` to False, and nothing is counted. `budget_ended` says
+    that it would have tried again, had the budget allowed.
     """
 
     def __init__(

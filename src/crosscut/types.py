@@ -1,4 +1,4 @@
-"""The vocabulary: what arrays, items and progress are called everywhere."""
+"""The vocabulary: types of arrays, items and progress."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NO_HANDLES: Handles = np.empty(0, dtype=np.int64)
 NO_SCORES: Floats = np.empty(0, dtype=np.float64)
 
 WILD = 1e30
-"""A score beyond this stands for "never" or "always": it ranks as given, and no fit follows it."""
+"""A score beyond this means "never" or "always": it ranks as given, and no fit follows it."""
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is; 0: nobody knows."""
+"""Called with the name of a step, how much of it is done, and how much there is; 0 if that is not known."""
 
 
 def whole(name: str, number: Any, least: int = 0) -> int:
-    """A number that has to be a whole one, `least` or more."""
+    """Return a whole number of `least` or more; refuse any other value."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer):
         raise InputError(f"{name} must be a whole number; got {number!r}")
     if number < least:

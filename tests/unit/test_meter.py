@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +15,6 @@ from crosscut.errors import (
     InputError,
     ScoreCountError,
     ScorerError,
-    ScorerTimeout,
     ScoreValueError,
 )
 from crosscut.scorers import CallableScorer, MatrixScorer, MemoryCache, Meter, TextScorer, as_bound
@@ -80,28 +77,6 @@ def test_a_faulty_scorer_is_named_and_nothing_paid_is_lost(answer: Any, error: A
     assert hits[0].score == pytest.approx(world.test[0, best].max())
 
 
-def test_good_scores_beside_a_bad_one_are_kept() -> None:
-    def score(query: Any, positions: np.ndarray) -> list[float]:
-        return [float("nan") if p == 3 else float(p) for p in positions]
-
-    account = QueryLedger("q", budget=10)
-    with pytest.raises(ScoreValueError, match="item 3"):
-        Meter(CallableScorer(score)).score([account], [np.arange(5)])
-    assert account.positions.tolist() == [0, 1, 2, 4]
-    assert account.calls == 5
-
-
-def test_a_batch_with_the_wrong_number_of_answers() -> None:
-    class Broken:
-        def score(self, query: Any, positions: Any) -> Any: ...
-
-        def score_many(self, requests: Any) -> Any:
-            return [np.zeros(2)]
-
-    with pytest.raises(ScoreCountError, match="1 of 2 queries"):
-        Meter(Broken()).score([QueryLedger(0, 5), QueryLedger(1, 5)], [np.arange(2), np.arange(2)])
-
-
 def test_known_scores_are_free() -> None:
     world = planted()
     cache = MemoryCache()
@@ -112,39 +87,6 @@ def test_known_scores_are_free() -> None:
     assert again.cached == 40
     assert again.calls <= 40
     assert set(first.scored) <= set(again.scored)
-
-
-def test_deadline_gives_a_usable_answer() -> None:
-    world = planted()
-
-    def slow(query: int, positions: np.ndarray) -> np.ndarray:
-        time.sleep(0.05)
-        return world.test[query, positions]
-
-    hits = world.searcher("axn", scorer=slow, rounds=50).search(
-        0, 5, 100, query_vector=world.query_vectors[0], deadline=0.12
-    )
-    assert hits.stop_reason == "deadline"
-    assert 0 < hits.calls < 100
-    assert len(hits) > 0
-
-
-def test_a_scorer_that_hangs_is_left_behind() -> None:
-    world = planted()
-    release = threading.Event()
-
-    def hang(query: int, positions: np.ndarray) -> np.ndarray:
-        release.wait(20)
-        return world.test[query, positions]
-
-    searcher = world.searcher("axn", scorer=hang)
-    try:
-        with pytest.raises(ScorerTimeout, match="before the deadline") as caught:
-            searcher.search(0, 5, 50, query_vector=world.query_vectors[0], deadline=0.1)
-    finally:
-        release.set()
-    assert caught.value.calls == 4
-    assert len(caught.value.hits[0]) == 0
 
 
 def test_async_scorers_run_a_round_concurrently() -> None:
@@ -204,36 +146,6 @@ def test_bad_scorers_and_matrices_are_refused() -> None:
         MatrixScorer(np.zeros((2, 3))).score(7, np.arange(2))
 
 
-def test_a_failure_in_a_batch_loses_nothing_and_counts_what_was_handed_out() -> None:
-    asked: list[Any] = []
-
-    def score(query: str, positions: np.ndarray) -> np.ndarray:
-        asked.append(query)
-        if query == "b":
-            raise OSError("line is down")
-        return positions.astype(float)
-
-    accounts = [QueryLedger(name, 10) for name in "abc"]
-    meter = Meter(CallableScorer(score))
-    with pytest.raises(ScorerError, match="OSError: line is down"):
-        meter.score(accounts, [np.arange(4)] * 3)
-    assert asked == ["a", "b", "c"]
-    assert [account.calls for account in accounts] == [4, 4, 4]
-    assert [account.scores.tolist() for account in accounts] == [[0, 1, 2, 3], [], [0, 1, 2, 3]]
-
-
-def test_an_async_failure_keeps_the_others() -> None:
-    async def score(query: str, positions: np.ndarray) -> np.ndarray:
-        if query == "b":
-            raise OSError("line is down")
-        return positions.astype(float)
-
-    accounts = [QueryLedger(name, 10) for name in "abc"]
-    with pytest.raises(ScorerError, match="line is down"):
-        Meter(CallableScorer(score)).score(accounts, [np.arange(4)] * 3)
-    assert [len(account.scores) for account in accounts] == [4, 0, 4]
-
-
 def test_async_clients_live_through_all_rounds() -> None:
     """A semaphore, like an HTTP client, belongs to the event loop that first ran it."""
     world = planted()
@@ -247,19 +159,6 @@ def test_async_clients_live_through_all_rounds() -> None:
 
     hits = world.searcher("axn", scorer=score).search_many(range(6), 5, 50, query_vectors=world.query_vectors)
     assert [found.calls for found in hits] == [50] * 6
-
-
-def test_bound_scorers_that_answer_nonsense_are_scorer_errors() -> None:
-    class Odd:
-        def score(self, query: Any, positions: Any) -> Any: ...
-
-        def score_many(self, requests: Any) -> Any:
-            return [[[1.0], [2.0, 3.0]] for _ in requests]
-
-    with pytest.raises(ScorerError, match="ValueError"):
-        Meter(Odd()).score([QueryLedger(0, 5)], [np.arange(2)])
-    with pytest.raises(ScorerError, match="not a row"):
-        crosscut.Searcher(MatrixScorer(np.ones((1, 5))), vectors=np.ones((5, 2)), method="axn").search(7, 1, 2)
 
 
 def test_a_deadline_cuts_a_round_into_batches() -> None:

@@ -161,20 +161,6 @@ def test_a_cached_infinity_is_no_score() -> None:
 # -- endpoints
 
 
-def test_an_answer_that_cannot_be_read_costs_only_its_own_batch() -> None:
-    """The scores of other batches of the round were paid for as well."""
-    texts = [f"text {'x' * j}" for j in range(8)]
-    deep = "[" * 100_000
-    for text in (deep, '{"results": ' + deep):
-        with served(cohere) as fake, RerankEndpoint(fake.url, batch_size=2, concurrency=1, retries=0) as scorer:
-            fake.faults.append(lambda body, text=text: (200, {}, text.encode()))
-            first, second = QueryLedger("one", 20), QueryLedger("two", 20)
-            meter = Meter(scorer.bind(texts))
-            with pytest.raises(ScorerError):
-                meter.score([first, second], [np.arange(4), np.arange(4)])
-            assert meter.calls == 6 == sum(len(body["documents"]) for body in fake.bodies)
-
-
 def test_a_query_that_cannot_be_sent_is_no_fault_of_the_others() -> None:
     texts = [f"text {'x' * j}" for j in range(4)]
     with served(cohere) as fake, RerankEndpoint(fake.url, batch_size=4, concurrency=2) as scorer:

@@ -82,7 +82,7 @@ class ChatJudge(RemoteScorer):
         self.options = dict(options or {})
 
     def relevance(self, ratings: Floats) -> Floats:
-        """Ratings 0 … 9 as 0 … 1."""
+        """Return ratings 0 … 9 as 0 … 1."""
         return ratings / 9
 
     def identity(self) -> dict[str, Any]:
@@ -106,8 +106,9 @@ class ChatJudge(RemoteScorer):
         said = str(_content(first) or "")[:2000]
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": REMINDER}]
         if delivery.budget.left < 1:
-            told = f"{self.model} at {self.url} answered {said[:80]!r}, no digit from 0 to 9, and the budget ends here"
-            raise ScorerAnswerError(told)
+            raise ScorerAnswerError(
+                f"{self.model} at {self.url} answered {said[:80]!r}, no digit from 0 to 9, and the budget ends here"
+            )
         second = await self._answer(messages, delivery)
         score = self._rating(second)
         if score is None:
@@ -118,7 +119,7 @@ class ChatJudge(RemoteScorer):
         return score
 
     async def _answer(self, messages: list[dict[str, str]], delivery: Delivery) -> dict[str, Any]:
-        """The first choice of the endpoint."""
+        """Return the first choice of the endpoint."""
         body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": 8}
         if self.logprobs:
             body |= {"logprobs": True, "top_logprobs": 20}
@@ -126,13 +127,13 @@ class ChatJudge(RemoteScorer):
         body = {name: value for name, value in body.items() if value is not None}
         answer = await self.transport.post(body, delivery)
         choices = answer.get("choices") if isinstance(answer, dict) else None
-        if not isinstance(choices, list) or not choices or not isinstance(_content(choices[0]), str | None):
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str | None):
             raise ScorerAnswerError(
                 f"{self.url} was expected to answer {{'choices': [{{'message': …}}]}}; got {str(answer)[:120]}"
             )
-        if not isinstance(choices[0], dict) or not isinstance(choices[0].get("message"), dict):
-            raise ScorerAnswerError(f"{self.url} answered a choice without a message: {str(choices[0])[:120]}")
-        return choices[0]
+        return dict(choice or {})
 
     def _rating(self, choice: Mapping[str, Any]) -> float | None:
         content = _content(choice)
@@ -144,7 +145,7 @@ class ChatJudge(RemoteScorer):
 
 
 def filled(prompt: str, query: str, item: str) -> str:
-    """The prompt with its two texts; braces inside the texts stay as they are."""
+    """Return the prompt with its two texts; braces inside the texts stay as they are."""
     parts = re.split(r"(\{query\}|\{item\})", prompt)
     return "".join({"{query}": query, "{item}": item}.get(part, part) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Rerank endpoints: Cohere, Jina, Voyage and text-embeddings-inference (TEI), and whatever speaks like them.
+"""Rerank endpoints: Cohere, Jina, Voyage and text-embeddings-inference (TEI), and those with the same interface.
 
 | shape | request | answer |
 |---|---|---|
@@ -34,7 +34,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Shape:
-    """How one family of endpoints is spoken to."""
+    """The interface of one family of endpoints."""
 
     path: str
     documents: str  # the field of the texts
@@ -43,18 +43,17 @@ class Shape:
     batch_size: int
     count: str | None  # the field of the number of results wanted: all
     extra: Mapping[str, Any]
-    host: str | None = None  # of the service itself, and the variable where its users keep the key
-    key_env: str | None = None
+    host: str | None = None  # of the hosted service
+    key_env: str | None = None  # the variable in which its users keep the key
 
 
-BARE = {"return_documents": False}
-RAW = {"raw_scores": True, "truncate": True}
 SCORE = "relevance_score"
+BARE = {"return_documents": False}
 SHAPES = {
     "cohere": Shape("/v2/rerank", "documents", "results", SCORE, 100, "top_n", {}, "api.cohere.com", "COHERE_API_KEY"),
     "jina": Shape("/v1/rerank", "documents", "results", SCORE, 64, "top_n", BARE, "api.jina.ai", "JINA_API_KEY"),
     "voyage": Shape("/v1/rerank", "documents", "data", SCORE, 100, "top_k", BARE, "api.voyageai.com", "VOYAGE_API_KEY"),
-    "tei": Shape("/rerank", "texts", None, "score", 32, None, RAW),
+    "tei": Shape("/rerank", "texts", None, "score", 32, None, {"raw_scores": True, "truncate": True}),
 }
 
 
@@ -147,7 +146,7 @@ class RerankEndpoint(RemoteScorer):
         if not isinstance(results, list):
             where = f"a field {self.form.results!r} with a list" if self.form.results else "a list"
             raise ScorerAnswerError(
-                f"{self.url} was expected to answer {where}, as {self.shape} does; got {_kind(answer)}; "
+                f"{self.url} was expected to answer {where}, as {self.shape} does; got {str(answer)[:120]}; "
                 f"other shapes: {', '.join(set(SHAPES) - {self.shape})}"
             )
         if len(results) != count:
@@ -157,8 +156,8 @@ class RerankEndpoint(RemoteScorer):
         scores = np.full(count, np.nan)
         seen = np.zeros(count, bool)
         for result in results:
-            told = result if isinstance(result, dict) else {}
-            index, score = told.get("index"), _number(told.get(self.form.score))
+            fields = result if isinstance(result, dict) else {}
+            index, score = fields.get("index"), _number(fields.get(self.form.score))
             if type(index) is not int or not 0 <= index < count or seen[index] or score is None:
                 raise ScorerAnswerError(
                     f"{self.url} returned a result that is not {{'index': 0 … {count - 1}, each once, "
@@ -166,12 +165,6 @@ class RerankEndpoint(RemoteScorer):
                 )
             seen[index] = True
             scores[index] = score
-        if not np.isfinite(scores).all():
-            place = int(np.flatnonzero(~np.isfinite(scores))[0])
-            raise ScoreValueError(
-                f"{self.url} returned {scores[place]} for document {place} of {count}; scores must be real numbers",
-                scores=scores,
-            )
         return scores
 
     def _transformed(self, scores: Floats) -> Floats:
@@ -187,11 +180,11 @@ class RerankEndpoint(RemoteScorer):
 
 
 def from_url(url: str) -> RerankEndpoint | ChatJudge:
-    """The scorer at an address.
+    """Return the scorer at an address.
 
-    A prefix names the shape: `cohere+https://…`, `jina+…`, `voyage+…`, `tei+http://…`, `chat+http://…`; without one the
-    host or the path must tell. Without a path, the shape's own is taken. Settings may stand behind a #, which is never
-    sent: `cohere+https://api.cohere.com#model=rerank-v3.5&transform=logit&key_env=MY_KEY`.
+    A prefix names the shape: `cohere+https://…`, `jina+…`, `voyage+…`, `tei+http://…`, `chat+http://…`; otherwise the
+    host or the path must tell. Without a path, the shape's own is used. Settings follow a #, which is never sent:
+    `cohere+https://api.cohere.com#model=rerank-v3.5&transform=logit&key_env=MY_KEY`.
     """
     prefix, plus, rest = url.partition("+")
     named = prefix if plus and "/" not in prefix and ":" not in prefix else None
@@ -199,44 +192,40 @@ def from_url(url: str) -> RerankEndpoint | ChatJudge:
     shape = named or _detected(parts.hostname or "", parts.path)
     if shape is None or shape not in (*SHAPES, "chat"):
         names = ", ".join(f"{name}+" for name in (*SHAPES, "chat"))
-        told = f"{named}+ is none of the known" if named else f"{parts.hostname}{parts.path} does not tell its shape"
-        raise InputError(f"{told}: put one of {names} before the address")
-    given = _settings(parts.fragment)
+        wrong = f"{named}+ is none of them" if named else f"the shape of {parts.hostname}{parts.path} is not known"
+        raise InputError(f"{wrong}: put one of {names} before the address")
+    settings = _settings(parts.fragment)
     path = parts.path.rstrip("/")
     if shape == "chat":
         from crosscut.scorers.llm_judge import PATH, ChatJudge
 
-        if not given.get("model"):
-            raise InputError("a chat endpoint wants to know which model judges: put it behind the address, #model=…")
+        if not settings.get("model"):
+            raise InputError("a chat endpoint needs the model that judges: put it behind the address, #model=…")
         path = path if path.endswith("/completions") else (path or "/v1") + PATH
-        return ChatJudge(urlunsplit(parts._replace(path=path, fragment="")), **given)
+        return ChatJudge(urlunsplit(parts._replace(path=path, fragment="")), **settings)
     address = urlunsplit(parts._replace(path=path or SHAPES[shape].path, fragment=""))
-    return RerankEndpoint(address, shape=shape, **given)
+    return RerankEndpoint(address, shape=shape, **settings)
 
 
 def _detected(host: str, path: str) -> str | None:
     for name, shape in SHAPES.items():
         if shape.host == host:
             return name
-    path = path.rstrip("/")
-    if path.endswith("/chat/completions") or (host == "api.openai.com"):
+    if host == "api.openai.com":
         return "chat"
-    for ending, name in (("/v2/rerank", "cohere"), ("/v1/rerank", "jina"), ("/rerank", "tei")):
-        if path.endswith(ending):
-            return name
-    return None
+    endings = {"/chat/completions": "chat", "/v2/rerank": "cohere", "/v1/rerank": "jina", "/rerank": "tei"}
+    return next((name for ending, name in endings.items() if path.rstrip("/").endswith(ending)), None)
+
+
+def _flag(text: str) -> bool:
+    return text.lower() in ("1", "true", "yes")
 
 
 READ: dict[str, Callable[[str], Any]] = {
-    "model": str,
-    "key_env": str,
-    "transform": str,
-    "batch_size": int,
-    "concurrency": int,
-    "retries": int,
+    **dict.fromkeys(("model", "key_env", "transform"), str),
+    **dict.fromkeys(("batch_size", "concurrency", "retries"), int),
     "timeout": float,
-    "logprobs": lambda text: text.lower() in ("1", "true", "yes"),
-    "allow_plain_http": lambda text: text.lower() in ("1", "true", "yes"),
+    **dict.fromkeys(("logprobs", "allow_plain_http"), _flag),
 }
 
 
@@ -253,14 +242,8 @@ def _settings(fragment: str) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    """A number of JSON, unless it is too large; NaN and infinities, which Python reads too, are named as such later."""
+    """Return a number of JSON; NaN and infinities, which Python reads too, are refused by the validation."""
     try:
         return float(value) if type(value) in (int, float) else None
     except OverflowError:
         return None
-
-
-def _kind(answer: Any) -> str:
-    if isinstance(answer, dict):
-        return f"an object with the fields {', '.join(map(str, list(answer)[:8])) or '(none)'}"
-    return f"a {type(answer).__name__}"

@@ -118,7 +118,7 @@ def test_a_pair_that_is_asked_for_once_more_is_two_calls() -> None:
 
 
 def test_a_judge_without_a_model_is_asked_for_one() -> None:
-    with pytest.raises(InputError, match="which model judges: put it behind the address, #model="):
+    with pytest.raises(InputError, match="the model that judges: put it behind the address, #model="):
         crosscut.Index.build(["a"], scorer="http://localhost:8000/v1/chat/completions")
 
 
