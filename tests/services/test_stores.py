@@ -18,9 +18,10 @@ import crosscut
 import crosscut.server
 from crosscut.ann.topk import Ask, TopK
 from crosscut.datasets.records import Item, Items
+from crosscut.datasets.tables import ItemsInMemory
 from crosscut.errors import InputError, StoreUnavailable
 from crosscut.index.log import SearchLog
-from crosscut.index.metadata import Metadata
+from crosscut.index.metadata import Columns, Metadata
 from crosscut.stores.base import Session, Store
 from crosscut.stores.filters import conditions
 from tests import real_stores
@@ -133,7 +134,7 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
             store.session().top([Ask(direction(), 3, allowed=filter)])
         return
     items = [Item(str(j), "", "", record) for j, record in enumerate(contents.records)]
-    allowed = np.flatnonzero(Metadata(items).passing(filter))
+    allowed = np.flatnonzero(Metadata([Columns(ItemsInMemory(items))]).passing(filter))
     session = store.session()
     u = direction()
     order = allowed[np.argsort(-(contents.vectors[allowed].astype(np.float64) @ u))]
@@ -215,7 +216,7 @@ def test_hostile_filters_mean_the_same_or_are_refused(make: Make) -> None:
         except InputError:
             continue
         try:
-            allowed = int(np.count_nonzero(Metadata(items).passing(filter)))
+            allowed = int(np.count_nonzero(Metadata([Columns(ItemsInMemory(items))]).passing(filter)))
         except (
             InputError
         ):  # in memory, of a key or a kind that no item has; a store without a schema lets nothing through

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crosscut.datasets import columnar
-from crosscut.datasets.bytes import hash_each
 from crosscut.linalg import products
 
 SEARCH = """
@@ -74,12 +72,3 @@ def test_few_ends_with_its_block() -> None:
             assert not products._compiled(array)
         assert not products._compiled(array)
     assert products._compiled(array)
-
-
-def test_the_hash_of_one_id_is_that_of_many() -> None:
-    rng = np.random.default_rng(0)
-    for size in (0, 1, 7, 40, 300):
-        data = rng.integers(0, 256, size).astype(np.uint8)
-        out = np.empty(1, np.uint64)
-        hash_each(data, np.zeros(1, np.int64), np.array([size], np.uint32), out)
-        assert columnar._hash(data) == out[0]

@@ -11,6 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import crosscut
+from crosscut.datasets import Item
+from crosscut.datasets.tables import ItemsInFiles
 from crosscut.errors import InputError, WriteError
 from crosscut.server import make_app
 from tests.served import score_words
@@ -123,14 +125,14 @@ def test_a_failed_request_to_forget_can_be_repeated(tmp_path: Path, monkeypatch:
 def test_adding_to_an_index_in_files_reads_no_old_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built([(f"i{j}", f"text {j}") for j in range(50)]).save(tmp_path / "a")
     index = crosscut.Index.load(tmp_path / "a", scorer=SCORER)
-    parsed: list[str] = []
+    read: list[int] = []
+    item = ItemsInFiles._item
 
-    def item(self: Any, places: Any) -> Any:
-        parsed.extend(map(str, places))
-        return originals(self, places)
+    def noted(self: ItemsInFiles, place: int) -> Item:
+        read.append(place)
+        return item(self, place)
 
-    originals = crosscut.datasets.columnar.Packed.items
-    monkeypatch.setattr(crosscut.datasets.columnar.Packed, "items", item)
+    monkeypatch.setattr(ItemsInFiles, "_item", noted)
     assert index.add([("new", "another text"), ("more", "and more")]) == 2
-    assert parsed == []
+    assert read == []
     assert index.search("another", 1, 5).ids == ["new"]

@@ -18,7 +18,7 @@ from crosscut.index import Index
 from crosscut.index.log import SearchLog
 from crosscut.score_store import ScoreStore
 from crosscut.score_store.keys import text_hash
-from crosscut.storage import Lock, generations
+from crosscut.storage import Lock
 from tests.unit.test_index import Planted, build, planted_items
 from tests.unit.test_storage import contents, loaded
 
@@ -75,7 +75,6 @@ def test_writers_beside_somebody_who_forgets(tmp_path: Path) -> None:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustered, "SMALL", 50)
-    monkeypatch.setattr(generations, "LATER", 0)
 
 
 def served(tmp_path: Path, name: str = "a.index", **how: Any) -> Index:
@@ -136,7 +135,6 @@ def test_a_search_that_is_under_way_does_not_bring_items_back(tmp_path: Path) ->
 def test_scores_stay_with_their_items_when_a_large_index_closes_up(tmp_path: Path, large: None) -> None:
     build(WORLD, stop=120).save(tmp_path / "a.index")
     index = served(tmp_path)
-    assert index.corpus.in_files
     before = {hit.id: hit.score for hit in index.search("query 50", 120, 120, method="exact")}
     text = index["i4"].text
     index.search("query 51", 3, 120, method="exact")  # still waits to be written

@@ -1,4 +1,4 @@
-"""Rounds by lists over anchor scores, factors and learned priors, and over items that came later."""
+"""Rounds by lists over anchor scores, factors and learned priors, and over several segments."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from crosscut.ann.baseline import NOTHING, Baseline, Level, PerItem, Sum
 from crosscut.ann.flat import Flat
 from crosscut.ann.ivf import IVF
 from crosscut.ann.lists import Lists
-from crosscut.ann.segments import Segments
+from crosscut.ann.segments import Segmented
 from crosscut.ann.topk import Ask
-from crosscut.errors import InputError
-from crosscut.index import Index, later
+from crosscut.index import Index
 from crosscut.methods import parse
 from crosscut.scorers.adapters import TextScorer
 from crosscut.search.prior import Prior
@@ -38,11 +37,6 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustered, "SMALL", 100)
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(later, "LATEST", 20)
-
-
 def stacked(encoder: Any, seed: int = 0) -> tuple[Stacked, Any]:
     """A space of several blocks, and a base."""
     rng = np.random.default_rng(seed)
@@ -52,10 +46,11 @@ def stacked(encoder: Any, seed: int = 0) -> tuple[Stacked, Any]:
     return Stacked(blocks, [1.0, 0.5, 2.0, 3.0]), rng.normal(size=N)
 
 
-def in_parts(vectors: Any, lists: int = 30) -> Segments:
-    """450 items in lists, 100 in lists of their own behind them, 50 in none."""
+def in_parts(vectors: Any, lists: int = 30) -> Segmented:
+    """450 items in lists, 50 in none, 100 in lists with the same centroids."""
     first = IVF.build(vectors[:450], lists=lists)
-    return Segments(first, vectors[450:], IVF.build(vectors[450:550], lists=7))
+    last = IVF.build(vectors[500:], centroids=first.centroids)
+    return Segmented([first, Vectors(vectors[450:500]), last])
 
 
 @settings(max_examples=60, deadline=None)
@@ -229,99 +224,6 @@ def test_lists_come_when_an_index_with_anchor_scores_and_a_prior_has_grown(monke
             assert kept[place] == residuals[j]
             assert (grown.anchors[:, place] == scores[item.id]).all()
     assert shares(index, world, range(300)) > 0.7
-
-
-# items that came later
-
-
-@pytest.mark.parametrize("queries", [0, 20])
-def test_items_that_come_later_stand_in_lists_of_their_own(
-    queries: int, large: None, soon: None, tmp_path: Path
-) -> None:
-    world = Planted()
-    index = build(world, queries=queries)
-    index.add(planted_items(200, 215))
-    assert index.corpus.later is None  # few: read whole
-    index.add(planted_items(215, 240))
-    first = index.corpus.later
-    assert first is not None
-    assert len(first.lists) == 40
-    index.add(planted_items(240, 250))
-    assert index.corpus.later is first  # a quarter is needed to make them anew
-    index.add(planted_items(250, 265))
-    made = index.corpus.later
-    assert made is not None
-    assert len(made.lists) == 65
-    index.add(planted_items(265, 270))
-    assert (made.index.rows(np.arange(65)) == np.asarray(index.corpus.vectors)[200:265]).all()
-    space = index.corpus.encoder_space
-    assert isinstance(space, Segments)
-    assert [part.n for part in space.parts] == [200, 65, 5]
-    assert (space.rows(np.arange(270)) == np.asarray(index.corpus.vectors)).all()
-    assert np.allclose(space.at(np.arange(270), np.ones(8)), np.asarray(index.corpus.vectors).sum(axis=1), atol=1e-5)
-    assert shares(index, world, range(270)) > (0.85 if not queries else 0.7)
-    hits = index.search("query 45", 10, 60, filter={"year": {"gte": 2100}})  # only those
-    assert len(hits) == 10
-    assert all(int(id[1:]) >= 200 for id in hits.ids)
-    index.save(tmp_path / "a.index")
-    scorer = TextScorer(world.score, fingerprint="planted")
-    again = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
-    assert [item.id for item in again.items] == [f"i{j}" for j in range(270)]
-    assert shares(again, world, range(270)) > (0.85 if not queries else 0.7)
-
-
-def test_a_folder_keeps_the_lists_of_what_came_later(large: None, soon: None, tmp_path: Path) -> None:
-    world = Planted()
-    build(world).save(tmp_path / "a.index")
-    scorer = TextScorer(world.score, fingerprint="planted")
-    index = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
-    index.add(planted_items(200, 300))
-    index.add(planted_items(300, 310))
-    before = [hits.ids for hits in index.search_many([f"query {j}" for j in range(10)], 10, 60)]
-    index.save()
-    again = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
-    assert again.corpus.later is not None
-    assert index.corpus.later is not None
-    assert (again.corpus.later.lists == index.corpus.later.lists).all()
-    assert [hits.ids for hits in again.search_many([f"query {j}" for j in range(10)], 10, 60)] == before
-    again.remove([f"i{j}" for j in range(0, 310, 3)])  # over an eighth: the files are written anew
-    again.save()
-    third = Index.load(tmp_path / "a.index", scorer=scorer, encoder=world)
-    kept = [j for j in range(310) if j % 3]
-    assert [item.id for item in third.items] == [f"i{j}" for j in kept]
-    assert third.corpus.later is not None
-    assert len(third.corpus.later.lists) == len([j for j in kept if 200 <= j < 300])
-    hits = third.search("query 45", 10, 60)
-    assert not any(int(id[1:]) % 3 == 0 for id in hits.ids)
-    assert not Index.verify(tmp_path / "a.index")
-
-
-def test_lists_that_do_not_fit_are_damage(large: None, soon: None, tmp_path: Path) -> None:
-    world = Planted()
-    build(world).save(tmp_path / "a.index")
-    index = Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
-    index.add(planted_items(200, 300))
-    made = index.corpus.later
-    assert made is not None
-    wrong = made.lists.copy()
-    wrong[5] = 10**6
-    index.corpus = replace(index.corpus, later=later.LaterLists(wrong, made.index))
-    index.save()
-    with pytest.raises(InputError, match=r"more-lists\.npy.*does not share 100 items among"):
-        Index.load(tmp_path / "a.index", scorer=TextScorer(world.score, fingerprint="planted"), encoder=world)
-
-
-def test_a_caller_s_cache_keeps_items_where_they_are(large: None) -> None:
-    """Scores in it are known by position."""
-
-    class Cache:
-        def get(self, query: Any, handles: Any) -> Any:
-            return np.full(len(handles), np.nan)
-
-        def put(self, query: Any, handles: Any, scores: Any) -> None: ...
-
-    index = build(Planted(), cache=Cache())
-    assert index.corpus.starts is None
 
 
 def test_a_searcher_of_an_ivf_and_anchor_scores_uses_its_lists(large: None) -> None:

@@ -91,7 +91,7 @@ class _Round:
         begins = ask.start[~np.isin(ask.start, ask.exclude)]
         gone = np.union1d(ask.exclude, begins)
         self._offer(begins)
-        self._offer(_without(self._behind(), gone))
+        self._offer(_without(self.home.rest, gone))
         near = self._near()
         order = np.argsort(-near, kind="stable")[: int(np.count_nonzero(near > -np.inf))]
         done = 0
@@ -110,11 +110,6 @@ class _Round:
         near += (level / self.scale).astype(np.float32)
         near[self.home.empty] = -np.inf
         return np.asarray(near)
-
-    def _behind(self) -> Positions:
-        """Items that are in no list: all of them are read."""
-        start, within = self.lists.home.listed, self.ask.allowed
-        return np.arange(start, self.lists.n) if within is None else within[np.searchsorted(within, start) :]
 
     def _offer(self, places: Positions) -> bool:
         """Take the best of some items in; whether the best `count` stay as they were."""

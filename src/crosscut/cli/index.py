@@ -38,7 +38,7 @@ INSPECTED = 1000  # items of one that is not
 LONG = 200  # words; most scorers read fewer than a text with more of them has
 CONTENTS = {
     "vectors.npy": "vectors",
-    "bm25.json": "words",
+    "bm25-terms.npy": "words",
     "anchors.npy": "scores of train queries",
     "factors.json": "factors",
     "prior.json": "past searches",
@@ -473,17 +473,18 @@ def show(folder: Folder, as_json: Json = False) -> None:
     from crosscut.storage import Folder as Saved
 
     manifest = Saved(folder, KIND).record()
-    hidden = ("files", "tuned", "format", "folder", "block")
+    folders = {manifest["folder"]: manifest["files"], **manifest["parts"]}
+    hidden = ("files", "parts", "removed", "anchor_queries", "tuned", "format", "folder")
     facts: dict[str, Any] = {name: value for name, value in manifest.items() if name not in hidden}
-    facts |= {"bytes": sum(file["bytes"] for file in manifest["files"].values())}
+    facts |= {"segments": len(manifest["parts"])}
+    facts |= {"bytes": sum(file["bytes"] for files in folders.values() for file in files.values())}
     facts |= {"tuned": manifest["tuned"] is not None}
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
-    named = folder / str(manifest["folder"]) / "metadata.json"
-    keys = json.loads(named.read_bytes()) if named.exists() else {"keys": [], "others": []}
-    metadata = [key for key in [*keys["keys"], *keys["others"]] if not key.startswith("passage_")]
-    contents = [content for name, content in CONTENTS.items() if name in manifest["files"]]
+    keys = [key for part in manifest["parts"] for key in json.loads((folder / part / "metadata.json").read_bytes())]
+    metadata = [key for key in dict.fromkeys(keys) if not key.startswith("passage_")]
+    contents = [content for name, content in CONTENTS.items() if any(name in files for files in folders.values())]
     cut = facts.get("passages")
     rows = [
         ("items" if cut is None else "passages", f"{facts['items']:,}" + (f" of {cut['words']} words" if cut else "")),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
+import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -13,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann.flat import top_items
-from crosscut.datasets.records import Item, ItemList, plain_text
+from crosscut.datasets.columns import ColumnNames
+from crosscut.datasets.records import Item, plain_text
 from crosscut.errors import InputError
-from crosscut.index.knowing import ScorerVectors, bound, corpus_scorer, same_encoder, with_statistics
+from crosscut.index.items import Source, stream
+from crosscut.index.knowing import ScorerVectors, corpus_scorer, same_encoder, with_statistics
 from crosscut.index.options import SpaceName
 from crosscut.index.passages import OF
 from crosscut.linalg.arrays import checked_vectors
@@ -30,6 +36,7 @@ from crosscut.spaces.base import Vectors
 from crosscut.spaces.cur import CUR
 from crosscut.spaces.factorization import Factors, factorize
 from crosscut.spaces.sparse import SparseScores, items_per_query
+from crosscut.storage import Folder, digest, sync
 from crosscut.types import Array, Positions, Progress, whole
 
 if TYPE_CHECKING:
@@ -47,6 +54,8 @@ WAYS = {
 }
 """How somebody with an index provides the parts of a method."""
 SPACES = ("encoder", "cur", "als", "transductive", "inductive")
+PORTION_IN_FOLDER = 1 << 14  # items between two saves of a build in a folder
+BUILDING = ".building"
 PORTION = 1024  # texts that a function is given at a time
 
 
@@ -310,30 +319,154 @@ def local_corpus(
     progress: Progress | None,
 ) -> tuple[LocalCorpus, Scorer]:
     """A corpus of items, encoded and counted; and the scorer, with how common words are."""
-    from crosscut.index.corpus import LocalCorpus
+    from crosscut.index.corpus import SEGMENT, LocalCorpus
+    from crosscut.index.segment import Segment
 
     if not given:
         raise InputError("there is no item to build an index of: the source is empty")
     distinct(given)
     cut = settings.passages
-    items = ItemList(given if cut is None else cut.cut(given))
+    items = list(given if cut is None else cut.cut(given))
     if cut is not None:
         separate(given, items)
-    weighing = corpus_scorer(scorer)
-    words = BM25(items) if bm25 or weighing is not None else None
-    if weighing is not None and words is not None:
-        scorer = weighing = weighing.fitted(words)
     reading = read(items, scorer if vectors is None else None, encoder, dtype, progress, vectors)
-    known = reading.scorer_vectors(scorer)
-    corpus = LocalCorpus(
-        items,
-        np.ones(len(items), np.bool_),
-        bound(scorer, items, known, reading.vectors, words),
-        vectors=reading.vectors,
-        bm25=words,
-        statistics={} if weighing is None else weighing.statistics,
-        known=known,
-        seed=settings.seed,
-        passages=cut,
-    )
-    return corpus, scorer
+    rows, weighing = reading.vectors, corpus_scorer(scorer)
+    segments = [
+        Segment.of(
+            items[start : start + SEGMENT],
+            None if rows is None else rows[start : start + SEGMENT],
+            bm25 or weighing is not None,
+        )
+        for start in range(0, len(items), SEGMENT)
+    ]
+    corpus = LocalCorpus.of(segments, seed=settings.seed, passages=cut)
+    if weighing is not None and corpus.bm25 is not None:
+        scorer = weighing = weighing.fitted(corpus.bm25)
+        corpus = replace(corpus, statistics=weighing.statistics, known=reading.scorer_vectors(scorer))
+    return corpus.bound(scorer), scorer
+
+
+def build_in_folder(
+    path: Path,
+    source: Source,
+    columns: ColumnNames,
+    settings: Settings,
+    encoder: DualEncoder | None,
+    vectors: Brought | None,
+    bm25: bool,
+    dtype: npt.DTypeLike,
+    progress: Progress | None,
+) -> None:
+    """Build an index in its folder, some items after others: at no time is the corpus in memory.
+
+    What is done is an index in `<folder>.building`, to which items are added; at the end it gets lists and its name.
+    A build that was stopped goes on from its last save when the same is asked for again.
+    """
+    from crosscut.index.corpus import LocalCorpus
+    from crosscut.index.folder import KIND, read_corpus
+
+    if (path / KIND.record).exists():
+        raise InputError(f"there is an index at {str(path)!r} already: load it and add, or choose another")
+    work = Folder(path.with_name(path.name + BUILDING), KIND)
+    inputs = json.loads(json.dumps(_inputs(source, columns, settings, encoder, vectors, bm25, dtype)))
+    facts = {**settings.json(), "inputs": inputs, "built": False}
+    work.check()
+    with work.lock():
+        corpus = LocalCorpus.of([], seed=settings.seed, passages=settings.passages)
+        done: dict[str, Any] = {}
+        if (work.path / KIND.record).exists():
+            with contextlib.suppress(InputError):  # damaged: begin anew
+                done = work.record()
+                if done.get("inputs") == inputs and "source" in inputs:
+                    corpus = work.load(lambda saved: read_corpus(saved, None, None))
+                else:
+                    done = {}
+        if not done.get("built"):
+            items = iter(stream(source, progress=progress, **columns))
+            if settings.passages is not None:
+                items = settings.passages.cut(items)
+            rest = itertools.islice(items, len(corpus.items), None)
+            given = None if vectors is None or callable(vectors) else _rows_of(vectors)
+            while some := list(itertools.islice(rest, PORTION_IN_FOLDER)):
+                start = len(corpus.items)
+                corpus = corpus.streamed(some, _vectors_of(some, start, encoder, vectors, given, dtype), bm25)
+                corpus = corpus.save(work, facts, None)
+                if progress is not None:
+                    progress("reading items", len(corpus.items), 0)
+            if given is not None and len(given) != len(corpus.items):
+                raise InputError(
+                    f"{len(given)} vectors for {len(corpus.items)} items: give one for each, in the order of the items"
+                )
+            if not corpus.segments:
+                raise InputError("there is no item to build an index of: the source is empty")
+            if progress is not None:
+                progress("writing the index", 0, 1)
+            corpus.save_clustered(work, {**facts, "built": True})
+            if progress is not None:
+                progress("writing the index", 1, 1)
+    with contextlib.suppress(OSError):
+        (work.path / "lock").unlink()
+    if path.is_dir():
+        path.rmdir()  # it is empty, or this fails
+    os.replace(work.path, path)
+    sync(path.parent)
+
+
+def _rows_of(vectors: Any) -> Array:
+    given = _mapped(vectors) if isinstance(vectors, str | Path) else np.asanyarray(vectors)
+    if given.ndim != 2:
+        raise InputError(f"vectors need two dimensions (items × d); got shape {given.shape}")
+    return given
+
+
+def _vectors_of(
+    items: list[Item],
+    start: int,
+    encoder: DualEncoder | None,
+    vectors: Brought | None,
+    given: Array | None,
+    dtype: npt.DTypeLike,
+) -> Array | None:
+    """Vectors of some items: the user's own, or the encoder's."""
+    if given is not None:
+        rows = given[start : start + len(items)]
+        if len(rows) < len(items):
+            raise InputError(
+                f"{len(given)} vectors for more than {start + len(rows)} items: give one for each, in their order"
+            )
+        rows = brought(rows, items, dtype, None)
+    elif callable(vectors):
+        rows = brought(vectors, items, dtype, None)
+    elif encoder is not None:
+        return encoded(encoder, items, dtype, None)
+    else:
+        return None
+    same_space(rows, encoder)
+    return np.ascontiguousarray(rows)
+
+
+def _inputs(
+    source: Source,
+    columns: ColumnNames,
+    settings: Settings,
+    encoder: DualEncoder | None,
+    vectors: Brought | None,
+    bm25: bool,
+    dtype: npt.DTypeLike,
+) -> dict[str, Any]:
+    """What an index is built from: only the same is gone on with."""
+    inputs: dict[str, Any] = {"columns": {name: value for name, value in columns.items() if value}}
+    if isinstance(source, str | Path):
+        inputs["source"] = [str(Path(source).resolve()), *_about(Path(source))]
+    inputs |= {"encoder": None if encoder is None else encoder.fingerprint, "dtype": kept_as(dtype).str}
+    inputs |= {"words": bm25, "vectors": vectors is not None}
+    return inputs | {"passages": None if settings.passages is None else asdict(settings.passages)}
+
+
+def _about(source: Path) -> list[Any]:
+    """Size and age of a file; of a folder, a digest of those of its files: when one changes, a build begins anew."""
+    if not source.is_dir():
+        about = source.stat() if source.exists() else None
+        return [] if about is None else [about.st_size, about.st_mtime_ns]
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    return [digest(json.dumps([[str(path), *_about(path)] for path in files]).encode()).hexdigest()]

@@ -6,28 +6,28 @@ A search goes on with the corpus on which it began.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from crosscut.ann import clustered, clusters
-from crosscut.ann.ivf import IVF
-from crosscut.ann.segments import Segments
-from crosscut.datasets.columnar import FiledItems
-from crosscut.datasets.records import Item, ItemList
+from crosscut.ann.segments import Segmented
+from crosscut.datasets.records import Item
+from crosscut.datasets.tables import CorpusItems
 from crosscut.errors import InputError
 from crosscut.index.build import WAYS, Brought, Reading, distinct, read, separate
+from crosscut.index.folder import packed, write_corpus
 from crosscut.index.items import Filter
 from crosscut.index.knowing import ScorerVectors, bound, corpus_parts, reader
-from crosscut.index.later import LaterLists, joined
 from crosscut.index.log import Logged
 from crosscut.index.metadata import Metadata
 from crosscut.index.passages import OF, Passages, document_at, document_of
-from crosscut.index.places import Places
+from crosscut.index.segment import Segment
 from crosscut.latest import Latest
 from crosscut.linalg.arrays import finite
 from crosscut.methods.base import Method, Parts
@@ -47,15 +47,17 @@ from crosscut.spaces.cur import CUR
 from crosscut.spaces.extension import extended_scores, extension_error
 from crosscut.spaces.factorization.factors import Factors
 from crosscut.spaces.home import Home
-from crosscut.spaces.rows import FiledVectors
-from crosscut.storage import Folder, Saved, Touched, Unread
-from crosscut.types import Array, Floats, Handles, Positions, Progress
+from crosscut.spaces.rows import Rows
+from crosscut.storage import Files, Folder
+from crosscut.types import Array, Floats, Handles, Mask, Positions, Progress
 
 if TYPE_CHECKING:
     from crosscut.stores.base import Store
 
 T = TypeVar("T")
 FILTERS = 8  # whose answers are kept
+LISTED = 1 << 13  # items from which a segment of a large index has lists
+SEGMENT = 1 << 18  # items that a segment is not joined beyond
 GONE = 0.125  # of a large index in its folder: the share of removed items past which its files are written anew
 SEARCHERS = 16  # of different methods or settings, kept
 
@@ -219,19 +221,15 @@ class LocalView:
 
 @dataclass(frozen=True, eq=False)
 class LocalCorpus:
-    """Items and everything that is kept about them, position by position."""
+    """Segments of items, which of them are still there, and what is kept about all of them, position by position."""
 
     place: ClassVar[None] = None
     store: ClassVar[None] = None
-    items: ItemList | FiledItems
+    segments: tuple[Segment, ...]
     alive: npt.NDArray[np.bool_]  # (n) False: removed
-    scorer: BoundScorer | None  # bound to items.shared; None: nothing can be scored yet
-    vectors: Array | FiledVectors | None = None  # (n × d)
+    items: CorpusItems
+    scorer: BoundScorer | None = None  # bound to items.shared; None: nothing can be scored yet
     centroids: npt.NDArray[np.float32] | None = None  # (lists × d) of a large index's vectors
-    starts: npt.NDArray[np.int64] | None = None  # (lists + 1) its items lie list by list; those behind came later
-    arrival: Touched | None = None  # (m) the order in which they came, where that is another
-    later: LaterLists | None = None  # lists of those that came later
-    bm25: BM25 | None = None
     statistics: Mapping[str, Array] = field(default_factory=dict)  # of the corpus when it was built, for its scorer
     known: ScorerVectors | None = None  # for a scorer that uses vectors of the items
     anchors: npt.NDArray[Any] | None = None  # (k_q × n) scores of anchor queries
@@ -242,35 +240,35 @@ class LocalCorpus:
     passages: Passages | None = None  # how documents were cut into the items, if they were
     cache: ScoreCache | None = None
     seed: int = 0
-    saved: Saved | None = field(default=None, repr=False)  # the files that its first items lie in
-    purge: bool = False  # what was removed must not be in any file after the next `save`
-    unread: Unread = field(default_factory=Unread, repr=False)  # maps whose checksums wait for their first use
     _made: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict, repr=False)
-    """By name: what states that follow one another have derived last, and from which parts."""
+    """By name: what corpora that follow one another have derived last, and from which parts."""
     _within: Latest[Handles] = field(default_factory=lambda: Latest(FILTERS), init=False, repr=False)
     _searchers: Latest[Searcher] = field(default_factory=lambda: Latest(SEARCHERS), init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
+    @classmethod
+    def of(cls, segments: Sequence[Segment], **rest: Any) -> LocalCorpus:
+        """Of segments whose items are all there; without a scorer."""
+        items = CorpusItems(segment.items for segment in segments)
+        return cls(tuple(segments), np.ones(len(items), np.bool_), items, **rest)
+
+    def with_alive(self, alive: Mask) -> LocalCorpus:
+        """With only these items there."""
+        return replace(self, alive=alive)
+
+    def bound(self, scorer: Scorer | None) -> LocalCorpus:
+        """With a scorer over its items."""
+        return replace(self, scorer=bound(scorer, self.items, self.known, self.vectors, self.bm25))
+
     def _kept(self, name: str, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """What was made of these very parts, here or by the state before."""
+        """What was made of these very parts, here or by the corpus before."""
         known = self._made.get(name)
-        if known is None or any(one is not other for one, other in zip(known[0], parts, strict=True)):
+        if known is None or [*map(id, known[0])] != [*map(id, parts)]:
             known = self._made[name] = parts, make()
         made: T = known[1]
         return made
 
-    @cached_property
-    def places(self) -> Places:
-        """Id → position, of items that are there."""
-        return Places(self.items, self.alive)
-
-    def position(self, id: str) -> int:
-        """The position of an item."""
-        place = self.places.get(id)
-        if place is None:
-            way = "" if isinstance(id, str) else f"; ids are texts: {str(id)!r}"
-            raise InputError(f"item id {id!r} is not among the {self.size} items of the index{way}")
-        return place
+    # -- items ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def size(self) -> int:
@@ -280,70 +278,67 @@ class LocalCorpus:
     def __len__(self) -> int:
         return self.size
 
-    def __contains__(self, id: object) -> bool:
-        return id in self.places or id in self.documents
+    @property
+    def starts(self) -> list[int]:
+        """(segments + 1) the position at which each begins."""
+        return [0, *accumulate(map(len, self.segments))]
 
     @property
-    def has_vectors(self) -> bool:
-        return self.vectors is not None
+    def _parts(self) -> Iterator[tuple[Segment, slice]]:
+        """The segments, and the positions of each."""
+        for segment, (start, end) in zip(self.segments, pairwise(self.starts), strict=True):
+            yield segment, slice(start, end)
 
-    @property
-    def free_scorer(self) -> bool:
-        return self.scorer is not None and self.scorer.free
+    def find(self, ids: Iterable[str], *, removed: bool = False) -> dict[str, list[int]]:
+        """Id → positions of the items that are there; with `removed`, also of those that were removed."""
+        wanted, found = [id for id in ids if isinstance(id, str)], dict[str, list[int]]()
+        for segment, here in self._parts:
+            for id, place in segment.items.find(wanted):
+                if removed or self.alive[here.start + place]:
+                    found.setdefault(id, []).append(here.start + place)
+        return found
 
-    def item(self, id: str) -> Item:
-        """An item; of an index with passages, also a document."""
-        if id not in self.places and id in self.documents:
-            return document_of([self.items[place] for place in self.documents[id]])
-        return self.items[self.position(id)]
+    def passages_of(self, document: object) -> list[int]:
+        """The positions of the passages of a document; of none in an index without passages."""
+        if self.passages is None or not isinstance(document, str):
+            return []
+        found = self.columns.find(OF, document)
+        return [int(position) for position in found if self.alive[position]]
 
-    def named(self, ids: Sequence[str]) -> list[Item]:
-        """The items of some ids; of a document all its passages. An unknown id is an error."""
-        return [self.items[place] for id in ids for place in self.all_of(id)]
-
-    def listed(self) -> list[Item]:
-        """The items that are there, in the order of arrival."""
-        return [self.items[place] for place in self.order.tolist() if self.alive[place]]
-
-    def view(self, method: Method, filter: Filter | None = None) -> LocalView:
-        return LocalView(self, self.searcher(method), self.within(filter))
-
-    def learning_space(self, searches: Sequence[Logged] = ()) -> LearningSpace:
-        """Where past searches are learned from."""
-        if self.encoder_space is None:
-            raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
-        return LearningSpace(self.encoder_space, self.anchor_space, len(self.items), self.places.get)
-
-    def with_prior(self, prior: Prior | None, space: LearningSpace | None = None) -> LocalCorpus:
-        return replace(self, prior=prior)
-
-    @cached_property
-    def documents(self) -> dict[str, list[int]]:
-        """Document → positions of its passages, of those that are there; none in an index without passages."""
-        made: dict[str, list[int]] = {}
-        start = 0 if self.passages is not None and self.columns.has(OF) else len(self.items)
-        for position in range(start, len(self.items)):
-            metadata = self.items[position].metadata if self.alive[position] else {}
-            if OF in metadata:
-                made.setdefault(str(metadata[OF]), []).append(position)
-        return made
+    def position(self, id: str) -> int:
+        """The position of an item."""
+        found = self.find([id])
+        if not found:
+            way = "" if isinstance(id, str) else f"; ids are texts: {str(id)!r}"
+            raise InputError(f"item id {id!r} is not among the {self.size} items of the index{way}")
+        return found[id][0]
 
     def all_of(self, id: str) -> list[int]:
         """The position of an item; of a document, those of its passages. An exact id goes before a document's name."""
-        return [self.position(id)] if id in self.places or id not in self.documents else self.documents[id]
+        found = self.find([id])
+        return [found[id][0]] if found else self.passages_of(id) or [self.position(id)]
 
-    @property
-    def order(self) -> Positions:
-        """Positions in the order in which the items came."""
-        if self.arrival is None:
-            return np.arange(len(self.items))
-        first = np.argsort(self.arrival.whole(), kind="stable")
-        return np.append(first, np.arange(len(first), len(self.items)))
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and bool(self.find([id]) or self.passages_of(id))
+
+    def item(self, id: str) -> Item:
+        """An item; of an index with passages, also a document."""
+        places = self.all_of(id)
+        items = self.items.get(np.array(places, np.int64))
+        return items[0] if items[0].id == id else document_of(items)
+
+    def named(self, ids: Sequence[str]) -> list[Item]:
+        """The items of some ids; of a document all its passages. An unknown id is an error."""
+        return self.items.get(np.array([place for id in ids for place in self.all_of(id)], np.int64))
+
+    def listed(self) -> list[Item]:
+        """The items that are there, in the order of arrival."""
+        return [item for item, alive in zip(self.items, self.alive.tolist(), strict=True) if alive]
 
     @cached_property
     def columns(self) -> Metadata:
         """The items' metadata, for filters."""
-        return self._kept("columns", (self.items, self.saved), lambda: Metadata(self.items, self.saved))
+        return Metadata([segment.columns for segment in self.segments])
 
     def within(self, filter: Filter | None) -> Handles | None:
         """The items that may be found, sorted; None for all. The last few answers are kept."""
@@ -355,24 +350,34 @@ class LocalCorpus:
 
         return make() if callable(filter) else self._within.get(repr(filter), make)
 
-    @cached_property
-    def encoder_space(self) -> Vectors | IVF | Segments | None:
-        """The encoder's vectors; by lists where there are many of them."""
-        return self._kept("space", (self.vectors, self.centroids, self.starts, self.later), self._space)
+    # -- searching -----------------------------------------------------------------------------------------------
 
-    def _space(self) -> Vectors | IVF | Segments | None:
-        rows, centroids, starts = self.vectors, self.centroids, self.starts
-        if rows is None:
+    @property
+    def has_vectors(self) -> bool:
+        return self.vectors is not None
+
+    @property
+    def free_scorer(self) -> bool:
+        return self.scorer is not None and self.scorer.free
+
+    @cached_property
+    def vectors(self) -> Array | Rows | None:
+        """(n × d) in the order of the positions; of a small index one array."""
+        blocks = [segment.vectors for segment in self.segments if segment.vectors is not None]
+        if not blocks:
             return None
-        if centroids is None or starts is None:
-            return Vectors(np.asarray(rows))
-        filed = rows if isinstance(rows, FiledVectors) else FiledVectors(Touched(rows))
-        # of the items that lie list by list: it outlives what is added behind them
-        first = self._kept(
-            "lists", (centroids, starts), lambda: IVF(centroids, filed.first.array, starts, np.arange(len(filed.first)))
-        )
-        behind = None if self.later is None else self.later.index
-        return Segments(first, filed.more, behind) if len(filed.more) else first
+        return Rows(blocks) if self.centroids is not None else self._kept("vectors", tuple(blocks), Rows(blocks).whole)
+
+    @cached_property
+    def encoder_space(self) -> Space | None:
+        """The encoder's vectors; by lists where there are many of them."""
+        if self.vectors is None:
+            return None
+        if self.centroids is None:
+            rows = self.vectors
+            return self._kept("space", (rows,), lambda: Vectors(np.asarray(rows)))
+        spaces = tuple(segment.space for segment in self.segments)
+        return spaces[0] if len(spaces) == 1 else self._kept("space", spaces, lambda: Segmented(spaces))
 
     @property
     def _lists_of_items(self) -> Home | None:
@@ -392,37 +397,61 @@ class LocalCorpus:
     def factor_space(self) -> Factors | None:
         return None if self.factors is None else self.factors.lying(self._lists_of_items)
 
-    def clustered(self, scorer: Scorer | None) -> LocalCorpus:
-        """With items list by list, if there are so many vectors that rounds should not read them all, and they may
-        move."""
-        if self.vectors is None or len(self.items) < clustered.SMALL or self.starts is not None or not self.movable:
-            return self
-        vectors = np.asarray(self.vectors)
-        finite(vectors, "vectors")
-        centroids, home = clusters.partition(vectors, seed=self.seed)
-        return self.in_lists(centroids, home, scorer)
+    @cached_property
+    def bm25(self) -> BM25 | None:
+        words = [segment.words for segment in self.segments if segment.words is not None]
+        return BM25.over(words, self.alive) if words else None
 
-    def settled(self) -> LocalCorpus:
-        """With the items that were added since in the lists they belong to."""
-        home = self._home()
-        if home is None or not isinstance(self.vectors, FiledVectors) or not len(self.vectors.more):
-            return self
-        assert self.centroids is not None
-        home[len(self.vectors.first) :] = clusters.assign(self.vectors.more, self.centroids)
-        return self.in_lists(self.centroids, home, None)
+    @cached_property
+    def parts(self) -> Parts:
+        """What methods are made from."""
+        return Parts(
+            encoder=self.encoder_space,
+            anchors=self.anchor_space,
+            factors=self.factor_space,
+            words=self.bm25,
+            prior=self.prior,
+            n=len(self.items),
+            seed=self.seed,
+            ways=WAYS,
+        )
 
-    def in_lists(
-        self, centroids: npt.NDArray[np.float32], home: npt.NDArray[np.int64], scorer: Scorer | None
-    ) -> LocalCorpus:
-        """With items list by list; `home` (n) is the list of each."""
-        came = np.empty(len(home), np.int64)
-        came[self.order] = np.arange(len(home))
-        order = np.argsort(home, kind="stable")
-        starts = np.searchsorted(home[order], np.arange(len(centroids) + 1)).astype(np.int64)
-        state = replace(self, starts=None, arrival=None)._taken(order, scorer)
-        vectors = None if state.vectors is None else FiledVectors(Touched(np.asarray(state.vectors)))
-        arrival = Touched(came[order])
-        return replace(state, vectors=vectors, centroids=centroids, starts=starts, arrival=arrival, later=None)
+    def view(self, method: Method, filter: Filter | None = None) -> LocalView:
+        return LocalView(self, self.searcher(method), self.within(filter))
+
+    def searcher(self, method: Method) -> Searcher:
+        """The searcher of a method, made once; the last few are kept."""
+        if self.scorer is None:
+            raise InputError("this index has no scorer: load it with scorer=…")
+        make = partial(Searcher, self.scorer, method=method, cache=self.cache, parts=self.parts)
+        with self._lock:  # what a method prepares, it prepares once
+            return self._searchers.get(method, make)
+
+    def preload(self) -> None:
+        """Let the scorer prepare every item."""
+        if self.scorer is not None:
+            self.scorer.preload(np.flatnonzero(self.alive))
+
+    def learning_space(self, searches: Sequence[Logged] = ()) -> LearningSpace:
+        """Where past searches are learned from."""
+        if self.encoder_space is None:
+            raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
+        found = self.find({id for search in searches for id in search.ids})
+        positions = {id: places[0] for id, places in found.items()}
+        return LearningSpace(self.encoder_space, self.anchor_space, len(self.items), positions.get)
+
+    def with_prior(self, prior: Prior | None, space: LearningSpace | None = None) -> LocalCorpus:
+        return replace(self, prior=prior)
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def clustered(self) -> LocalCorpus:
+        """With lists, if there are so many vectors that rounds should not read them all."""
+        if self.vectors is None or len(self.items) < clustered.SMALL or self.centroids is not None:
+            return self
+        centroids, home = clusters.partition(self.vectors, seed=self.seed)  # type: ignore[arg-type]
+        segments = tuple(segment.arranged(centroids, home[here]) for segment, here in self._parts)
+        return replace(self, segments=segments, centroids=centroids, anchors=by_item(self.anchors))
 
     def added(
         self,
@@ -434,7 +463,8 @@ class LocalCorpus:
     ) -> LocalCorpus:
         """With more items, which are encoded and not scored."""
         distinct(items)
-        known = [item.id for item in items if item.id in self]
+        known = [*self.find(item.id for item in items)]
+        known += [item.id for item in items if self.passages_of(item.id)]
         if known:
             raise InputError(
                 f"{len(known)} of {len(items)} ids are in the index already, the first is {known[0]!r}; "
@@ -443,13 +473,14 @@ class LocalCorpus:
         if self.passages is not None:
             documents, items = items, list(self.passages.cut(items))
             separate(documents, items)
-            known = [passage.id for passage in items if passage.id in self]
+            known = [*self.find(passage.id for passage in items)]
+            known += [passage.id for passage in items if self.passages_of(passage.id)]
             if known:
                 raise InputError(f"a passage would have the id {known[0]!r}, which is in the index: rename one")
         if not items:
             return self
         reading = self._reading(items, vectors, encoder, scorer, progress)
-        return self.extended(items, *reading).clustered(scorer)
+        return self.extended(items, *reading).clustered()
 
     def _reading(
         self,
@@ -473,82 +504,56 @@ class LocalCorpus:
             raise InputError(f"the index has {d} dimensions, these vectors {reading.vectors.shape[1]}")
         return reading
 
-    def extended(
-        self,
-        items: list[Item],
-        vectors: npt.NDArray[Any] | None,
-        known: Array | None = None,
-    ) -> LocalCorpus:
-        """With more items at the end: no scorer is called, and all of them can be found at once."""
-        self.unread.check()
-        parts: dict[str, Any] = {}
+    def extended(self, items: list[Item], vectors: Array | None, known: Array | None = None) -> LocalCorpus:
+        """With more items, in a segment of their own: no scorer is called, and no item that is there is read."""
         if self.vectors is not None and vectors is not None:
-            if isinstance(self.vectors, FiledVectors):
-                finite(vectors, "new vectors")
-                parts["vectors"] = self.vectors.grown(vectors)
-                parts["later"] = joined(self.later, parts["vectors"], self.seed)
-            else:
-                parts["vectors"] = np.concatenate([self.vectors, vectors.astype(self.vectors.dtype)])
+            finite(vectors, "new vectors")
+            vectors = vectors.astype(self.vectors.dtype)
+        new = Segment.of(items, vectors, any(segment.words is not None for segment in self.segments))
+        parts: dict[str, Any] = {}
         if self.anchors is not None and self.measured is not None:
             more = extended_scores(self.anchors, self.vectors, vectors, self.measured, len(items))
-            parts["anchors"] = np.concatenate([self.anchors, more.astype(self.anchors.dtype)], axis=1)
+            anchors = np.concatenate([self.anchors, more.astype(self.anchors.dtype)], axis=1)
+            parts["anchors"] = anchors if self.centroids is None else by_item(anchors)
             parts["measured"] = np.append(self.measured, np.zeros(len(items), np.bool_))
         if self.factors is not None and vectors is not None:
             parts["factors"] = self.factors.extended(vectors)
         if self.known is not None:
             parts["known"] = None if known is None else self.known.extended(known)
-        bm25 = None if self.bm25 is None else self.bm25.extended(items)
-        made = replace(
+        longer = replace(
             self,
+            segments=(*self.segments, new),
             alive=np.append(self.alive, np.ones(len(items), np.bool_)),
-            bm25=bm25,
             **parts,
-            items=self.items.grown(items),  # last: what fails before leaves the list as it was
+            items=self.items.grown(new.items),  # last: what fails before leaves the items as they were
         )
-        made = replace(made, cache=self.cache_over(made.items))
-        if made.scorer is None:
-            return made
-        return replace(made, scorer=made.scorer.extended(*corpus_parts(made.known, made.vectors, made.bm25)))
-
-    @cached_property
-    def parts(self) -> Parts:
-        """What methods are made from."""
-        return Parts(
-            encoder=self.encoder_space,
-            anchors=self.anchor_space,
-            factors=self.factor_space,
-            words=self.bm25,
-            prior=self.prior,
-            n=len(self.items),
-            seed=self.seed,
-            ways=WAYS,
-        )
+        longer = replace(longer, cache=self.cache_over(longer.items))._joined(files=False)
+        if longer.scorer is None:
+            return longer
+        return replace(longer, scorer=longer.scorer.extended(*corpus_parts(longer.known, longer.vectors, longer.bm25)))
 
     def removed(self, ids: Sequence[str], scorer: Scorer | None) -> LocalCorpus:
         """Without some items, at once: positions stay as they are, so that searches and caches go on."""
-        positions = [place for id in dict.fromkeys(ids) for place in self.all_of(id)]
         alive = self.alive.copy()
-        alive[positions] = False
-        left = replace(self, alive=alive, bm25=None if self.bm25 is None else self.bm25.among(alive))
-        share = GONE if left.in_files else 0.5
-        crowded = len(left.items) - len(left) > share * len(left.items)
-        return left.compacted(scorer) if crowded and left.movable else left
+        alive[[place for id in dict.fromkeys(ids) for place in self.all_of(id)]] = False
+        left = replace(self, alive=alive)
+        gone = len(left.items) - len(left)
+        return left.compacted(scorer) if gone > 0.5 * len(left.items) and left.movable else left
 
     def check_known(self, ids: Sequence[str]) -> None:
         """Refuse ids of which the index holds nothing."""
-        held = {item.id for item in self._traces(ids)}
-        self.named([id for id in ids if id not in held and id not in self])
+        self.named([id for id in ids if not len(self._traces([id]))])
 
     def log_ids(self, ids: Sequence[str]) -> list[str]:
         """The ids under which a log may hold some items; of a document those of its passages, too."""
-        return [*ids, *(item.id for item in self._traces(ids))]
+        return [*ids, *(item.id for item in self.items.get(self._traces(ids)))]
 
-    def _traces(self, ids: Sequence[str]) -> list[Item]:
-        """The items of some ids and those that were removed before, as long as the index holds them."""
-        wanted = set(ids)
-        there = self.named([id for id in ids if id in self])
-        removed = (self.items[place] for place in np.flatnonzero(~self.alive).tolist())
-        return there + [item for item in removed if item.id in wanted or item.metadata.get(OF) in wanted]
+    def _traces(self, ids: Sequence[str]) -> Positions:
+        """Where the items of some ids are, with those that were removed before and with passages."""
+        found = [place for places in self.find(ids, removed=True).values() for place in places]
+        if self.passages is not None:
+            found += [int(place) for id in ids if isinstance(id, str) for place in self.columns.find(OF, id)]
+        return np.unique(np.array(found, np.int64))
 
     def forgotten(
         self, ids: Sequence[str], texts: Sequence[str], scorer: Scorer | None
@@ -556,12 +561,84 @@ class LocalCorpus:
         """Without any trace of some items, removed ones and old versions included, also in the score store; with how
         many items and scores were found."""
         self.check_movable()
-        items, scores = self._traces(ids), 0
-        left = self.removed([id for id in ids if id in self], scorer).compacted(scorer)
+        places, scores = self._traces(ids), 0
+        items = self.items.get(places)
+        alive = self.alive.copy()
+        alive[places] = False
+        left = replace(self, alive=alive)
+        of = np.searchsorted(self.starts[1:], places, side="right")
+        left = left._closed({int(segment) for segment in of}, scorer)
         if self.score_store is not None:
             self.flush()
             scores = self.score_store.forget([*items, *texts])
         return left, len(items), scores
+
+    def compacted(self, scorer: Scorer | None) -> LocalCorpus:
+        """Of the items that are there, in as few segments as their size allows."""
+        self.check_movable()
+        return self._closed(self._with_removed(0.0), scorer)._joined(files=True)
+
+    def _with_removed(self, share: float) -> set[int]:
+        """The segments of whose items more than a share was removed."""
+        return {
+            j
+            for j, (_, here) in enumerate(self._parts)
+            if np.count_nonzero(~self.alive[here]) > share * max(here.stop - here.start, 1)
+        }
+
+    def _closed(self, purged: Collection[int], scorer: Scorer | None) -> LocalCorpus:
+        """Nothing is left of what was removed from some segments; positions change, the order stays."""
+        stays = np.concatenate([self.alive[here] | (j not in purged) for j, (_, here) in enumerate(self._parts)])
+        if stays.all():
+            return self
+        segments = []
+        for segment, here in self._parts:
+            kept = stays[here]
+            one = segment if kept.all() else Segment.join([segment], [kept])
+            segments += [one] if len(one) else []
+        if not segments:  # the next items join what has the same dimensions
+            segments = [Segment.join(self.segments[:1], [np.zeros(len(self.segments[0]), np.bool_)])]
+        there = np.flatnonzero(stays)
+        items = CorpusItems(segment.items for segment in segments)
+        anchors = None if self.anchors is None else self.anchors[:, there]
+        left = replace(
+            self,
+            segments=tuple(segments),
+            alive=self.alive[stays],
+            items=items,
+            scorer=None,
+            anchors=anchors if self.centroids is None else by_item(anchors),
+            measured=None if self.measured is None else self.measured[there],
+            factors=None if self.factors is None else self.factors.taken(there),
+            known=None if self.known is None else self.known.taken(there),
+            prior=None if self.prior is None else self.prior.taken(there),
+            cache=self.cache_over(items),
+            _made={},  # nothing of what is left out
+        )
+        return left.bound(scorer)
+
+    def _joined(self, *, files: bool) -> LocalCorpus:
+        """With neighbours joined, those in files only if they may: n items are in about log n segments."""
+        groups: list[list[int]] = []
+        for j in range(len(self.segments)):
+            groups.append([j])
+            while len(groups) > 1 and (files or self.segments[groups[-2][0]].saved is None):
+                before, last = (sum(len(self.segments[i]) for i in group) for group in groups[-2:])
+                if before >= 2 * last or before + last > SEGMENT:
+                    break
+                groups[-2:] = [groups[-2] + groups[-1]]
+        if all(len(group) == 1 for group in groups):
+            return self
+        segments = []
+        for group in groups:
+            parts = [self.segments[j] for j in group]
+            joined = parts[0]
+            if len(parts) > 1:
+                joined = Segment.join(parts, [np.ones(len(part), np.bool_) for part in parts])
+            if self.centroids is not None and len(joined) >= LISTED:
+                joined = joined.arranged(self.centroids)
+            segments.append(joined)
+        return replace(self, segments=tuple(segments))
 
     def measured_at(self, positions: Positions, scores: Array) -> LocalCorpus:
         """With the scores of the anchor queries at some items, which were estimated before."""
@@ -572,17 +649,11 @@ class LocalCorpus:
         measured[positions] = True
         return replace(self, anchors=anchors, measured=measured)
 
-    def preload(self) -> None:
-        """Let the scorer prepare every item."""
-        if self.scorer is not None:
-            self.scorer.preload(np.flatnonzero(self.alive))
-
-    def close(self) -> None:
-        self.flush()
+    # -- scores --------------------------------------------------------------------------------------------------
 
     @property
     def movable(self) -> bool:
-        """Whether items may change their positions: not while a cache of the caller's knows scores by them."""
+        """Whether items may change their positions: not while a cache of the caller's has scores by position."""
         return self.cache is None or self.score_store is not None
 
     def check_movable(self) -> None:
@@ -609,105 +680,65 @@ class LocalCorpus:
             return self
         return replace(self, cache=self.cache.over(self.items, forgotten=True))
 
-    @property
-    def in_files(self) -> bool:
-        """Whether it is a large index whose files stay as they are when it is saved."""
-        return self.saved is not None and self.starts is not None
+    def close(self) -> None:
+        self.flush()
 
-    def compacted(self, scorer: Scorer | None) -> LocalCorpus:
-        """Of the items that are there, with positions of their own: nothing is left of those that were removed.
+    # -- files ---------------------------------------------------------------------------------------------------
 
-        Of a large index that lies in files nothing is in memory: what was removed is left out when it is saved.
+    def save(self, folder: Folder, facts: Mapping[str, Any], scorer: Scorer | None) -> LocalCorpus:
+        """Write what is new to a folder, whose lock the caller holds; return the corpus as it goes on.
+
+        Nothing is written of items that were removed; of a large index, once they are an eighth of a segment.
         """
-        self.check_movable()
-        if self.alive.all():
-            return self
-        if self.in_files:
-            return replace(self, purge=True)
-        return self._taken(np.flatnonzero(self.alive), scorer)
+        share = GONE if self.centroids is not None else 0.0
+        ready = self._closed(self._with_removed(share), scorer if self.movable else None)._joined(files=True)
 
-    def _taken(self, there: Positions, scorer: Scorer | None = None) -> LocalCorpus:
-        """Of some items, in this order, in memory."""
-        self.unread.check()
-        items = ItemList(self.items[position] for position in there.tolist())
-        cache = self.cache_over(items)
-        taken = None if self.vectors is None else self.vectors[there]
-        bm25 = None if self.bm25 is None else self.bm25.taken(there)
-        about = self.about(there)
-        return replace(
-            self,
-            items=items,
-            alive=self.alive[there],
-            scorer=bound(scorer, items, about["known"], taken, bm25),
-            **self._lying(there, taken),
-            **about,
-            bm25=bm25,
-            cache=cache,
-            saved=None,
-            _made={},  # nothing of what is left out
+        def fill(files: Files) -> None:
+            for segment in ready.segments:
+                if segment.saved is not None and segment.saved.home.parent == folder.path:
+                    files.keep(segment.saved)
+                else:
+                    segment.write(files.part())
+            write_corpus(ready, files)
+
+        folder.write({**facts, "items": len(ready), "removed": packed(~ready.alive)}, fill)
+        parts = folder.load(lambda saved: saved.parts)
+        segments = [
+            Segment.read(part, ready.centroids) if ready.centroids is not None else replace(segment, saved=part)
+            for segment, part in zip(ready.segments, parts, strict=True)
+        ]
+        if not self.movable:  # positions must stay
+            return self
+        return replace(ready, segments=tuple(segments))
+
+    def streamed(self, items: list[Item], vectors: Array | None, words: bool) -> LocalCorpus:
+        """With more items, of a build in a folder: nothing is bound to them yet."""
+        distinct(items)
+        twice = next(iter(self.find(item.id for item in items)), None)
+        if twice is not None:
+            raise InputError(f"the id {twice!r} occurs twice among the items; ids must be unique")
+        if vectors is not None:
+            finite(vectors, "vectors", vectors.dtype)
+        return LocalCorpus.of(
+            [*self.segments, Segment.of(items, vectors, words)], seed=self.seed, passages=self.passages
         )
 
-    def about(self, there: Positions) -> dict[str, Any]:
-        """What is kept of some items, in this order, beside themselves, their vectors and their words."""
-        return {
-            "anchors": None if self.anchors is None else self.anchors[:, there],
-            "measured": None if self.measured is None else self.measured[there],
-            "factors": None if self.factors is None else self.factors.taken(there),
-            "known": None if self.known is None else self.known.taken(there),
-            "prior": None if self.prior is None else self.prior.taken(there),
-        }
+    def save_clustered(self, folder: Folder, facts: Mapping[str, Any]) -> None:
+        """Write the last step of a build in a folder: segments with lists, one after another, if there are so many."""
+        if self.vectors is None or len(self.items) < clustered.SMALL:
+            self.save(folder, facts, None)
+            return
+        rows = Rows([segment.vectors for segment in self.segments if segment.vectors is not None])
+        centroids, home = clusters.partition(rows, seed=self.seed)  # type: ignore[arg-type]
 
-    def _lying(self, there: Positions, taken: Array | None) -> dict[str, Any]:
-        """Vectors of some items, and how they lie in lists; the items keep their order."""
-        home = self._home()
-        if home is None or self.starts is None or taken is None:
-            return {"vectors": taken, "later": None}
-        starts = np.searchsorted(home[there], np.arange(len(self.starts))).astype(np.int64)
-        first = there[: starts[-1]]
-        came = None if self.arrival is None else Touched(ranks(self.arrival.take(first)))
-        vectors = FiledVectors(Touched(taken[: len(first)]), taken[len(first) :])
-        later = None if self.later is None else self.later.taken(there - self.starts[-1], vectors.more)
-        return {"vectors": vectors, "starts": starts, "arrival": came, "later": later}
+        def fill(files: Files) -> None:
+            for segment, here in self._parts:
+                segment.arranged(centroids, home[here]).write(files.part())
+            files.array("centroids", centroids)
 
-    def _home(self) -> Positions | None:
-        """(n) the list of each item; those behind the lists have one number more."""
-        if self.starts is None:
-            return None
-        home = np.full(len(self.items), len(self.starts) - 1, np.int64)
-        home[: self.starts[-1]] = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        return home
-
-    def filed(self, folder: Folder, scorer: Scorer | None) -> LocalCorpus:
-        """After it was saved: a large index goes on from its files in the new generation."""
-        if self.saved is None:
-            return self
-        if self.starts is None:
-            return replace(self, saved=None)  # its maps stay; the files that they are of are gone
-        if self.purge:
-            from crosscut.index.folder import read_corpus
-
-            filed = folder.load(lambda saved: read_corpus(saved, scorer, self.cache, self.passages))
-            return replace(filed, cache=filed.cache_over(filed.items))
-        return replace(self, saved=folder.load(lambda saved: saved))
-
-    @property
-    def first(self) -> int:
-        """How many items its files hold after `save`; those that came later stand beside them."""
-        if not self.in_files or not isinstance(self.items, FiledItems):
-            return self.size
-        n = len(self.items.first)
-        return int(np.count_nonzero(self.alive[:n])) if self.purge else n
-
-    def searcher(self, method: Method) -> Searcher:
-        """The searcher of a method, made once; the last few are kept."""
-        if self.scorer is None:
-            raise InputError("this index has no scorer: load it with scorer=…")
-        self.unread.check()
-        make = partial(Searcher, self.scorer, method=method, cache=self.cache, parts=self.parts)
-        with self._lock:  # what a method prepares, it prepares once
-            return self._searchers.get(method, make)
+        folder.write({**facts, "items": len(self), "removed": packed(~self.alive)}, fill)
 
 
-def ranks(values: Positions) -> Positions:
-    """The place of each value among all of them, in order."""
-    return np.argsort(np.argsort(values, kind="stable"), kind="stable")
+def by_item(anchors: Array | None) -> Array | None:
+    """Anchor scores (k_q × n) that lie item by item: a round of a large index reads some items of each list."""
+    return None if anchors is None else np.ascontiguousarray(anchors.T).T

@@ -18,15 +18,24 @@ import numpy.typing as npt
 from crosscut.datasets.columns import ColumnNames
 from crosscut.datasets.records import Item
 from crosscut.errors import CrosscutError, InputError, ScorerError, StoreError, StoreUnavailable
-from crosscut.index.build import Brought, Seller, factorized, local_corpus, promised, train_queries, training
+from crosscut.index.build import (
+    Brought,
+    Seller,
+    build_in_folder,
+    factorized,
+    local_corpus,
+    promised,
+    train_queries,
+    training,
+)
 from crosscut.index.calibration import (
     Judgements,
     calibrate_by_judgements,
     calibration_for,
     required,
 )
-from crosscut.index.corpus import Corpus, LocalCorpus, View
-from crosscut.index.folder import KIND, owed, read_corpus, read_statistics, same_model, verify, write_corpus
+from crosscut.index.corpus import Corpus, LocalCorpus, View, by_item
+from crosscut.index.folder import KIND, owed, read_corpus, read_statistics, same_model, verify
 from crosscut.index.items import Filter, Source, as_items, stream
 from crosscut.index.knowing import corpus_scorer, with_statistics
 from crosscut.index.learning import learn_from, logged
@@ -35,7 +44,6 @@ from crosscut.index.options import ManyQueries, OneQuery, Options, SpaceName, ch
 from crosscut.index.passages import OfDocuments, Passages
 from crosscut.index.settings import ModelName, Settings
 from crosscut.index.spending import spend
-from crosscut.index.streaming import StreamedBuild, clear
 from crosscut.index.tuning import (
     DEEP,
     MOST,
@@ -263,7 +271,7 @@ class Index:
         counted = bm25 or (path is None and corpus_scorer(model) is not None)
         promised(settings.method, space, dual is not None, vectors is not None, counted)
         if path is not None:
-            StreamedBuild(Path(path), source, columns, settings, dual, vectors, dtype, bm25, progress).run()
+            build_in_folder(Path(path), source, columns, settings, dual, vectors, bm25, dtype, progress)
             index = cls.load(path, scorer=model, encoder=dual, cache=cache, store=store)
             index.settings = settings
         else:
@@ -284,7 +292,7 @@ class Index:
         self, asked: list[str], space: SpaceName, per_query: int, calls: int | None, anchors: int, seller: Seller
     ) -> None:
         """Score train queries with as many items as the space takes, or with as many calls as may be spent."""
-        corpus = self.local_corpus("train queries").clustered(self.scorer)
+        corpus = self.local_corpus("train queries").clustered()
         n = len(corpus.items)
         if calls is not None:
             spent = spend(corpus, self.encoder, asked, calls, anchors, seller)
@@ -293,7 +301,8 @@ class Index:
             paid = 0
         elif space == "cur":
             scores, paid = seller.scores(corpus, asked, np.arange(n))
-            corpus = replace(corpus, anchors=scores, measured=np.ones(n, np.bool_))
+            anchors = scores if corpus.centroids is None else by_item(scores)
+            corpus = replace(corpus, anchors=anchors, measured=np.ones(n, np.bool_))
         else:
             factors = factorized(corpus, self.encoder, asked, per_query, space, seller)
             paid = factors.fitting.calls
@@ -1047,13 +1056,10 @@ class Index:
             try:
                 if same:
                     folder.unchanged()
-                facts = {**self.settings.json(), "items": len(corpus), "first": corpus.first}
-                folder.write(facts, partial(write_corpus, corpus))
-                self.corpus = corpus.filed(folder, self.scorer)
+                self.corpus = corpus.save(folder, self.settings.json(), self.scorer)
             finally:
                 if lock is not self._lock:
                     lock.release()
-            clear(target)
             self._release()  # of this folder, or of another one that this index came from
             self._folder = folder
             return target
@@ -1069,7 +1075,7 @@ class Index:
         trust_remote: bool = False,
         cache: ScoreCache | None = None,
         store: str | Path | None = None,
-        verify: bool = True,
+        verify: bool = False,
     ) -> Self:
         """Return an index that was saved.
 
@@ -1087,7 +1093,7 @@ class Index:
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify
-            Compare the checksums of all files; those of large arrays before the first search.
+            Compare the checksums of all files; without it, those of files up to a megabyte.
         """
         folder, place = Folder(path, KIND), Path(path)
 
@@ -1104,7 +1110,7 @@ class Index:
                 trust_remote,
             )
             dual = same_model("encoder", encoder, saved.facts["encoder"], load_encoder, place)
-            corpus = read_corpus(saved, model, cache, settings.passages)
+            corpus = read_corpus(saved, model, cache)
             if store is not None and model is not None:
                 corpus = replace(
                     corpus, cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(corpus.items)

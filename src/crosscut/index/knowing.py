@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from crosscut.datasets.columnar import FiledItems
-from crosscut.datasets.records import Item, ItemList
+from crosscut.datasets.records import Item
+from crosscut.datasets.tables import CorpusItems
 from crosscut.errors import InputError
 from crosscut.models.bi_encoder import DualEncoder
 from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.adapters import as_bound
 from crosscut.scorers.base import BoundScorer, CorpusScorer, Scorer
-from crosscut.spaces.rows import FiledVectors
+from crosscut.spaces.rows import Rows
 from crosscut.storage import Files, Saved
 from crosscut.types import Array, Positions
 
@@ -48,7 +48,7 @@ class ScorerVectors(NamedTuple):
         if not (isinstance(about, dict) and isinstance(about.get("encoder"), str)):
             raise saved.damaged("scorer.json", "does not name the encoder of the scorer's vectors")
         own = "scorer-vectors.npy" in saved
-        return cls(about["encoder"], saved.array("scorer-vectors", "<f2 <f4", (n, None), mapped="r") if own else None)
+        return cls(about["encoder"], saved.array("scorer-vectors", "<f2 <f4", (n, None)) if own else None)
 
 
 def corpus_scorer(scorer: Scorer | None) -> CorpusScorer | None:
@@ -94,9 +94,9 @@ def reader(scorer: Scorer | None, known: ScorerVectors | None) -> Scorer | None:
 
 def bound(
     scorer: Scorer | None,
-    items: ItemList | FiledItems,
+    items: CorpusItems,
     known: ScorerVectors | None = None,
-    vectors: Array | FiledVectors | None = None,
+    vectors: Array | Rows | None = None,
     bm25: BM25 | None = None,
 ) -> BoundScorer | None:
     """Return a scorer over the items of an index, with what is kept for it."""
@@ -110,7 +110,7 @@ def bound(
 
 
 def corpus_parts(
-    known: ScorerVectors | None, vectors: Array | FiledVectors | None, bm25: BM25 | None
+    known: ScorerVectors | None, vectors: Array | Rows | None, bm25: BM25 | None
 ) -> tuple[Array | None, BM25 | None]:
     """Return the vectors and the words of all items that a scorer may use."""
     rows = None if known is None else vectors if known.rows is None else known.rows

@@ -1,8 +1,8 @@
 """The metadata of items by key, each distinct value once: a condition is asked of values, not of items.
 
-On disk, of the items that an index was written with:
+Of a segment in files:
 
-    metadata.json               the keys, in order, and those of too many values
+    metadata.json               the keys, in order
     metadata-<j>.jsonl          the distinct values of the j-th key
     metadata-<j>-codes.npy      (n) which of them an item has, −1 for none; or (m), where an item may have several,
     metadata-<j>-rows.npy       (m) and then the item of each
@@ -11,85 +11,65 @@ On disk, of the items that an index was written with:
 from __future__ import annotations
 
 import difflib
+import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.datasets.columnar import FiledItems, Packed
 from crosscut.datasets.records import Item
 from crosscut.datasets.storable import as_json
+from crosscut.datasets.tables import ItemTable
 from crosscut.errors import InputError
 from crosscut.index.items import Filter
-from crosscut.latest import Latest
 from crosscut.storage import Files, Saved
 from crosscut.stores.filters import TESTS, Condition, check_value, conditions, within
-from crosscut.types import Floats, Mask, Positions
+from crosscut.types import NO_HANDLES, Array, Floats, Mask, Positions
 
 T = TypeVar("T")
 EXACT = 2**53  # whole numbers up to here are float64 numbers too
-MOST_COLUMNS = 16  # kept in memory
-MOST_VALUES = 1 << 20  # distinct ones of a key that is kept on disk
 
 
 class Metadata:
-    """Filters over items; `saved` has the columns of those in files."""
+    """Filters over the items of several segments."""
 
-    def __init__(self, items: Sequence[Item], saved: Saved | None = None) -> None:
-        self._items = items
-        self._saved = saved
-        self._made: Latest[list[MetadataColumn]] = Latest(MOST_COLUMNS)
+    def __init__(self, segments: Sequence[Columns]) -> None:
+        self._segments = segments
 
     def passing(self, filter: Filter) -> Mask:
         """Which items a filter lets through (n)."""
         if callable(filter):
-            return np.fromiter((bool(filter(item)) for item in self._items), np.bool_, len(self._items))
-        passed = np.ones(len(self._items), np.bool_)
+            every = (bool(filter(item)) for segment in self._segments for item in segment.items)
+            return np.fromiter(every, np.bool_)
+        n = sum(len(segment.items) for segment in self._segments)
+        passed = np.ones(n, np.bool_)
         for condition in conditions(filter, _kept):  # all are looked at before any work
-            start, columns = 0, self._made.get(condition.key, partial(self._columns, condition.key))
-            if len(self._items) and not any(column.values for column in columns):
+            columns = [segment.column(condition.key) for segment in self._segments]
+            if n and not any(column.values for column in columns):
                 self._known(condition.key)
             met = [column.meets(condition) for column in columns]
             if not any(part.any() for part in met):
                 _comparable(condition, columns)
-            for part in met:
-                passed[start : start + len(part)] &= part
-                start += len(part)
+            if met:
+                passed &= np.concatenate(met)
         return passed
 
-    def has(self, key: str) -> bool:
-        """Whether an item has this key."""
-        return key in self._names()
-
-    def _names(self) -> set[str]:
-        """The keys that items have."""
-        items: Iterable[Item] = self._items
-        names: set[str] = set()
-        about = self._filed(lambda saved: _keys(saved) if "metadata.json" in saved else None)
-        if about is not None and isinstance(self._items, FiledItems):
-            items = self._items.more
-            names = {name for some in about for name in some}
-        return names | {str(name) for item in items for name in item.metadata}
-
-    def _filed(self, read: Callable[[Saved], T | None]) -> T | None:
-        """What the files say; None if there are none, or if a newer generation has taken their place since."""
-        if self._saved is None or not isinstance(self._items, FiledItems):
-            return None
-        try:
-            return read(self._saved)
-        except InputError:
-            if self._saved.gone:  # the items, whose maps stay, hold all of it
-                self._saved = None
-                return None
-            raise
+    def find(self, key: str, value: str) -> Positions:
+        """The positions of the items whose value for a key is this text."""
+        found, start = [NO_HANDLES], 0
+        for segment in self._segments:
+            if key in segment.keys:
+                found.append(segment.column(key).find(value) + start)
+            start += len(segment.items)
+        return np.concatenate(found)
 
     def _known(self, key: str) -> None:
         """Refuse a key that no item has: it is misspelt, or there is no metadata."""
-        names = sorted(self._names())
+        names = sorted({name for segment in self._segments for name in segment.keys})
         if key in names:
             return
         names = [name for name in names if not name.startswith("passage_")]  # those of `crosscut.index.passages`
@@ -98,15 +78,67 @@ class Metadata:
         told = f"the keys are {', '.join(names[:20])}" if names else "no item has metadata"
         raise InputError(f"the filter asks for {key!r}, which no item has: {meant}{told}")
 
-    def _columns(self, key: str) -> list[MetadataColumn]:
-        """A key, of the items in files and of those behind them."""
-        if not isinstance(self._items, FiledItems):
-            return [column_of((item.metadata for item in self._items), key)]
-        first = self._items.first
-        filed = self._filed(lambda saved: read_column(saved, key, len(first)))
-        if filed is None:
-            filed = column_of((metadata for _, metadata in first.each_metadata()), key)
-        return [filed, column_of((item.metadata for item in self._items.more), key)]
+
+class Columns:
+    """The metadata of one segment, in memory or in files. Columns are made when they are first asked for."""
+
+    def __init__(self, items: ItemTable, saved: Saved | None = None) -> None:
+        self.items = items
+        self._made: dict[str, MetadataColumn] = {}
+        self._filed: list[tuple[str, bytes, Array, Array | None]] | None = None
+        if saved is None:
+            return
+        keys = saved.json("metadata")
+        if not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
+            raise saved.damaged("metadata.json", "does not name the keys")
+        self._filed = []
+        for j, key in enumerate(keys):  # all are opened now: a later save may delete them
+            several = f"metadata-{j}-rows.npy" in saved
+            rows = saved.array(f"metadata-{j}-rows", "<i8", (None,)) if several else None
+            codes = saved.array(f"metadata-{j}-codes", "<i4", (len(items) if rows is None else len(rows),))
+            self._filed.append((key, saved.bytes(f"metadata-{j}.jsonl"), codes, rows))
+        self._damaged = saved.damaged
+
+    @cached_property
+    def keys(self) -> set[str]:
+        if self._filed is not None:
+            return {key for key, *_ in self._filed}
+        return {str(key) for item in self.items for key in item.metadata}
+
+    def column(self, key: str) -> MetadataColumn:
+        if key not in self._made:
+            self._made[key] = self._read(key) if self._filed is not None else column_of(self.items, key)
+        return self._made[key]
+
+    def _read(self, key: str) -> MetadataColumn:
+        n = len(self.items)
+        for j, (name, text, codes, rows) in enumerate(self._filed or ()):
+            if name == key:
+                try:
+                    values = [json.loads(line) for line in text.decode().split("\n")[:-1]]
+                except ValueError as error:
+                    raise self._damaged(f"metadata-{j}.jsonl", f"cannot be read ({error})") from error
+                if len(codes) and not (codes.min() >= -1 and codes.max() < len(values)):
+                    raise self._damaged(f"metadata-{j}-codes.npy", f"names values outside the {len(values)} there are")
+                if rows is not None and len(rows) and not (rows.min() >= 0 and rows.max() < n):
+                    raise self._damaged(f"metadata-{j}-rows.npy", f"names items outside the {n} there are")
+                return MetadataColumn(n, values, codes, rows)
+        return MetadataColumn(n, [], np.full(n, -1, np.int32))
+
+    def write(self, files: Files) -> None:
+        keys: dict[str, Coding] = {}
+        for row, item in enumerate(self.items):
+            for key, value in item.metadata.items():
+                if key not in keys:
+                    keys[key] = Coding()
+                keys[key].add(row, value)
+        for j, coding in enumerate(keys.values()):
+            column = coding.done(len(self.items))
+            files.lines(f"metadata-{j}", column.values)
+            files.array(f"metadata-{j}-codes", column.codes)
+            if column.rows is not None:
+                files.array(f"metadata-{j}-rows", column.rows)
+        files.json("metadata", list(keys))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +159,12 @@ class MetadataColumn:
     def _places(self) -> dict[Any, int] | None:
         """Value → place, where all of them can be looked up."""
         return {value: place for place, value in enumerate(self.values)} if all(map(_hashes, self.values)) else None
+
+    def find(self, value: str) -> Positions:
+        """The items that have this value."""
+        code = None if self._places is None else self._places.get(value)
+        found = np.flatnonzero(self.codes == code) if code is not None else NO_HANDLES
+        return found if self.rows is None else np.asarray(self.rows[found])
 
     def meets(self, wanted: Condition) -> Mask:
         """Which items have a value that meets the condition; an item without a value does not."""
@@ -190,64 +228,13 @@ class Coding:
         return MetadataColumn(n, self.values, dense)
 
 
-def column_of(each: Iterable[Mapping[str, Any] | None], key: str) -> MetadataColumn:
+def column_of(items: Iterable[Item], key: str) -> MetadataColumn:
     """One key of items in memory."""
     coding, row = Coding(), -1
-    for row, metadata in enumerate(each):
-        if metadata and key in metadata:
-            coding.add(row, metadata[key])
+    for row, item in enumerate(items):
+        if item.metadata and key in item.metadata:
+            coding.add(row, item.metadata[key])
     return coding.done(row + 1)
-
-
-def write_columns(files: Files, items: Packed, order: Positions | None = None) -> None:
-    """The columns of all keys; the item at position j is `order[j]` of these, and others are left out."""
-    keys: dict[str, Coding] = {}
-    for row, metadata in items.each_metadata(None if order is None else np.sort(order)):
-        for key, value in (metadata or {}).items():
-            if key not in keys:
-                keys[key] = Coding()
-            keys[key].add(row, value)
-    inverse = None
-    if order is not None:
-        inverse = np.full(len(items), -1, np.int64)
-        inverse[order] = np.arange(len(order))
-    kept = [key for key, coding in keys.items() if len(coding.values) <= MOST_VALUES]
-    for j, key in enumerate(kept):
-        column = keys.pop(key).done(len(items))
-        files.lines(f"metadata-{j}", column.values)
-        if column.rows is not None:
-            files.array(f"metadata-{j}-rows", column.rows if inverse is None else inverse[column.rows])
-        files.array(
-            f"metadata-{j}-codes", column.codes if order is None or column.rows is not None else column.codes[order]
-        )
-    files.json("metadata", {"keys": kept, "others": list(keys)})
-
-
-def _keys(saved: Saved) -> tuple[list[str], list[str]]:
-    """The keys that are kept as columns, and the others."""
-    about = saved.json("metadata")
-    told: list[Any] = [about.get(name) for name in ("keys", "others")] if isinstance(about, dict) else []
-    if not told or not all(isinstance(some, list) and all(isinstance(key, str) for key in some) for some in told):
-        raise saved.damaged("metadata.json", "does not name the keys")
-    return told[0], told[1]
-
-
-def read_column(saved: Saved, key: str, n: int) -> MetadataColumn | None:
-    """A key that `write_columns` wrote; None if it has too many values to be kept."""
-    if "metadata.json" not in saved:
-        return None
-    keys, others = _keys(saved)
-    if key not in keys:
-        return None if key in others else MetadataColumn(n, [], np.full(n, -1, np.int32))
-    j = keys.index(key)
-    values = saved.lines(f"metadata-{j}")
-    rows = saved.array(f"metadata-{j}-rows", "<i8", (None,)) if f"metadata-{j}-rows.npy" in saved else None
-    codes = saved.array(f"metadata-{j}-codes", "<i4", (n if rows is None else len(rows),))
-    if len(codes) and not (codes.min() >= -1 and codes.max() < len(values)):
-        raise saved.damaged(f"metadata-{j}-codes.npy", f"names values outside the {len(values)} there are")
-    if rows is not None and len(rows) and not (rows.min() >= 0 and rows.max() < n):
-        raise saved.damaged(f"metadata-{j}-rows.npy", f"names items outside the {n} there are")
-    return MetadataColumn(n, values, codes, rows)
 
 
 def _kept(value: Any, key: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crosscut.spaces.rows import FiledVectors
+from crosscut.spaces.rows import Rows
 from crosscut.types import Floats
 
 SAMPLE = 20_000
@@ -23,7 +23,7 @@ RIDGES = (0.01, 0.1, 1.0, 10.0)
 
 def extended_scores(
     anchors: npt.NDArray[Any],
-    vectors: npt.NDArray[Any] | FiledVectors | None,
+    vectors: npt.NDArray[Any] | Rows | None,
     new: npt.NDArray[Any] | None,
     measured: npt.NDArray[np.bool_],
     count: int,
@@ -47,7 +47,7 @@ def extended_scores(
 
 
 def extension_error(
-    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | FiledVectors | None, measured: npt.NDArray[np.bool_]
+    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | Rows | None, measured: npt.NDArray[np.bool_]
 ) -> float:
     """How far such estimates are off, root mean square: of measured items that are held out."""
     known = np.flatnonzero(measured)
@@ -59,7 +59,7 @@ def extension_error(
 
 
 def _chosen(
-    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | FiledVectors, known: npt.NDArray[np.int64]
+    anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | Rows, known: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], float, float]:
     """The items to fit on, the ridge that is best for a tenth of them, held out, and its error there."""
     known = np.random.default_rng(0).permutation(known)[:SAMPLE]
@@ -74,7 +74,7 @@ def _chosen(
 
 def _predict(
     anchors: npt.NDArray[Any],
-    vectors: npt.NDArray[Any] | FiledVectors,
+    vectors: npt.NDArray[Any] | Rows,
     known: npt.NDArray[np.int64],
     new: npt.NDArray[Any],
     ridge: float,

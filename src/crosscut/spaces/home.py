@@ -11,16 +11,18 @@ from crosscut.types import NO_HANDLES, Mask, Positions
 
 @dataclass(frozen=True, eq=False)
 class Home:
-    """Lists of items: first those that lie list by list, 0 … m − 1, then those of `order`, list by list too."""
+    """Lists of items, and items that are in none."""
 
     starts: Positions  # (lists + 1) where each list begins
-    m: int
-    order: Positions = field(default_factory=lambda: NO_HANDLES)
+    order: Positions  # (m) the items, list by list
+    rest: Positions = field(default_factory=lambda: NO_HANDLES)  # sorted
 
-    @property
-    def listed(self) -> int:
-        """Items from this position on are in no list."""
-        return self.m + len(self.order)
+    @classmethod
+    def of(cls, list_of: Positions, lists: int) -> Home:
+        """From the list of every item (n); −1 for those in none."""
+        order = np.argsort(list_of, kind="stable")
+        starts = np.searchsorted(list_of[order], np.arange(lists + 1)).astype(np.int64)
+        return cls(starts - starts[0], order[starts[0] :], np.sort(order[: starts[0]]))
 
     @property
     def empty(self) -> Mask:
@@ -29,19 +31,14 @@ class Home:
 
     def members(self, lists: Positions) -> Positions:
         """The items of some lists."""
-        parts = []
-        for low, high in zip(self.starts[lists].tolist(), self.starts[lists + 1].tolist(), strict=True):
-            parts.append(np.arange(low, high) if low < self.m else self.order[low - self.m : high - self.m])
-        return np.concatenate(parts) if parts else NO_HANDLES
+        bounds = zip(self.starts[lists].tolist(), self.starts[lists + 1].tolist(), strict=True)
+        return np.concatenate([NO_HANDLES, *(self.order[low:high] for low, high in bounds)])
 
     def within(self, allowed: Positions) -> Home:
         """Lists of sorted items that are allowed, and of no others."""
-        first = allowed[: np.searchsorted(allowed, self.m)]
         stays = np.isin(self.order, allowed)
         before = np.append(0, np.cumsum(stays))
-        inside = np.searchsorted(first, np.minimum(self.starts, self.m))
-        starts = inside + before[np.maximum(self.starts - self.m, 0)]
-        return Home(starts, 0, np.concatenate([first, self.order[stays]]))
+        return Home(before[self.starts], self.order[stays], self.rest[np.isin(self.rest, allowed)])
 
     def some(self, count: int) -> tuple[Positions, Positions]:
         """Up to `count` items of every list, spread over it; and the list of each."""
@@ -49,8 +46,4 @@ class Home:
         taken = np.minimum(sizes, count)
         lists = np.repeat(np.arange(len(sizes)), taken)
         turn = np.arange(len(lists)) - np.repeat(np.cumsum(taken) - taken, taken)
-        places = self.starts[lists] + turn * sizes[lists] // np.maximum(taken[lists], 1)
-        items = places.copy()
-        behind = places >= self.m
-        items[behind] = self.order[places[behind] - self.m]
-        return items, lists
+        return self.order[self.starts[lists] + turn * sizes[lists] // np.maximum(taken[lists], 1)], lists

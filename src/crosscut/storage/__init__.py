@@ -11,10 +11,9 @@ from crosscut.storage.files import (
     write_json,
     writing,
 )
-from crosscut.storage.folders import MARK, Folder, Kind, checksum_of
-from crosscut.storage.generations import WILD, Files, Saved, Unread, digest, divides, npy_header
+from crosscut.storage.folders import Folder, Kind, checksum_of
+from crosscut.storage.generations import MARK, WILD, Files, Saved, digest, divides, npy_header
 from crosscut.storage.maps import put_down, room
-from crosscut.storage.touched import Touched
 
 __all__ = [
     "MARK",
@@ -25,8 +24,6 @@ __all__ = [
     "Kind",
     "Lock",
     "Saved",
-    "Touched",
-    "Unread",
     "checksum_of",
     "digest",
     "divides",

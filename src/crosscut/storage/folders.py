@@ -1,15 +1,19 @@
-"""A folder that is replaced as a whole.
+"""A folder whose record is replaced as a whole, and whose files are never changed.
 
     <folder>/
-      <record>.json          format, version, generation, `folder`, facts, and of every file its size and checksums;
-                             a checksum of the record itself
+      <record>.json          format, version, generation, facts, and of every file its size and checksum; a checksum of
+                             the record itself
       lock                   held by the process that is changing the folder
-      000007-1f0c9e5a/       the generation that the record names
+      000007-1f0c9e5a/       the files of the generation that the record names
+      000003-87ab12cd/       parts of earlier generations that are still used: segments of an index
         .crosscut            says that this folder is ours to delete
         …                    its files, never changed once they are written
 
 Replacing the record is the one step that counts. Before it the old generation is what is there, after it the new one,
-and nothing is ever deleted but marked generations that the record on disk does not name.
+and nothing is ever deleted but marked folders that the record on disk does not name.
+
+Sizes and headers are compared before a byte is used, checksums of files up to `SMALL` bytes on load, and those of all
+files by `verify`.
 """
 
 from __future__ import annotations
@@ -25,12 +29,10 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from crosscut.errors import CrosscutError, FolderError, InputError
-from crosscut.storage import generations
 from crosscut.storage.files import TEMPORARY, Lock, make_folder, regular, sync, write_synced, writing
-from crosscut.storage.generations import Files, Saved, digest
+from crosscut.storage.generations import MARK, Files, Saved, digest
 
 T = TypeVar("T")
-MARK = ".crosscut"
 _HOME = re.compile(r"\d{6,}-[0-9a-f]{8}")
 
 
@@ -42,8 +44,6 @@ class Kind:
     record: str
     version: int
     remedy: str = "build it again"
-    older: tuple[int, ...] = ()
-    """Versions that are read, and written anew as the present one."""
     how_to_make: str = ""
     """How one is made, for those who have none."""
 
@@ -87,25 +87,29 @@ class Folder:
             raise FolderError(
                 f"{str(path)!r} cannot be read ({error}); restore the {noun} or {self.kind.remedy}"
             ) from error
-        old = isinstance(record, dict) and isinstance(record.get("format"), int)  # before folders had a kind
-        if not isinstance(record, dict) or (record.get("format") != self.kind.format and not old):
+        if not isinstance(record, dict) or record.get("format") != self.kind.format:
             raise FolderError(f"{str(self.path)!r} is no crosscut {noun}: its {path.name} belongs to something else")
-        version = record["format"] if old else record.get("version")
-        if version != self.kind.version and version not in self.kind.older:
+        version = record.get("version")
+        if version != self.kind.version:
             raise FolderError(
                 f"the {noun} at {str(self.path)!r} has version {version}, this crosscut reads {self.kind.version}; "
                 f"update crosscut or {self.kind.remedy}"
             )
         told = record.pop("checksum", None)
-        if told != checksum_of(record) or not _HOME.fullmatch(str(record.get("folder"))):
+        parts = record.get("parts")
+        named = isinstance(parts, dict) and all(map(_HOME.fullmatch, [str(record.get("folder")), *parts]))
+        if told != checksum_of(record) or not named:
             raise FolderError(
                 f"the {noun} at {str(self.path)!r} is damaged: {path.name} does not match its checksum; "
                 f"restore it or {self.kind.remedy}"
             )
         return record
 
-    def load(self, read: Callable[[Saved], T], *, verify: bool = True) -> T:
-        """What `read` makes of the generation that is there; once more when somebody saved meanwhile."""
+    def load(self, read: Callable[[Saved], T], *, verify: bool = False) -> T:
+        """What `read` makes of the generation that is there; once more when somebody saved meanwhile.
+
+        With `verify`, all files are compared with their checksums, not only small ones.
+        """
         while True:
             record = self.record()
             try:
@@ -135,12 +139,7 @@ class Folder:
         """Read every file, compare every checksum; a sentence for each that does not fit."""
 
         def read(saved: Saved) -> list[str]:
-            found = []
-            for name in saved.names:
-                try:
-                    saved.bytes(name)
-                except InputError as error:
-                    found.append(str(error))
+            found = [error for part in (saved, *saved.parts) for error in part.check()]
             if found and self.record()["folder"] != saved.facts["folder"]:
                 raise FolderError(found[0])  # somebody saved meanwhile: look at that
             return found
@@ -160,12 +159,11 @@ class Folder:
             there = f"the new {self.kind.noun} is there, and may be gone after a power failure"
             home = self.path / f"{number:06d}-{uuid4().hex[:8]}"
             try:
-                home.mkdir()
-                write_synced(home / MARK, [self.kind.format.encode()])
-                files = Files(home)
+                files = Files(home, self.kind.format.encode())
                 fill(files)
+                files.close()
                 told = {"format": self.kind.format, "version": self.kind.version, "generation": number}
-                record = {**told, "folder": home.name, **facts, "block": generations.BLOCK, "files": files.told}
+                record = {**told, "folder": home.name, **facts, "files": files.described, "parts": files.parts}
                 record = json.loads(json.dumps(record))  # as a reader will see it
                 text = json.dumps({**record, "checksum": checksum_of(record)}, indent=1)
                 write_synced(home / (self.kind.record + TEMPORARY), [text.encode(), b"\n"])
@@ -212,14 +210,15 @@ class Folder:
 
     def _sweep(self) -> None:
         """Delete our generations that the record on disk does not name; none if it cannot be read."""
-        named = None
+        named: set[str] = set()
         if (self.path / self.kind.record).exists():
             try:
-                named = self.record()["folder"]
+                record = self.record()
+                named = {record["folder"], *record["parts"]}
             except InputError:
                 return
         for home in self._generations():
-            if home.name != named:
+            if home.name not in named:
                 with contextlib.suppress(OSError):
                     for path in sorted(home.iterdir(), key=lambda path: path.name == MARK):  # the mark goes last
                         path.unlink()

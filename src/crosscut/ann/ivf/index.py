@@ -404,7 +404,7 @@ class IVF(Space):
     @property
     def home(self) -> Home | None:
         """Its lists, for a space that its vectors are a part of."""
-        return Home(self.starts, 0, self.ids) if self.dense else None
+        return Home(self.starts, self.ids) if self.dense else None
 
     def rows(self, positions: Positions) -> Floats:
         """Return the vectors of some ids (m × d), in float64."""
@@ -444,7 +444,8 @@ class IVF(Space):
 
         def read(saved: Saved) -> IVF:
             # copy-on-write: the compiled search wants arrays it could write to
-            vectors = saved.array("vectors", "<f2 <f4", (None, None), mapped="c" if memory_map else None)
+            vectors = saved.array("vectors", "<f2 <f4", (None, None))
+            vectors = vectors if memory_map else np.array(vectors)
             n, d = vectors.shape
             centroids = saved.numbers("centroids", "<f4", (None, d))
             starts = saved.array("starts", "<i8", (len(centroids) + 1,))

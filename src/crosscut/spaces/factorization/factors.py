@@ -113,13 +113,7 @@ class Factors(Vectors):
     @classmethod
     def load(cls, path: str | Path) -> Factors:
         """Factors from a folder that `save` wrote; item factors are memory-mapped."""
-
-        def read(saved: Saved) -> Factors:
-            made = cls.read(saved)
-            saved.unread.check()
-            return made
-
-        return Folder(path, KIND).load(read)
+        return Folder(path, KIND).load(cls.read)
 
     @staticmethod
     def read(saved: Saved, n: int | None = None) -> Factors:
@@ -129,7 +123,7 @@ class Factors(Vectors):
             normal, fitting = Normalisation(**told["normalisation"]), Fitting(**told["fitting"])
         except (KeyError, TypeError) as error:
             raise saved.damaged("factors.json", f"cannot be read ({error!r})") from error
-        items = saved.array("factors-items", "<f4", (n, None), mapped="r")
+        items = saved.array("factors-items", "<f4", (n, None))
         queries = saved.numbers("factors-queries", "<f4", (None, items.shape[1]))
         if told["kind"] == "inductive":
             from crosscut.spaces.factorization.inductive import InductiveFactors, read_mlps

@@ -17,10 +17,10 @@ import pytest
 
 from crosscut.ann import clustered
 from crosscut.datasets import Item
-from crosscut.errors import CrosscutError, InputError
-from crosscut.index import Index, streaming
+from crosscut.errors import InputError
+from crosscut.index import Index, build
+from crosscut.index.corpus import LocalCorpus
 from crosscut.retrieval import BM25
-from crosscut.storage import generations
 
 WORDS = ["river", "bank", "money", "crane", "music", "reason", "idea", "virus", "vaccine", "stone"]
 N, D = 600, 16
@@ -58,9 +58,7 @@ def corpus(tmp_path: Path) -> Path:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustered, "SMALL", 100)
-    monkeypatch.setattr(generations, "BLOCK", 256)
-    monkeypatch.setattr(generations, "LATER", 0)
-    monkeypatch.setattr(streaming, "PORTION", 64)
+    monkeypatch.setattr(build, "PORTION_IN_FOLDER", 64)
 
 
 def found(index: Index, **options: Any) -> list[tuple[str, float, int]]:
@@ -73,7 +71,7 @@ def test_it_is_the_index_that_is_built_in_memory(
     tmp_path: Path, corpus: Path, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clustered, "SMALL", 10_000 if small else 100)
-    monkeypatch.setattr(streaming, "PORTION", 64)
+    monkeypatch.setattr(build, "PORTION_IN_FOLDER", 64)
     streamed = Index.build(corpus, scorer=scorer, vectors=vectors(), path=tmp_path / "a.index")
     memory = Index.build(corpus, scorer=scorer, vectors=vectors())
     assert streamed.items == memory.items
@@ -94,9 +92,9 @@ def test_it_is_the_index_that_is_built_in_memory(
 PROGRAM = """
 import sys, time
 import numpy as np
-from crosscut.index import Index, streaming
-from tests.unit.test_streaming import scorer
-streaming.PORTION, streaming.ENCODED = 50, 40
+from crosscut.index import Index, build
+from tests.unit.test_build_in_folder import scorer
+build.PORTION_IN_FOLDER = 50
 
 def embed(texts):
     time.sleep(float(sys.argv[3]))
@@ -119,11 +117,11 @@ def test_a_killed_build_goes_on_and_comes_to_the_same(tmp_path: Path, corpus: Pa
     progress: list[int] = []
     for _ in range(3):
         process = start("killed", 0.3)
-        done = tmp_path / "killed.building" / "done.json"
+        record = tmp_path / "killed.building" / "index.json"
         while process.poll() is None:
             time.sleep(0.02)
             try:
-                count = json.loads(done.read_text())["vectors"]
+                count = json.loads(record.read_text())["items"]
             except (OSError, ValueError):
                 continue
             if count > (progress[-1] if progress else 0):
@@ -134,36 +132,10 @@ def test_a_killed_build_goes_on_and_comes_to_the_same(tmp_path: Path, corpus: Pa
     assert 0 < progress[-1] < N
     assert not (tmp_path / "killed" / "index.json").exists()
     assert start("killed", 0).wait() == 0
-    files = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("0*/*")} for name in ("whole", "killed")]
-    assert files[0] == files[1]
-
-
-def test_changes_cost_what_changed(tmp_path: Path, corpus: Path, large: None) -> None:
-    path = tmp_path / "a.index"
-    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
-    before = {file.name: file.stat().st_ino for file in path.glob("0*/*")}
-    more = rows(10, N)
-    index.add(more, vectors=vectors(N + 10)[N:])
-    index.remove(["i17", "i18"])
-    seen = found(index)
-    assert "i17" not in [id for id, _, _ in seen]
-    index.save()
-    after = {file.name: file.stat().st_ino for file in path.glob("0*/*")}
-    assert after["items.npy"] == before["items.npy"]  # the same file under a second name
-    assert after["vectors.npy"] == before["vectors.npy"]
-    again = Index.load(path, scorer=scorer)
-    assert len(again) == N + 8
-    assert again["i605"].title == "title 605"
-    assert "i17" not in again
-    assert found(again) == seen
-    assert [hit.id for hit in again.search("x 605", 1, 40, query_vector=vectors(N + 10)[605].astype(np.float32))] == [
-        "i605"
-    ]
-    again.add([{"id": "i17", "text": "come back 17"}], vectors=vectors()[17:18])
-    assert again["i17"].text == "come back 17"
-    again.save()
-    assert Index.verify(path) == []
-    assert Index.load(path, scorer=scorer)["i17"].text == "come back 17"
+    whole, killed = (Index.load(tmp_path / name, scorer=scorer) for name in ("whole", "killed"))
+    assert whole.items == killed.items
+    assert (np.asarray(whole.corpus.vectors) == np.asarray(killed.corpus.vectors)).all()
+    assert not (tmp_path / "killed.building").exists()
 
 
 def test_words_follow_what_comes_and_goes(tmp_path: Path, corpus: Path, large: None) -> None:
@@ -201,156 +173,8 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path, corpus: Path, large: No
     index.save()  # the index that forgot goes on from the new files
 
 
-def test_removed_texts_leave_the_files_once_an_eighth_is_gone(tmp_path: Path, corpus: Path, large: None) -> None:
-    path = tmp_path / "a.index"
-    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
-    secret = index["i42"].text.encode()
-
-    def held() -> bool:
-        return any(secret in file.read_bytes() for file in filter(Path.is_file, path.rglob("*")))
-
-    index.remove(["i42"])
-    index.save()
-    assert held()  # saving cost what changed
-    seen = found(index)
-    gone = [f"i{j}" for j in range(N) if j != 42 and f"i{j}" not in {id for id, _, _ in seen}][: N // 8]
-    index.remove(gone)
-    index.save()
-    assert not held()
-    assert len(index.corpus.items) == len(index) == N - 1 - N // 8
-    assert Index.verify(path) == []
-    again = Index.load(path, scorer=scorer)
-    assert {id for id, _, _ in found(again)} == {id for id, _, _ in found(index)}
-    assert again.search("x 17", 3, None, method="exact").ids == index.search("x 17", 3, None, method="exact").ids
-
-
-def test_a_folder_that_is_not_ours_is_not_built_in(tmp_path: Path, corpus: Path) -> None:
-    """What stands beside an index under the name of the folder that it is built in is somebody's own."""
-    own = tmp_path / "a.index.building"
-    own.mkdir()
-    (own / "notes.json").write_text("mine")
-    with pytest.raises(InputError, match=r"a\.index\.building'.* holds something else"):
-        Index.build(corpus, scorer=scorer, vectors=vectors(), path=tmp_path / "a.index")
-    Index.build(corpus, scorer=scorer, vectors=vectors()).save(tmp_path / "a.index")
-    assert [file.name for file in own.iterdir()] == ["notes.json"]
-
-
-def stopped(corpus: Path, path: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A build that was stopped at one of its commits; returns the folder that it goes on from."""
-    with monkeypatch.context() as patch:
-        left = iter(range(after))
-        commit = streaming.StreamedBuild._commit
-
-        def interrupted(self: Any, *args: Any, **how: Any) -> None:
-            commit(self, *args, **how)
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        patch.setattr(streaming.StreamedBuild, "_commit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            Index.build(corpus, scorer=scorer, vectors=embedded, path=path)
-    return path.with_name(path.name + streaming.BUILDING)
-
-
 def embedded(texts: list[str]) -> np.ndarray:
     return np.array([vectors()[int(text.split()[-1])] for text in texts])
-
-
-@pytest.mark.parametrize("damage", ["flip", "cut", "told", "nonsense", "gone"])
-def test_a_damaged_build_begins_anew(
-    tmp_path: Path, corpus: Path, large: None, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    monkeypatch.setattr(streaming, "ENCODED", 64)
-    monkeypatch.setattr(streaming, "BLOCK", 1024)
-    right = found(Index.build(corpus, scorer=scorer, vectors=embedded, path=tmp_path / "right"))
-    work = stopped(corpus, tmp_path / "a", 14, monkeypatch)
-    assert len(list(work.glob("*.bin"))) == 4
-    for file in sorted(work.glob("*.bin")):
-        whole, done = file.read_bytes(), (work / "done.json").read_text()
-        if damage == "flip":
-            file.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-        elif damage == "cut":
-            file.write_bytes(whole[:-5])
-        elif damage == "told":
-            (work / "done.json").write_text(done.replace('"items": 6', '"items": 5'))
-        elif damage == "nonsense":
-            (work / "done.json").write_text(json.dumps([done]))
-        else:
-            file.unlink()
-        again = Index.build(corpus, scorer=scorer, vectors=embedded, path=tmp_path / "a")
-        assert found(again) == right
-        assert len(again) == N
-        for path in (tmp_path / "a").rglob("*"):
-            if path.is_file():
-                path.unlink()
-        assert not work.exists()
-        stopped(corpus, tmp_path / "a", 14, monkeypatch)
-
-
-def test_what_a_build_leaves_goes_with_the_next_save(
-    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work, path = tmp_path / "a.building", tmp_path / "a"
-    with monkeypatch.context() as patch:
-        patch.setattr(streaming, "clear", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
-    secret = b"title 42"
-    assert any(secret in file.read_bytes() for file in work.iterdir())
-    index = Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)  # the same again: it was nearly done
-    assert len(index) == N
-    assert not work.exists()
-    with pytest.raises(InputError, match="there is an index"):
-        Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
-    work.mkdir()
-    (work / ".crosscut").touch()
-    (work / "items.bin").write_bytes(secret)
-    index.forget(["i42"])
-    assert not work.exists()
-
-
-def test_damage_is_told_where_it_is_read(tmp_path: Path, corpus: Path, large: None) -> None:
-    path = tmp_path / "a.index"
-    Index.build(corpus, scorer=scorer, vectors=vectors(), path=path)
-    for name in ("items.npy", "bm25-items.npy"):
-        file = next(path.glob(f"0*/{name}"))
-        whole = file.read_bytes()
-        file.write_bytes(whole[:512] + bytes(byte ^ 1 for byte in whole[512:]))
-        index = Index.load(path, scorer=scorer)  # quick: nothing of it was read
-        with pytest.raises(CrosscutError, match=f"{name} does not match its checksum"):
-            found(index)
-        assert any(name in told for told in Index.verify(path))
-        file.write_bytes(whole)
-    file = next(path.glob("0*/arrival.npy"))
-    whole = file.read_bytes()
-    file.write_bytes(whole[:512] + whole[520:528] + whole[512:520] + whole[528:])
-    with pytest.raises(CrosscutError, match=r"arrival\.npy does not match its checksum"):
-        _ = Index.load(path, scorer=scorer).items
-    file.write_bytes(whole)
-    assert Index.verify(path) == []
-
-
-def test_an_index_that_grew_is_clustered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clustered, "SMALL", 300)
-    index = Index.build(rows(200), scorer=scorer, vectors=vectors()[:200])
-    assert index.corpus.starts is None
-    index.add(rows(200, 200), vectors=vectors()[200:400])
-    assert index.corpus.starts is not None
-    assert [item.id for item in index.items] == [f"i{j}" for j in range(400)]
-    assert found(index)[0][0] == "i17"
-
-
-def test_a_filter_outlives_the_files_it_was_read_from(tmp_path: Path) -> None:
-    """Columns are read when a filter first asks for them; by then another process may have saved the index anew."""
-    path = tmp_path / "a.index"
-    made = [{"id": f"i{j}", "text": f"item {j}", "metadata": {"odd": j % 2}} for j in range(40)]
-    Index.build(made, scorer=scorer, vectors=vectors()[:40]).save(path)
-    old, other = Index.load(path, scorer=scorer), Index.load(path, scorer=scorer)
-    other.add([{"id": "new", "text": "item 40"}], vectors=vectors()[40:41])
-    other.save()
-    for index in (old, other):
-        allowed = index.search("3", 5, 30, query_vector=vectors()[0], filter={"odd": 1})
-        assert {int(hit.id[1:]) % 2 for hit in allowed} == {1}
 
 
 def test_train_queries_passages_and_a_store_of_scores_are_as_in_memory(
@@ -400,25 +224,25 @@ def test_a_folder_of_long_files_is_cut_as_in_memory_and_goes_on(
     def build(path: Path | None = None) -> Index:
         return Index.build(notes, scorer=letters, vectors=embed, path=path)
 
-    monkeypatch.setattr(streaming, "ENCODED", 64)
     memory = build()
     assert memory.passages is not None
     assert len(memory) > 120
-    for after in (0, 1, 3, 5):  # commits: while reading, and while encoding
+    for after in (0, 1, 2):  # saves
         path = tmp_path / f"stopped-{after}"
         with monkeypatch.context() as patch:
             left = iter(range(after))
-            commit = streaming.StreamedBuild._commit
+            commit = LocalCorpus.save
 
-            def interrupted(self: Any, *args: Any, left: Any = left, commit: Any = commit, **how: Any) -> None:
-                commit(self, *args, **how)
+            def interrupted(self: Any, *args: Any, left: Any = left, commit: Any = commit) -> Any:
+                saved = commit(self, *args)
                 if next(left, None) is None:
                     raise KeyboardInterrupt
+                return saved
 
-            patch.setattr(streaming.StreamedBuild, "_commit", interrupted)
+            patch.setattr(LocalCorpus, "save", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 build(path)
-        if after == 5:  # another file than the one that was read
+        if after == 2:  # another file than the one that was read
             (notes / "0.txt").write_text("A crane is a bird. " * 80)
             memory = build()
         streamed = build(path)
@@ -435,13 +259,13 @@ def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.M
 
     np.save(tmp_path / "vectors.npy", vectors())
     streamed: list[Path] = []
-    run = streaming.StreamedBuild.run
+    run = build.build_in_folder
 
-    def noted(self: streaming.StreamedBuild) -> None:
-        streamed.append(self.path)
-        run(self)
+    def noted(path: Path, *how: Any) -> None:
+        streamed.append(path)
+        run(path, *how)
 
-    monkeypatch.setattr(streaming.StreamedBuild, "run", noted)
+    monkeypatch.setattr("crosscut.index.index.build_in_folder", noted)
     wanted = ["--vectors", str(tmp_path / "vectors.npy"), "--metadata", "year"]
     for name, more, large in (
         ("a", ["--stream"], 10**9),
