@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from crosscut.methods import Method, Parts, register
     from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
     from crosscut.scorers.calibration import Calibration
-    from crosscut.search.hits import Hit, Hits
-    from crosscut.search.price import Price
+    from crosscut.search.hits import Hit, Hits, Price
     from crosscut.search.stopping import Stop
     from crosscut.searcher import Searcher
     from crosscut.spaces import CUR, Stacked, Vectors
@@ -97,8 +96,7 @@ _HOME = {
     "scorers": ("MatrixScorer", "MemoryCache", "TextScorer"),
     "scorers.calibration": ("Calibration",),
     "cascade": ("CascadeSearcher",),
-    "search.hits": ("Hit", "Hits"),
-    "search.price": ("Price",),
+    "search.hits": ("Hit", "Hits", "Price"),
     "methods": ("Method", "Parts", "register"),
     "search.stopping": ("Stop",),
     "searcher": ("Searcher",),

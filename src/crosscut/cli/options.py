@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from crosscut.datasets.judged import JudgedQueries
     from crosscut.index import Index
     from crosscut.score_store.engines import Engine
-    from crosscut.search.price import Price
+    from crosscut.search.hits import Price
 
 OPERATORS = {">=": "gte", "<=": "lte", "!=": "ne", ">": "gt", "<": "lt", "=": ""}
 
@@ -186,7 +186,7 @@ class PriceOptions:
     @property
     def price(self) -> Price | None:
         """The price, if one was given."""
-        from crosscut.search.price import Price
+        from crosscut.search.hits import Price
 
         given = self.price_per_thousand, self.price_per_million_tokens
         return Price(*given) if any(given) else None

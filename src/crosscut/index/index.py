@@ -76,8 +76,7 @@ from crosscut.scorers.caching import CachingScorer, ScoreCache
 from crosscut.scorers.calibration import DEPTH, Calibration
 from crosscut.scorers.loading import load_scorer
 from crosscut.scorers.meter import Halt
-from crosscut.search.hits import Hits
-from crosscut.search.price import Price
+from crosscut.search.hits import Hits, Price
 from crosscut.search.ranking import ByScorer, Order, ordered, parse_order
 from crosscut.search.recall import RecallModel, TargetRecall
 from crosscut.search.stopping import Confident, Stop, parse_stop

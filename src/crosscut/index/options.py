@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crosscut.index.passages import Passages
     from crosscut.score_store.engines import EngineChoice
     from crosscut.scorers.caching import ScoreCache
-    from crosscut.search.price import Price
+    from crosscut.search.hits import Price
 
 SpaceName = Literal["auto", "encoder", "cur", "als", "transductive", "inductive"]
 

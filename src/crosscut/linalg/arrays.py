@@ -118,11 +118,3 @@ def named(ids: npt.ArrayLike | None, count: int, start: int) -> Ids:
     if not np.issubdtype(names.dtype, np.integer) or (len(names) and names.min() < 0):
         raise InputError("ids are whole numbers of 0 or more")
     return names.astype(np.int64)
-
-
-def untie(ids: Ids, scores: npt.NDArray[np.float32]) -> None:
-    """Equal scores in order of id, in place."""
-    tied = ((scores[:, 1:] == scores[:, :-1]) & (ids[:, 1:] >= 0)).any(axis=1)
-    for row in np.flatnonzero(tied):
-        order = np.lexsort((np.where(ids[row] < 0, np.iinfo(np.int64).max, ids[row]), -scores[row]))
-        ids[row], scores[row] = ids[row, order], scores[row, order]

@@ -23,9 +23,6 @@ fit goes on as V_A = L Q with L = O T, T triangular and O never formed: new rows
 triangular–pentagonal QR, at the same cost. The singular values of T are those of V_A, so that a relative cut-off on
 them means what it means in `numpy.linalg.pinv`; where the cut-off bites, they are computed anew each round, O(r³).
 
-**Waiting.** With d dimensions filled and T far from singular, rows need not be rotated at once. In the coordinates
-g = T Q u the rows so far say "g = c, each with noise 1", and new rows Y = X Qᵀ T⁻¹ are regressed on top of that: a
-ridge of μ = 1 on g − c, by the innovations above. They are rotated into T, all together, when they have become many.
 Everything is float64.
 """
 
@@ -45,18 +42,8 @@ EPS = float(np.finfo(np.float64).eps)
 SAFE = 1e-6  # rows whose new part is smaller than this, relative to the largest row, may be dependent
 ROOM = 1024  # rows that a fit has room for from the start
 CLOSE = 0.1  # after losing this much of its length, a row is orthogonalised again
-SOUND = 1e-6  # from this reciprocal condition number on, rows may wait to be rotated
 GEMM = 1 << 18  # multiplications of a product that OpenBLAS does not share out between threads
-GEMV = 9 << 10  # and of one with a vector
 LEAST = 8  # rows that are worth a product of their own
-
-
-def keeps_to_itself(k: int, d: int, directions: int = 0) -> bool:
-    """Whether BLAS takes all products of a ridge on one thread by itself, when it grows by k rows of d dimensions.
-
-    `directions`: of a prior that the rows are multiplied with.
-    """
-    return k * (d + 1) < GEMV and k * (d + 1) * max(LEAST, k, directions) <= GEMM
 
 
 class LeastSquares:
@@ -257,7 +244,7 @@ def solve_lower(triangle: npt.NDArray[Any], rows: Floats) -> Floats:
 
 
 class _Triangle:
-    """Q, T and c = Oᵀ a: u = Qᵀ T⁺ c, for rows of any rank; and rows that wait to be rotated into T."""
+    """Q, T and c = Oᵀ a: u = Qᵀ T⁺ c, for rows of any rank."""
 
     def __init__(self, d: int, rcond: float | None) -> None:
         self.d = d
@@ -268,8 +255,6 @@ class _Triangle:
         self._triangle = np.empty((0, 0), order="F")  # T (r × r)
         self._rotated = np.empty(0)  # c (r)
         self._sound = 0.0  # reciprocal condition number of T
-        self._waiting: list[tuple[Floats, Floats]] = []  # coordinates and scores
-        self._late = _Innovations(d, 1.0)  # g − c, from what waits
 
     def start(self, basis: Floats, triangle: Floats, rotated: Floats, scale: float) -> None:
         """Begin with what independent rows have left."""
@@ -288,16 +273,7 @@ class _Triangle:
             new = self._directions(rest)  # (p × d)
             coordinates = np.concatenate([coordinates + again, rest @ new.T], axis=1)
             self._extend(new)
-        elif self._sound > SOUND and self._late.m + len(rows) <= self.d // 2 and self._cut() < SAFE**1.5:
-            self._wait(coordinates, targets)
-            return
         self._rotate(coordinates, targets)
-
-    def _wait(self, coordinates: Floats, targets: Floats) -> None:
-        self._waiting.append((coordinates, targets))
-        # Y = coordinates T⁻¹; BLAS reads both as they lie in memory
-        white = np.asarray(blas.dtrsm(1.0, self._triangle, coordinates.T, trans_a=1).T)
-        self._late.add(white, targets - white @ self._rotated)
 
     def _directions(self, rest: Floats) -> Floats:
         """An orthonormal basis (p × d) of the rows' part outside Q; nothing for rows that lie inside."""
@@ -322,10 +298,6 @@ class _Triangle:
         """QR of [T; what waited; coordinates], keeping only the new T and c."""
         if not len(self._basis):
             return
-        if self._waiting:
-            coordinates = np.concatenate([*(rows for rows, _ in self._waiting), coordinates])
-            targets = np.concatenate([*(scores for _, scores in self._waiting), targets])
-            self._waiting, self._late = [], _Innovations(self.d, 1.0)
         triangle, reflectors, factors, _ = lapack.dtpqrt(
             0, min(32, len(self._basis)), self._triangle, np.asfortranarray(coordinates), overwrite_a=1, overwrite_b=1
         )
@@ -352,8 +324,7 @@ class _Triangle:
         cut = self._cut()
         # far above the cut-off nothing is cut off, and a triangular solve is the pseudo-inverse
         if cut < SAFE**1.5 and self._sound > 100 * cut:
-            explained = self._rotated + self._late.solve() if self._waiting else self._rotated
-            return np.asarray(lapack.dtrtrs(self._triangle, explained)[0])
+            return np.asarray(lapack.dtrtrs(self._triangle, self._rotated)[0])
         left, singular, right = np.linalg.svd(np.triu(self._triangle))
         kept = singular > cut * singular[0]
         inverse = np.divide(1.0, singular, where=kept, out=np.zeros_like(singular))

@@ -194,11 +194,11 @@ def start(plan: Plan, query: Query) -> None:
     """Let the pickers prepare for a query."""
     if query.size == 0:
         query.stop = "exhausted"
-    space = None if plan.then is None else plan.then.predicts_in()
-    if query.trace and plan.then is not None and space is None:
-        raise InputError("a trace keeps predictions of every item, and this method makes none")
-    if space is not None and not space.readable:  # of a store: the rounds without predictions
-        query.trace = False
+    if query.trace and plan.then is not None:
+        space = plan.then.predicts_in()
+        if space is None:
+            raise InputError("a trace keeps predictions of every item, and this method makes none")
+        query.trace = space.readable  # of a store: the rounds without predictions
     for picker in (plan.first, plan.then):
         if picker is not None:
             picker.start(query)

@@ -251,27 +251,6 @@ class Constant(Space):
         return np.full(len(positions), vector[0])
 
 
-class WithCoordinate(Space):
-    """A space and one coordinate more, which holds for one query alone: words that it shares with each item."""
-
-    def __init__(self, space: Space, column: Floats) -> None:
-        self._space, self._column = space, column
-
-    @property
-    def n(self) -> int:
-        return len(self._column)
-
-    @property
-    def d(self) -> int:
-        return self._space.d + 1
-
-    def rows(self, positions: Positions) -> Floats:
-        return np.column_stack([self._space.rows(positions), self._column[positions]])
-
-    def predict(self, queries: Floats) -> Array:
-        return np.asarray(self._space.predict(queries[:, :-1]) + np.outer(queries[:, -1], self._column))
-
-
 def known_count(n: int | None) -> int:
     """The number of items, which a store may not tell."""
     if n is None:
