@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("fastapi")
@@ -15,7 +16,7 @@ pytest.importorskip("fastapi")
 import crosscut
 from crosscut.server import Settings, make_app
 from tests.fake_endpoint import served
-from tests.served import WORDS, Gate, client, metric, score_words, small_client, small_index, together
+from tests.served import WORDS, Gate, client, metric, running, score_words, small_client, small_index, together
 
 QUERIES = [f"{a} {b}" for a in WORDS[:5] for b in WORDS[5:8]]
 BODIES = [{"query": query, "budget": 30} for query in QUERIES]
@@ -169,12 +170,13 @@ def test_a_scorer_that_hangs_holds_only_its_own_searches() -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.services
 def test_shutdown_finishes_what_was_accepted() -> None:
     gate = Gate()
     with ThreadPoolExecutor(1) as pool:
-        with small_client(gate) as api:
+        with running(make_app(small_index(gate))) as url:
             gate.open.clear()
-            answer = pool.submit(api.post, "/search", json={"query": "slow", "budget": 20})
+            answer = pool.submit(httpx.post, f"{url}/search", json={"query": "slow", "budget": 20}, timeout=30)
             assert gate.entered.wait(10)
             threading.Timer(0.2, gate.open.set).start()
         assert answer.result().status_code == 200

@@ -318,7 +318,7 @@ def test_an_evaluation_is_read_from_a_file_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     for content in ([EVALUATION], {"records": [EVALUATION], "advice": {}}):
         path.write_text(json.dumps(content))
-        assert read_evaluation(path) == [EVALUATION]
+        assert [one.model_dump() for one in read_evaluation(path)] == [EVALUATION]
     with client(make_app(INDEX, Settings(evaluation=path))) as api:
         assert api.get("/info").json()["evaluation"] == [EVALUATION]
     for wrong in ("[{}]", "no JSON", '{"a": 1}'):

@@ -15,10 +15,12 @@ from crosscut.index import Index
 from crosscut.index.options import Building, Loading, ManyQueries, OneQuery
 from crosscut.integrations import opened
 from crosscut.integrations.haystack import CrosscutRetriever as Haystack
+from crosscut.integrations.langchain import CrosscutRetriever as LangChain
 from crosscut.integrations.llama_index import CrosscutPostprocessor
 from crosscut.integrations.llama_index import CrosscutRetriever as LlamaIndex
 from crosscut.integrations.mteb import CrosscutSearch
 from crosscut.integrations.pyterrier import CrosscutIndex as PyTerrier
+from crosscut.integrations.pyterrier import CrosscutRetriever as PyTerrierRetriever
 from crosscut.models.spec import with_settings
 from crosscut.score_store import ScoreStore
 from crosscut.spaces.factorization import factorize
@@ -60,12 +62,18 @@ def test_of_adapters(folder: Path) -> None:
         PyTerrier(folder, scorrer="default")  # type: ignore[call-arg]
 
 
-def not_called(index: Index, folder: Path) -> None:
-    """What fails only when it searches: mypy tells before."""
-    Haystack(index, filterr={})  # type: ignore[call-arg]
-    LlamaIndex(index, filterr={})  # type: ignore[call-arg]
-    PyTerrier(folder).retriever(filterr={})  # type: ignore[call-arg]
-    CrosscutSearch(scorrer="default")  # type: ignore[call-arg]
+def test_options_of_searches_are_refused_when_an_adapter_is_made() -> None:
+    index = small_index(n=40)
+    for make in (
+        lambda: Haystack(index, filterr={}),  # type: ignore[call-arg]
+        lambda: LlamaIndex(index, filterr={}),  # type: ignore[call-arg]
+        lambda: PyTerrierRetriever(index, filterr={}),  # type: ignore[call-arg]
+        lambda: LangChain(index=index, search_kwargs={"filterr": {}}),
+    ):
+        with pytest.raises(TypeError, match="did you mean filter"):
+            make()
+    with pytest.raises(TypeError, match="did you mean scorer"):
+        CrosscutSearch(scorrer="default")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -392,7 +392,7 @@ def learn(
     index = loading.index(folder, log=log)
     learned = index.learn()
     index.save()
-    record = {"searches": learned.searches, "used": learned.prior is not None}
+    record: dict[str, Any] = {"searches": learned.searches, "used": learned.prior is not None}
     record |= {"plain": learned.plain, "learned": learned.learned}
     finite = {name: None if value != value else value for name, value in record.items()}  # no NaN in JSON
     result(f"{learned.searches:,} past searches; {learned.why}", finite, as_json)

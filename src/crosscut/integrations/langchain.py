@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from crosscut.integrations import metadata_of, needing, opened
-from crosscut.score_store.rerank import Reranker
+from crosscut.integrations import check_options, metadata_of, needing, opened, reranker_of
 from crosscut.search.hits import Hits
 
 with needing("crosscut.integrations.langchain needs {}", "langchain"):
@@ -21,7 +20,7 @@ with needing("crosscut.integrations.langchain needs {}", "langchain"):
 
 
 class CrosscutRetriever(BaseRetriever):
-    """Searches an index: the documents that its scorer would rank first, with at most `budget` calls."""
+    """Search an index: the documents that its scorer would rank first, with at most `budget` calls."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
@@ -32,28 +31,29 @@ class CrosscutRetriever(BaseRetriever):
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Further keywords of `Index.search`: method, filter, stop, deadline, …; `invoke` takes them too."""
     on_hits: Callable[[Hits], None] | None = None
-    """Called with the hits of every search, which know what they cost."""
+    """Called with the hits of every search, with their cost."""
 
     def model_post_init(self, context: Any) -> None:
+        check_options(self, self.search_kwargs)
         self.index = opened(self.index)
 
-    def _asked(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _options(self, given: dict[str, Any]) -> dict[str, Any]:
         return {"k": self.k, "budget": self.budget, **self.search_kwargs, **given}
 
-    def _told(self, hits: Hits) -> list[Document]:
+    def _documents(self, hits: Hits) -> list[Document]:
         if self.on_hits is not None:
             self.on_hits(hits)
         return [Document(page_content=hit.text or "", metadata=metadata_of(hit), id=str(hit.id)) for hit in hits]
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any = None, **given: Any) -> list[Document]:
-        return self._told(self.index.search(query, **self._asked(given)))
+        return self._documents(self.index.search(query, **self._options(given)))
 
     async def _aget_relevant_documents(self, query: str, *, run_manager: Any = None, **given: Any) -> list[Document]:
-        return self._told(await self.index.search_async(query, **self._asked(given)))
+        return self._documents(await self.index.search_async(query, **self._options(given)))
 
 
 class CrosscutCompressor(BaseDocumentCompressor):
-    """Reranks the documents of another retriever; it cannot find what that did not. Scores are in the metadata."""
+    """Rerank the documents of another retriever; it cannot find what that did not. Scores are in the metadata."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
@@ -61,18 +61,18 @@ class CrosscutCompressor(BaseDocumentCompressor):
     """A scorer as `Index.build` takes it, or a `Reranker` with a budget and a cache of its own."""
     top_n: int | None = 10
     threshold: float | None = None
-    """Leaves out documents of less relevance than that, 0 … 1."""
+    """Leave out documents of less relevance than that, 0 … 1."""
 
     def model_post_init(self, context: Any) -> None:
-        self.reranker = self.reranker if isinstance(self.reranker, Reranker) else Reranker(self.reranker)
+        self.reranker = reranker_of(self.reranker)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None
     ) -> Sequence[Document]:
         ranking = self.reranker.rank(query, [one.page_content for one in documents], threshold=self.threshold)
-        made = []
+        ordered = []
         for place in ranking.order[: self.top_n].tolist():
-            told = {"score": float(ranking.scores[place]), "probability": float(ranking.relevance[place])}
-            metadata = {**documents[place].metadata, **told}
-            made.append(documents[place].model_copy(update={"metadata": metadata}))
-        return made
+            scored = {"score": float(ranking.scores[place]), "probability": float(ranking.relevance[place])}
+            metadata = {**documents[place].metadata, **scored}
+            ordered.append(documents[place].model_copy(update={"metadata": metadata}))
+        return ordered

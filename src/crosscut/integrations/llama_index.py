@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from crosscut.index import Index
-from crosscut.integrations import Options, metadata_of, needing, opened
-from crosscut.score_store.rerank import Reranker
+from crosscut.integrations import Options, check_options, metadata_of, needing, opened, reranker_of
 from crosscut.search.hits import Hits
 
 with needing("crosscut.integrations.llama_index needs {}", "llama-index"):
@@ -23,7 +22,7 @@ with needing("crosscut.integrations.llama_index needs {}", "llama-index"):
 
 
 class CrosscutRetriever(BaseRetriever):
-    """Searches an index, or the folder of one; `options` are further keywords of `Index.search`."""
+    """Search an index, or the folder of one; `options` are further keywords of `Index.search`."""
 
     def __init__(
         self,
@@ -35,33 +34,34 @@ class CrosscutRetriever(BaseRetriever):
         callback_manager: Any = None,
         **options: Unpack[Options],
     ) -> None:
+        check_options(self, options)
         super().__init__(callback_manager=callback_manager)
         self.index, self.k, self.budget = opened(index), k, budget
         self.on_hits, self.options = on_hits, options
 
-    def _told(self, hits: Hits) -> list[NodeWithScore]:
+    def _nodes(self, hits: Hits) -> list[NodeWithScore]:
         if self.on_hits is not None:
             self.on_hits(hits)
         nodes = [TextNode(id_=str(hit.id), text=hit.text or "", metadata=metadata_of(hit)) for hit in hits]
         return [NodeWithScore(node=node, score=hit.score) for node, hit in zip(nodes, hits, strict=True)]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._told(self.index.search(query_bundle.query_str, self.k, self.budget, **self.options))
+        return self._nodes(self.index.search(query_bundle.query_str, self.k, self.budget, **self.options))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._told(await self.index.search_async(query_bundle.query_str, self.k, self.budget, **self.options))
+        return self._nodes(await self.index.search_async(query_bundle.query_str, self.k, self.budget, **self.options))
 
 
 class CrosscutPostprocessor(BaseNodePostprocessor):
-    """Reranks the nodes of another retriever; it cannot find what that did not."""
+    """Rerank the nodes of another retriever; it cannot find what that did not."""
 
     top_n: int | None = 10
     threshold: float | None = None  # leaves out nodes of less relevance than that, 0 … 1
-    _reranker: Reranker = PrivateAttr()
+    _reranker: Any = PrivateAttr()
 
     def __init__(self, reranker: Any = "default", *, top_n: int | None = 10, threshold: float | None = None) -> None:
         super().__init__(top_n=top_n, threshold=threshold)
-        self._reranker = reranker if isinstance(reranker, Reranker) else Reranker(reranker)
+        self._reranker = reranker_of(reranker)
 
     @classmethod
     def class_name(cls) -> str:

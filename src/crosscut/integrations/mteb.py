@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from crosscut.index import Index
-from crosscut.integrations import Building, needing
+from crosscut.integrations import Building, check_options, needing
 
 with needing("crosscut.integrations.mteb needs {}", "mteb"):
     from mteb.models import ModelMeta
@@ -21,6 +21,7 @@ class CrosscutSearch:
     """
 
     def __init__(self, *, budget: int = 100, name: str = "crosscut/crosscut", **options: Unpack[Building]) -> None:
+        check_options(self, options, Building)
         self.budget, self.name, self.options = budget, name, options
         self.calls = 0
         self._index: Index | None = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Unpack
 
 from crosscut.index import Index
-from crosscut.integrations import Loading, Options, needing, opened
+from crosscut.integrations import Loading, Options, check_options, needing, opened
 
 with needing("crosscut.integrations.pyterrier needs {}", "pyterrier"):
     import pandas as pd
@@ -26,6 +26,7 @@ class CrosscutRetriever(pt.Transformer):
     """Queries (qid, query) to results. Results that are given with them are what round one takes, best first."""
 
     def __init__(self, index: Index, k: int = 100, budget: int | None = None, **options: Unpack[Options]) -> None:
+        check_options(self, options)
         self.index, self.k, self.budget, self.options = index, k, budget, options
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
@@ -33,7 +34,7 @@ class CrosscutRetriever(pt.Transformer):
         kept = [name for name in inp.columns if name.startswith("query") or name == "qid"]
         topics = inp[kept].drop_duplicates("qid").reset_index(drop=True)
         found = self.index.search_many(
-            topics["query"].tolist(), self.k, self.budget, candidates=self._first(inp, topics), **self.options
+            topics["query"].tolist(), self.k, self.budget, candidates=self._candidates(inp, topics), **self.options
         )
         rows = [
             (*topic, str(hit.id), hit.score, rank, hit.round - 1)
@@ -42,7 +43,7 @@ class CrosscutRetriever(pt.Transformer):
         ]
         return pd.DataFrame(rows, columns=[*kept, *COLUMNS])
 
-    def _first(self, inp: pd.DataFrame, topics: pd.DataFrame) -> list[list[str]] | None:
+    def _candidates(self, inp: pd.DataFrame, topics: pd.DataFrame) -> list[list[str]] | None:
         if "docno" not in inp.columns:
             return None
         ordered = inp.sort_values("rank") if "rank" in inp.columns else inp

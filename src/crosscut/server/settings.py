@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -15,6 +14,7 @@ from crosscut.errors import InputError
 
 if TYPE_CHECKING:
     from crosscut.index import Index
+    from crosscut.server.schemas import Measurement
 
 TOKEN_ENV = "CROSSCUT_TOKEN"
 WRITE_TOKEN_ENV = "CROSSCUT_WRITE_TOKEN"
@@ -100,7 +100,7 @@ def settings_table() -> str:
     return "\n".join(lines)
 
 
-def read_evaluation(path: Path) -> list[Mapping[str, Any]]:
+def read_evaluation(path: Path) -> list[Measurement]:
     """Return the records that `crosscut evaluate --json` wrote into a file."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -109,7 +109,7 @@ def read_evaluation(path: Path) -> list[Mapping[str, Any]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         records = content.get("records") if isinstance(content, dict) else content  # beside the advice, or alone
-        return [one.model_dump() for one in TypeAdapter(list[Measurement]).validate_python(records)]
+        return TypeAdapter(list[Measurement]).validate_python(records)
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     except (ValidationError, ValueError) as error:

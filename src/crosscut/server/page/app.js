@@ -164,7 +164,7 @@ function show(query) {
     }));
     const lost = answer.hits.filter((hit) => missed.has(hit.id));
     if (lost.length) {
-      rows.push(make("li", "divide", "What it never looked at"));
+      rows.push(make("li", "divide", "Missed by reranking"));
       rows.push(...lost.map((hit) => row(hit, answer.hits.indexOf(hit) + 1, words, 0, { state: "lost", pick })));
     }
     at("other-hits").replaceChildren(...rows);

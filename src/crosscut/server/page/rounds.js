@@ -3,7 +3,7 @@
 import { draw, label } from "./curves.js";
 import { make } from "./words.js";
 
-const WIDTH = 900, HEIGHT = 300, LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 36;
+const HEIGHT = 300, LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 36;
 
 export function roundColour(round, rounds) {
   if (round === 1) return "var(--anchor)";
@@ -12,6 +12,7 @@ export function roundColour(round, rounds) {
 }
 
 export function showRounds(rounds, k, picture, table) {
+  const WIDTH = Math.max(300, picture.parentElement.clientWidth - 40);
   const items = rounds.flatMap((round) => round.items.map((item) => ({ ...item, round: round.round })));
   const shown = [...items.map((item) => item.score), ...items.map((item) => item.estimate).filter((value) => value !== null)];
   const low = quantile(shown, 0.005), high = Math.max(...items.map((item) => item.score));
