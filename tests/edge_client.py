@@ -86,8 +86,9 @@ def translated(one: Any) -> Any:
     if one is None:
         return None
     if isinstance(one, m.Filter):
-        parts = {name: getattr(one, name) for name in ("must", "must_not", "should")}
-        return q.Filter(**{name: part and [translated(inner) for inner in part] for name, part in parts.items()})
+        parts: dict[str, Any] = {name: getattr(one, name) for name in ("must", "must_not", "should")}
+        inner: dict[str, Any] = {name: part and list(map(translated, part)) for name, part in parts.items()}
+        return q.Filter(**inner)
     if isinstance(one, m.HasIdCondition):
         return q.HasIdCondition({point(key) for key in one.has_id})
     if isinstance(one, m.HasVectorCondition):

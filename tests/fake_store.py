@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from crosscut.ann.topk import Ask, Found
 from crosscut.datasets.records import Item
 from crosscut.stores.base import Fields, Rows, Store, Want
+from crosscut.stores.filters import Condition, within
 from crosscut.types import NO_HANDLES, Floats, Handles
 
 
@@ -84,25 +85,38 @@ class MemoryStore(Store):
         payloads = [{"text": item.text, **item.metadata} for item, _ in found]
         return Rows.of(list(names), np.array([vector for _, vector in found]).reshape(-1, self.d), payloads)
 
+    def _passing(self, exclude: Sequence[Any], where: Sequence[Condition]) -> list[Any]:
+        gone = set(exclude)
+
+        def passes(metadata: Mapping[str, Any]) -> bool:
+            return all(
+                one.key in metadata
+                and (within(metadata[one.key], one.bounds) if one.values is None else metadata[one.key] in one.values)
+                for one in where
+            )
+
+        return [name for name, (item, _) in self.items.items() if name not in gone and passes(item.metadata)]
+
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
-        told = []
+        answers = []
         for want in wants:
-            names = [name for name in self.items if name not in set(want.exclude)]
+            names = self._passing(want.exclude, want.where)
             names.sort(key=lambda name: (-float(self.items[name][1] @ want.vector), name))
-            told.append(self._shown(names[: want.count]))
-        return told
+            answers.append(self._shown(names[: want.count]))
+        return answers
 
     def sample(self, count: int, seed: int, exclude: Sequence[Any], where: Any) -> Rows:
-        names = [name for name in self.items if name not in set(exclude)]
+        names = self._passing(exclude, where)
         return self._shown(np.random.default_rng(seed).permutation(names)[:count].tolist())
 
     def fetch(self, names: Sequence[Any], where: Any = ()) -> Rows:
-        return self._shown([name for name in names if name in self.items])
+        there = set(self._passing((), where))
+        return self._shown([name for name in names if name in there])
 
     def count(self, where: Any = ()) -> int:
         with self.reaching():
             self.before()
-        return len(self.items)
+        return len(self._passing((), where))
 
     def write(self, items: Sequence[Item], vectors: Floats) -> None:
         self.items |= {item.id: (item, vector) for item, vector in zip(items, vectors, strict=True)}

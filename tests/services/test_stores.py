@@ -7,7 +7,7 @@ import shutil
 import traceback
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,11 @@ from crosscut.ann.topk import Ask, TopK
 from crosscut.datasets.records import Item, Items
 from crosscut.datasets.tables import ItemsInMemory
 from crosscut.errors import InputError, StoreUnavailable
-from crosscut.index.log import SearchLog
 from crosscut.index.metadata import Columns, Metadata
 from crosscut.stores.base import Session, Store
 from crosscut.stores.filters import conditions
 from tests import real_stores
 from tests.real_stores import Corpus, corpus
-from tests.unit.test_prior import N, planted
 from tests.worlds import Planted
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -404,54 +402,6 @@ def test_adding_and_removing_are_seen_at_once(make: Make, world: Planted) -> Non
     assert left.scores[0] == hits.scores[2]
 
 
-def test_an_index_over_a_store_learns_from_its_searches(make: Make, tmp_path: Path) -> None:
-    past = planted(queries=90)  # 400 items; a fifth has a level of its own
-    own = np.where(np.arange(N) % 5 == 0, np.random.default_rng(2).normal(size=N), 0.0)
-    scores = past.scores + own * past.scores.std()
-    items = corpus(vectors=past.vectors.astype(np.float32))
-
-    def score(query: str, texts: Sequence[str]) -> Any:
-        return scores[last(query), [last(text) for text in texts]]
-
-    encoder = Encoder(past.queries, past.vectors)
-    scorer = crosscut.TextScorer(score, fingerprint="planted")
-    index = crosscut.Index.over(make(items), scorer=scorer, encoder=encoder)
-    with pytest.raises(InputError, match="keep_log"):
-        index.learn()
-    log = tmp_path / "searches.log"
-    index.keep_log(log)
-    index.search_many([f"query {j}" for j in range(60)], 10, 60)
-    index.keep_log(None)
-    later = [f"query {j}" for j in range(60, 90)]
-
-    def quality() -> float:
-        best = [{items.ids[j] for j in np.argsort(-scores[last(query)])[:10]} for query in later]
-        found = index.search_many(later, 10, 30)
-        assert {hits.calls for hits in found} == {30}
-        return float(np.mean([len(top & {*hits.ids}) / 10 for top, hits in zip(best, found, strict=True)]))
-
-    before = quality()
-    index.keep_log(log)
-    got = index.learn()
-    index.keep_log(None)
-    assert (got.searches, got.prior is None) == (60, False)
-    assert 1 - quality() < 0.8 * (1 - before)
-    only = index.search(later[0], 30, 40, filter={"year": [2003, 2004]})
-    assert {hit.item.metadata["year"] for hit in only if hit.item is not None} == {2003, 2004}
-    gone = [index.search(later[0], 1, 30)[0].id]
-    index.keep_log(log)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(index.store), "erase", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            index.forget(gone)  # and then once more: what was begun can be finished
-    assert index.forget(gone).items == 1
-    assert not any(str(gone[0]) in search.ids for search in SearchLog(log).read())
-    assert gone[0] not in index.search(later[0], 10, 60).ids
-    assert index.forget_queries([f"query {j}" for j in range(60)]) == 60  # the one of just now is left: too few
-    index.keep_log(None)
-    assert quality() == pytest.approx(before, abs=0.02)  # but for the item that is gone
-
-
 def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> None:
     calls: list[int] = []
 
@@ -543,7 +493,7 @@ def test_columns_vectors_and_ids_that_do_not_fit(make: Make) -> None:
         crosscut.Index.over(contents, scorer=lambda query, texts: [0.0] * len(texts))  # type: ignore[arg-type]
 
 
-TYPES = {
+TYPES: dict[str, list[Any]] = {
     "smallint": [10**6, "abc", True, {"a": 1}],
     "integer": [10**12, "abc", [1], 2.5j],
     "bigint": [10**30, "1x", True],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import crosscut
 from crosscut.ann.topk import Ask
 from crosscut.datasets.records import Item
 from crosscut.errors import InputError, MissingDependency, StoreUnavailable
+from crosscut.index.log import SearchLog
 from crosscut.stores.base import Fields, integer_id
 from crosscut.stores.filters import Condition, conditions, request_filter, within
 from tests.fake_store import MemoryStore
+from tests.unit.test_prior import N, planted
 from tests.worlds import Planted
 
 ITEMS = [Item(str(j), "", f"text {j}", {"year": 2000 + j}) for j in range(20)]
@@ -214,6 +217,53 @@ def test_evaluating_over_a_store_takes_deep_searches_for_the_truth(world: Plante
     ]
     assert small.value == pytest.approx(np.mean(expected))
     assert small.value <= large.value == 1.0
+
+
+def test_an_index_over_a_store_learns_from_its_searches(tmp_path: Path) -> None:
+    past = planted(queries=90)  # 400 items; a fifth has a level of its own
+    own = np.where(np.arange(N) % 5 == 0, np.random.default_rng(2).normal(size=N), 0.0)
+    scores = past.scores + own * past.scores.std()
+    items = [Item(str(j), "", f"text {j}", {"year": 2000 + j % 10}) for j in range(N)]
+
+    def score(query: str, texts: list[str]) -> Any:
+        return scores[int(query.split()[-1]), [int(text.split()[-1]) for text in texts]]
+
+    scorer = crosscut.TextScorer(score, fingerprint="planted")
+    index = crosscut.Index.over(MemoryStore(items, past.vectors), scorer=scorer, encoder=Encoder(past.queries))
+    with pytest.raises(InputError, match="keep_log"):
+        index.learn()
+    log = tmp_path / "searches.log"
+    index.keep_log(log)
+    index.search_many([f"query {j}" for j in range(60)], 10, 60)
+    index.keep_log(None)
+    later = [f"query {j}" for j in range(60, 90)]
+
+    def quality() -> float:
+        best = [{str(j) for j in np.argsort(-scores[int(query.split()[-1])])[:10]} for query in later]
+        found = index.search_many(later, 10, 30)
+        assert {hits.calls for hits in found} == {30}
+        return float(np.mean([len(top & {*hits.ids}) / 10 for top, hits in zip(best, found, strict=True)]))
+
+    before = quality()
+    index.keep_log(log)
+    got = index.learn()
+    index.keep_log(None)
+    assert (got.searches, got.prior is None) == (60, False)
+    assert 1 - quality() < 0.8 * (1 - before)
+    only = index.search(later[0], 30, 40, filter={"year": [2003, 2004]})
+    assert {hit.item.metadata["year"] for hit in only if hit.item is not None} == {2003, 2004}
+    gone = [index.search(later[0], 1, 30)[0].id]
+    index.keep_log(log)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(index.store), "erase", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            index.forget(gone)  # and then once more: what was begun can be finished
+    assert index.forget(gone).items == 1
+    assert not any(str(gone[0]) in search.ids for search in SearchLog(log).read())
+    assert gone[0] not in index.search(later[0], 10, 60).ids
+    assert index.forget_queries([f"query {j}" for j in range(60)]) == 60  # the one of just now is left: too few
+    index.keep_log(None)
+    assert quality() == pytest.approx(before, abs=0.02)  # but for the item that is gone
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
