@@ -19,7 +19,7 @@ from crosscut.errors import InputError, ScorerError
 from crosscut.index import Index
 from crosscut.score_store import ScoreStore
 from crosscut.score_store.engines import LocalEngine, RayEngine, _connect
-from crosscut.score_store.jobs import score_matrix, score_pairs
+from crosscut.score_store.jobs import score_matrix
 from crosscut.scorers import MatrixScorer, MemoryCache, TextScorer
 from tests import hash_scorer
 
@@ -144,17 +144,6 @@ def test_an_index_is_built_and_tuned_on_ray_though_a_worker_is_killed(cluster: A
     assert tuning.calls == 8 * len(ITEMS)
     assert paid() == spent + 8 * len(ITEMS)
     assert index.tune(more, 5, 40, methods=["crosscut", "adacur"], engine="ray").calls == 0  # all of it is known by now
-
-
-def test_the_model_in_the_box_scores_the_same_on_ray(cluster: Any, tmp_path: Path) -> None:
-    queries, items = ["a thought of mine", "the bank of a river"], [f"a sloping land {n}" for n in range(12)]
-    rows, columns = np.divmod(np.arange(24), 12)
-    score_pairs(
-        "default", queries, items, rows, columns, store=tmp_path / "ray", engine=RayEngine(workers=1), block_pairs=8
-    )
-    score_matrix("default", queries, items, store=tmp_path / "local")
-    matrices = [ScoreStore.open(tmp_path / name).matrix(queries, items) for name in ("ray", "local")]
-    np.testing.assert_allclose(matrices[0], matrices[1], rtol=0, atol=1e-5)
 
 
 def test_an_address_where_nobody_answers_is_a_sentence() -> None:

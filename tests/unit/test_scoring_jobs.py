@@ -88,14 +88,6 @@ def test_a_limit_holds_and_the_next_run_goes_on(store: ScoreStore) -> None:
     np.testing.assert_array_equal(matrix(store), TRUTH)
 
 
-def test_more_items_cost_only_themselves(store: ScoreStore) -> None:
-    counting = Counting()
-    score_matrix(counting.scorer, QUERIES[:5], ITEMS[50:], store=store)
-    score_matrix(counting.scorer, QUERIES, ITEMS, store=store)
-    assert counting.calls == TRUTH.size
-    np.testing.assert_array_equal(matrix(store), TRUTH)
-
-
 def test_pairs(store: ScoreStore) -> None:
     counting = Counting()
     rng = np.random.default_rng(0)
