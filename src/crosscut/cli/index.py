@@ -122,7 +122,7 @@ def build(
 
         crosscut index build corpus.parquet my.index --text body --id pk
 
-        crosscut index build scifact/ my.index --queries train.jsonl --anchors 100 --store scores.db
+        crosscut index build scifact/ my.index --queries train.jsonl --anchors 100 --store scores/
 
         crosscut index build corpus.jsonl my.index --queries train.jsonl --calls 20000
 
@@ -240,7 +240,7 @@ def add(
 @app.command()
 @with_groups
 def remove(folder: Folder, ids: Ids, loading: LoadOptions, as_json: Json = False) -> None:
-    """Remove items: no search finds them. `forget` also erases them from the files.
+    """Remove items: no search finds them. Files, a search log and a score store may still hold them: see `forget`.
 
     Example:
 
@@ -272,7 +272,7 @@ def forget(
 
     Example:
 
-        crosscut index forget my.index 4983 --store scores.db --log searches.log
+        crosscut index forget my.index 4983 --store scores/ --log searches.log
     """
     for what, path in (("log of searches", log), ("score store", store)):
         if path is not None and not path.exists():  # something may be left elsewhere
@@ -447,7 +447,7 @@ def complete(
 
     Example:
 
-        crosscut index complete my.index --store scores.db
+        crosscut index complete my.index --store scores/
     """
     index = loading.index(folder, store=store)
     most = index.completing_calls

@@ -54,11 +54,11 @@ def score(
 
     Examples:
 
-        crosscut score scifact/ --store scores.db
+        crosscut score scifact/ --store scores/
 
         crosscut score items.jsonl --queries train.tsv --scorer https://api.example.com/rerank --workers 8 --store s.db
 
-        crosscut score scifact/ --store scores.db --status
+        crosscut score scifact/ --store scores/ --status
     """
     from crosscut.index.knowing import fitted_to
     from crosscut.models.spec import with_settings
@@ -209,7 +209,7 @@ def export(
 
     Example:
 
-        crosscut export scores.db scores.npz --corpus corpus.jsonl --test queries.txt --train train.txt
+        crosscut export scores/ scores.npz --corpus corpus.jsonl --test queries.txt --train train.txt
     """
     import numpy as np
 

@@ -434,7 +434,8 @@ class Index:
         """Take items out, at once; an unknown id is an error and nothing is removed. Returns how many.
 
         `save` writes nothing of them, except of a large index in its folder: there they leave the files once an eighth
-        of all items is gone, or with `compact` or `forget`.
+        of all items is gone, or with `compact` or `forget`. A search log and a score store still hold what they have of
+        them: `forget` erases that, too, also afterwards.
         """
         with self._writing:
             self._claim()
