@@ -1,10 +1,10 @@
-"""Values with names: the repr of a method or a stopping rule is what it is called in Python, shell, JSON and HTTP.
+"""Values with names: the repr of a method or a stopping rule is its name in Python, shell, JSON and HTTP.
 
     AXN(rounds=10, mix=0.8)  ⇄  "axn@rounds=10,mix=0.8"
 
-A `Named` is a frozen dataclass with a `name`; only settings that are not as usual are told. A `Registry` knows the
-classes of one kind: those that join by its decorator, that an installed package names as an entry point, or that a
-module of `CROSSCUT_PLUGINS` defines.
+A `Named` is a frozen dataclass with a `name`; its repr lists only settings that differ from their defaults. A
+`Registry` knows the classes of one kind: those that its decorator registers, those of installed packages (entry
+points), and those that a module of `CROSSCUT_PLUGINS` registers.
 """
 
 from __future__ import annotations
@@ -43,26 +43,28 @@ class Named:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that are not as usual."""
+        """The settings that differ from their defaults."""
         values = {s.name: (getattr(self, s.name), s.default) for s in dataclasses.fields(self)}
-        return {name: value for name, (value, usual) in values.items() if value != usual}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """The same with some settings changed."""
+        """Return a copy with some settings changed."""
         known = [setting.name for setting in dataclasses.fields(self)]
-        unknown = [name for name in settings if name not in known]
+        unknown = ", ".join(repr(name) for name in settings if name not in known)
         if unknown:
-            told = ", ".join(map(repr, unknown))
-            raise InputError(f"{self.name} has no setting {told}: it takes {', '.join(known) or 'none'}")
+            raise InputError(f"{self.name} has no setting {unknown}: it takes {', '.join(known) or 'none'}")
         return dataclasses.replace(self, **settings)
 
     def __repr__(self) -> str:
-        told = ",".join(f"{name}={_text(value)}" for name, value in self.settings.items())
-        return f"{self.name}@{told}" if told else self.name
+        settings = ",".join(f"{name}={_text(value)}" for name, value in self.settings.items())
+        return f"{self.name}@{settings}" if settings else self.name
 
 
 class Registry(Generic[N]):
-    """The classes of one kind, by name."""
+    """The classes of one kind, by name.
+
+    `synonyms` are other names of classes, `elsewhere` maps names of classes to the packages that bring them.
+    """
 
     def __init__(
         self,
@@ -71,33 +73,32 @@ class Registry(Generic[N]):
         synonyms: Mapping[str, str] = MappingProxyType({}),
         elsewhere: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.kind, self.example, self.synonyms = kind, example, synonyms
-        self.elsewhere = elsewhere  # names that another package brings
+        self.kind, self.example, self.synonyms, self.elsewhere = kind, example, synonyms, elsewhere
         self._known: dict[str, type[N]] = {}
-        self._broken: dict[str, str] = {}  # plugins of other packages that cannot be used, and why
+        self._broken: dict[str, str] = {}  # plug-ins that cannot be used, and why
 
-    def register(self, made: type[C]) -> type[C]:
+    def register(self, added: type[C]) -> type[C]:
         """Add a class; a decorator."""
-        if not (isinstance(made, type) and issubclass(made, Named) and made.__dict__.get("name")):
-            called = getattr(made, "__name__", repr(made))
-            raise InputError(f"{called} is not a frozen dataclass with a `name`, which a {self.kind} must be")
-        self._known[made.name] = made  # type: ignore[assignment]
-        return made
+        if not (isinstance(added, type) and issubclass(added, Named) and added.__dict__.get("name")):
+            name = getattr(added, "__name__", repr(added))
+            raise InputError(f"{name} is not a frozen dataclass with a `name`, which a {self.kind} must be")
+        self._known[added.name] = added  # type: ignore[assignment]
+        return added
 
     def known(self) -> dict[str, type[N]]:
-        """Every class by name, those of plugins included."""
-        self._plugins()
+        """Return every class by name, those of plug-ins included."""
+        self._load_plugins()
         return dict(sorted(self._known.items()))
 
     @functools.cache  # noqa: B019  (registries live as long as the process)
-    def _plugins(self) -> None:
+    def _load_plugins(self) -> None:
         for entry in _entry_points().select(group=f"crosscut.{self.kind}s".replace(" ", "_")):
             try:
-                made = entry.load()
-                if getattr(made, "name", None) in self._known:
-                    raise InputError(f"there is a {self.kind} called {made.name!r} already")
-                self.register(made)
-            except (Exception, SystemExit) as error:  # somebody's package must not break this one
+                added = entry.load()
+                if self._known.get(getattr(added, "name", ""), added) is not added:
+                    raise InputError(f"there is a {self.kind} called {added.name!r} already")
+                self.register(added)
+            except (Exception, SystemExit) as error:  # another package must not break this one
                 self._broken[entry.name] = f"{entry.value} failed ({type(error).__name__}: {error})"
                 warnings.warn(f"the {self.kind} {entry.name!r} is left out: {self._broken[entry.name]}", stacklevel=2)
         for module in filter(None, os.environ.get("CROSSCUT_PLUGINS", "").split(",")):
@@ -106,11 +107,11 @@ class Registry(Generic[N]):
             except (Exception, SystemExit) as error:
                 raise InputError(
                     f"CROSSCUT_PLUGINS names {module.strip()!r}, which cannot be imported ({type(error).__name__}: "
-                    f"{error}): correct the module, or take it out of the variable"
+                    f"{error}): correct the module, or remove it from the variable"
                 ) from error
 
     def parse(self, text: str | N) -> N:
-        """The value of a name; a value is itself."""
+        """Return the value of a name; a value is returned as it is."""
         if isinstance(text, Named):
             return text
         if not isinstance(text, str):
@@ -134,7 +135,7 @@ class Registry(Generic[N]):
         return known[name]().with_settings(settings)
 
     def parse_all(self, text: str) -> list[N]:
-        """Several, separated by commas; a part `setting=value` belongs to the one before it."""
+        """Return several values, separated by commas; a part `setting=value` belongs to the one before it."""
         labels: list[str] = []
         for part in filter(None, text.replace(" ", ",").split(",")):
             if labels and "=" in part and "@" not in part:
@@ -146,7 +147,6 @@ class Registry(Generic[N]):
 
 @functools.cache
 def _entry_points() -> Any:
-    """Of all installed packages, looked for once."""
     return entry_points()
 
 
@@ -154,7 +154,7 @@ _KINDS: dict[Any, dict[str, tuple[Any, ...]]] = {}
 
 
 def kinds_of(named: Any) -> dict[str, tuple[Any, ...]]:
-    """The types that each setting may have; of a Literal, its values."""
+    """Return the types that each setting may have; of a Literal, its values."""
 
     def parts(hint: Any) -> Iterator[Any]:
         if typing.get_origin(hint) in (types.UnionType, typing.Union, Literal):
@@ -185,7 +185,7 @@ def _check(owner: str, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
 
 
 def _value(text: str, kinds: tuple[Any, ...]) -> Any:
-    """A setting as it was written."""
+    """Return the value of a setting that is written as text."""
     if text == "none" and type(None) in kinds:
         return None
     if text in ("true", "false") and bool in kinds:
@@ -205,8 +205,8 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
-COMMON = {"top_k": "k", "topk": "k", "limit": "k", "n": "k", "size": "k", "num_results": "k", "max_calls": "budget"}
-"""What other libraries call arguments of a search."""
+SYNONYMS = {**dict.fromkeys(("top_k", "topk", "limit", "n", "size", "num_results"), "k"), "max_calls": "budget"}
+"""Names that other libraries have for arguments of a search."""
 
 
 def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -214,6 +214,5 @@ def check_keywords(function: str, given: Iterable[str], known: Iterable[str]) ->
     names = ["k", "budget", *known]
     for name in given:
         if name not in names:
-            close = [COMMON[name]] if name in COMMON else difflib.get_close_matches(name, names, 1)
-            hint = f": did you mean {close[0]}?" if close else ""
-            raise TypeError(f"{function}() has no argument {name!r}{hint}")
+            close = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, names, 1)
+            raise TypeError(f"{function}() has no argument {name!r}{f': did you mean {close[0]}?' if close else ''}")
