@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -160,16 +159,6 @@ class Postings:
             return slice(0, 0)
         return slice(int(self.starts[place]), int(self.starts[place + 1]))
 
-    def save(self, folder: Path) -> None:
-        """Write one `bm25-….npy` an array."""
-        for name in self.DTYPES:
-            np.save(folder / f"bm25-{name}.npy", getattr(self, name))
-
-    @classmethod
-    def open(cls, folder: Path) -> Postings:
-        """Return what `save` wrote, memory-mapped."""
-        return cls(*(np.load(folder / f"bm25-{name}.npy", mmap_mode="c") for name in cls.DTYPES))
-
 
 class BM25:
     """A retriever of items, which are the positions 0 … n − 1."""
@@ -185,29 +174,14 @@ class BM25:
 
         Those that are not `alive` score 0 and count neither in n, nor in df(t), nor in the mean length.
         """
-        bm25 = cls(k1=k1, b=b)
+        bm25 = cls.__new__(cls)  # nothing is counted
         bm25.segments, bm25.alive = tuple(segments), None if alive is None or alive.all() else alive
+        bm25.k1, bm25.b = k1, b
         return bm25
 
     @property
     def n(self) -> int:
         return sum(segment.n for segment in self.segments)
-
-    def extended(self, items: Iterable[Item | str]) -> BM25:
-        """Return a retriever of these items and more at the end. Costs what is new."""
-        more = Postings.count(items)
-        alive = None if self.alive is None else np.append(self.alive, np.ones(more.n, np.bool_))
-        large, small = self.segments[0], self.segments[1:]
-        segments = (large, Postings.join([*small, more])) if large.n else (more,)
-        return self.over(segments, alive, k1=self.k1, b=self.b)
-
-    def among(self, alive: Mask) -> BM25:
-        """Return a retriever in which only these items count."""
-        return self.over(self.segments, alive, k1=self.k1, b=self.b)
-
-    def taken(self, positions: Positions) -> BM25:
-        """Return a retriever of some of the items, in this order; terms that only others hold are left out."""
-        return self.over([Postings.join(self.segments, positions)], k1=self.k1, b=self.b)
 
     def scores(self, query: str) -> Scores:
         """Return the score of every item (n); 0 where no word is shared."""
