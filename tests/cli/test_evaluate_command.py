@@ -58,12 +58,12 @@ def test_the_truth_is_kept_if_a_later_step_fails(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ir_measures")
-    from crosscut.evaluation import judged
+    from crosscut.evaluation import evaluate
 
     def fails(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(judged, "_relevance", lambda queries, judgements, runs: fails() if judgements else {})
+    monkeypatch.setattr(evaluate, "_relevance", lambda queries, qrels, runs: fails() if qrels else {})
     result = CliRunner().invoke(app, [*command, "--json", str(tmp_path / "out.json")])
     assert isinstance(result.exception, MemoryError)
     assert "recall of top 10" in (tmp_path / "out.json").read_text()

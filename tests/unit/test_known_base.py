@@ -16,7 +16,7 @@ from crosscut.ann.ivf import IVF
 from crosscut.ann.linear import topk_of
 from crosscut.ann.topk import Ask, Found, Indexed
 from crosscut.datasets import Item, Items
-from crosscut.evaluation.judged import unscored
+from crosscut.evaluation.evaluate import no_call_baselines
 from crosscut.scorers.base import BoundScorer, Request, Scorer, ScoreResult
 from crosscut.search.stopping import Confident
 from crosscut.types import Floats, Handles
@@ -163,7 +163,7 @@ def test_a_scorer_of_ones_own_knows_a_part_of_every_item_of_an_index(tmp_path: P
     again = crosscut.Index.load(tmp_path / "i", scorer=Shared())
     assert again.search("river music", k=3, budget=100, query_vector=vectors[0]).stop_reason == "confident"
     judged = {"q": {"16": 1.0}}
-    assert "known part" in [made.method for made in unscored(index, {"q": "river music"}, judged)]
+    assert "base scores" in [made.method for made in no_call_baselines(index, {"q": "river music"}, judged)]
 
 
 @pytest.mark.parametrize(

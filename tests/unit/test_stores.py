@@ -202,14 +202,13 @@ def test_tuning_over_a_store_takes_deep_searches_for_the_truth(world: Planted) -
 
 
 def test_evaluating_over_a_store_takes_deep_searches_for_the_truth(world: Planted) -> None:
-    from crosscut.evaluation.advice import records_of
-    from crosscut.evaluation.judged import points, truth_of
+    from crosscut.evaluation.evaluate import evaluate, exhaustive_scores, records_of
 
     index = over(world, [])
     queries = {str(j): f"query {j}" for j in range(4)}
-    truth, calls = truth_of(index, list(queries.values()))
+    truth, calls = exhaustive_scores(index, list(queries.values()))
     assert calls == 4 * world.n  # 500 calls reach every item of a world this small
-    measured = points(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
+    measured = evaluate(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
     small, large = records_of(measured)
     expected = [
         len({*index.search(query, 5, 20).ids} & {str(j) for j in np.argsort(-world.test[row])[:5]}) / 5

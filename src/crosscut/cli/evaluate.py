@@ -15,7 +15,7 @@ from crosscut.errors import InputError, needing
 
 if TYPE_CHECKING:
     from crosscut.datasets.judged import JudgedQueries
-    from crosscut.evaluation.judged import Judged, Point
+    from crosscut.evaluation.evaluate import Measurement, Outcome
     from crosscut.index import Index
     from crosscut.methods import Method
 
@@ -62,10 +62,9 @@ def evaluate(
 
         crosscut evaluate my.index queries.txt --exhaustive 50 -k 1,10
     """
-    from crosscut.evaluation.advice import advise, records_of
-    from crosscut.evaluation.judged import points, truth_of, unscored
+    from crosscut.evaluation.evaluate import advise, evaluate, exhaustive_scores, no_call_baselines, records_of
     from crosscut.evaluation.plots import measures_against_calls
-    from crosscut.evaluation.titles import hidden_titles
+    from crosscut.evaluation.pseudo_queries import title_queries
     from crosscut.methods import parse_all
     from crosscut.storage import write_json
 
@@ -76,26 +75,26 @@ def evaluate(
     loaded = loading.index(index)
     if read is None:
         with console(stderr=True).status("hiding titles"):
-            loaded, read = hidden_titles(loaded, seed=judged.seed)
+            loaded, read = title_queries(loaded, seed=judged.seed)
         read = read.sample(judged.limit, judged.seed)
         say(read.note)
     names = parse_all(methods) if methods else list(dict.fromkeys([*parse_all("rerank"), loaded.method]))
     own = str(loaded.method) if loaded.method in names else str(names[-1])
     _check(loaded, read, names, sizes, (json_path, plot), plot is not None)
     known = dict(list(read.queries.items())[:exhaustive])
-    recalls: list[Point] = []
+    recalls: list[Outcome] = []
     searched, free = [], []
     with progress_bar() as progress, _keeping(json_path, read.note, recalls):
         if known:
             calls = len(known) * len(loaded)
             what = f"scoring {len(known)} queries with {len(loaded):,} items"
             say(f"{what}: {calls:,} calls; --exhaustive 0 leaves it out")
-            scores, _ = truth_of(loaded, list(known.values()), progress, engine=engine)  # type: ignore[arg-type]
-            recalls += unscored(loaded, known, {}, k=ks, truth=scores)
-            recalls += points(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=progress)
+            scores, _ = exhaustive_scores(loaded, list(known.values()), progress, engine=engine)  # type: ignore[arg-type]
+            recalls += no_call_baselines(loaded, known, {}, k=ks, truth=scores)
+            recalls += evaluate(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=progress)
         if read.by_text:
-            free = unscored(loaded, read.queries, read.judgements)
-            searched = points(loaded, read.queries, read.judgements, methods=names, budgets=sizes, progress=progress)
+            free = no_call_baselines(loaded, read.queries, read.judgements)
+            searched = evaluate(loaded, read.queries, read.judgements, methods=names, budgets=sizes, progress=progress)
     if not recalls and not searched:
         raise InputError("there is nothing to measure: no qrels, and --exhaustive 0")
     advice = advise(searched, free, own)
@@ -138,9 +137,9 @@ def _check(
 
 
 @contextmanager
-def _keeping(path: Path | None, note: str, recalls: list[Point]) -> Iterator[None]:
+def _keeping(path: Path | None, note: str, recalls: list[Outcome]) -> Iterator[None]:
     """Write the recall that was paid for, where a later step fails."""
-    from crosscut.evaluation.advice import records_of
+    from crosscut.evaluation.evaluate import records_of
     from crosscut.storage import write_json
 
     try:
@@ -152,13 +151,13 @@ def _keeping(path: Path | None, note: str, recalls: list[Point]) -> Iterator[Non
         raise
 
 
-def _is_shown(record: Judged) -> bool:
+def _is_shown(record: Measurement) -> bool:
     return record.measure in SHOWN or record.measure.startswith("recall")
 
 
-def _show(records: list[Judged]) -> None:
+def _show(records: list[Measurement]) -> None:
     measures = list(dict.fromkeys(record.measure for record in records if _is_shown(record)))
-    rows: dict[tuple[str, Any], dict[str, Judged]] = {}
+    rows: dict[tuple[str, Any], dict[str, Measurement]] = {}
     for record in records:
         rows.setdefault((record.method, record.budget), {})[record.measure] = record
     cells = []

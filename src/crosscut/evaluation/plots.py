@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crosscut.errors import needing
-from crosscut.evaluation.judged import Judged
+from crosscut.evaluation.evaluate import Measurement
 from crosscut.evaluation.replay import Report
 
 COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d5a97", "#2e4057", "#00798c", "#b5651d", "#777777")
@@ -49,7 +49,7 @@ def recall_against_budget(report: Report, path: str | Path) -> None:
     figure.savefig(path, dpi=140)
 
 
-def measures_against_calls(records: Sequence[Judged], path: str | Path) -> None:
+def measures_against_calls(records: Sequence[Measurement], path: str | Path) -> None:
     """One panel per measure: its value over the calls made, a line per method with its interval.
 
     What there is without a call is a level line, with its interval as a band.

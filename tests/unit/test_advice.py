@@ -13,20 +13,19 @@ from typer.testing import CliRunner
 
 from crosscut.cli import app
 from crosscut.errors import InputError
-from crosscut.evaluation.advice import MEASURE, advise
-from crosscut.evaluation.judged import Point, points, unscored
-from crosscut.evaluation.titles import hidden_titles
+from crosscut.evaluation.evaluate import MEASURE, Outcome, advise, evaluate, no_call_baselines
+from crosscut.evaluation.pseudo_queries import title_queries
 from crosscut.index import Index
 from crosscut.scorers.adapters import TextScorer
 from tests.unit.test_index import Planted, best, build
 
 
-def curve(method: str, values: dict[int, float], seed: int = 0) -> list[Point]:
+def curve(method: str, values: dict[int, float], seed: int = 0) -> list[Outcome]:
     noise = np.random.default_rng(seed).normal(scale=0.02, size=100)
-    return [Point(method, calls, float(calls), {MEASURE: value + noise}) for calls, value in values.items()]
+    return [Outcome(method, calls, float(calls), {MEASURE: value + noise}) for calls, value in values.items()]
 
 
-def free(value: float) -> list[Point]:
+def free(value: float) -> list[Outcome]:
     return curve("bm25", {0: value}, seed=1) + curve("dense", {0: value - 0.2}, seed=2)
 
 
@@ -54,8 +53,8 @@ def test_a_scorer_that_is_worse_than_words_is_called_so() -> None:
 
 
 def test_of_a_few_queries_nothing_is_claimed() -> None:
-    def of(calls: int, value: float, method: str = "crosscut", size: int = 3) -> Point:
-        return Point(method, calls, float(calls), {MEASURE: np.full(size, value)})
+    def of(calls: int, value: float, method: str = "crosscut", size: int = 3) -> Outcome:
+        return Outcome(method, calls, float(calls), {MEASURE: np.full(size, value)})
 
     got = advise([of(10, 0.8), of(20, 0.9)], [of(0, 0.2, "bm25")], "crosscut")
     assert got.verdict == "unclear"
@@ -69,10 +68,10 @@ def test_of_a_few_queries_nothing_is_claimed() -> None:
 
 def test_where_relevance_still_rises_nobody_is_told_to_stop() -> None:
     searched = curve("crosscut", {10: 0.5, 150: 0.8}) + curve("rerank", {10: 0.6, 150: 0.9})
-    got = advise(searched, curve("known part", {0: 0.4}, seed=1), "crosscut")
+    got = advise(searched, curve("base scores", {0: 0.4}, seed=1), "crosscut")
     assert (got.verdict, got.stop_at, got.peak) == ("pays", 150, 150)
     assert got.sentences[0].startswith("Make 150 calls, or more: nDCG@10 0.80")
-    assert "by its known part without a call" in got.sentences[0]
+    assert "by its base scores without a call" in got.sentences[0]
     assert got.sentences[1].startswith("Relevance still rises at 150 calls, +0.3")
     assert got.sentences[-1].endswith("rerank is the better method here.")
     flat = advise(curve("crosscut", {10: 0.7, 20: 0.7005}), free(0.6), "crosscut")
@@ -86,7 +85,7 @@ def test_what_is_not_sure_is_not_claimed() -> None:
     assert got.sentences[0].startswith("It is not sure that calls pay")
     assert not got.measured
     assert "if the curve goes on" in " ".join(got.sentences)
-    none = advise([Point("crosscut", 10, 10.0, {"recall of top 10": np.ones(5)})], [], "crosscut")
+    none = advise([Outcome("crosscut", 10, 10.0, {"recall of top 10": np.ones(5)})], [], "crosscut")
     assert none.verdict == "cannot tell"
     assert none.sentences[0].startswith("Cannot tell whether the scorer is right")
 
@@ -107,11 +106,11 @@ def test_pairs_are_paid_once_and_counted_for_every_search() -> None:
         dtype=np.float32,
     )
     judged = {id: {best(world, int(id[1:]), range(200), 1)[0]: 1.0} for id in asked}
-    found = points(index, asked, judged, methods=["rerank", "crosscut"], budgets=[20, 40])
+    found = evaluate(index, asked, judged, methods=["rerank", "crosscut"], budgets=[20, 40])
     assert [point.calls for point in found] == [20, 40, 20, 40]
     assert len(paid) == len(set(paid))
     assert found[-1].each[MEASURE].mean() >= found[0].each[MEASURE].mean()
-    without = {point.method: point for point in unscored(index, asked, judged)}
+    without = {point.method: point for point in no_call_baselines(index, asked, judged)}
     assert set(without) == {"bm25", "dense", "bm25 + dense"}
     cosine = world.items[:200] @ (world.queries[:5] + 0.7).T
     first = [float(f"i{int(np.argmax(cosine[:, j]))}" in judged[f"q{j}"]) for j in range(5)]
@@ -122,12 +121,12 @@ def test_titles_are_hidden_from_their_items() -> None:
     world = Planted()
     items = [{"id": f"i{j}", "title": f"query {j % 50}", "text": f"item {j} fig"} for j in range(60)]
     index = Index.build(items, scorer=TextScorer(world.score, fingerprint="p"), encoder=world, dtype=np.float32)
-    plain, asked = hidden_titles(index)
+    plain, asked = title_queries(index)
     assert all(not item.title for item in plain.items)
     assert len(asked.queries) == 50
     assert asked.judgements["query 3"] == {"i3": 1.0, "i53": 1.0}
     with pytest.raises(InputError, match="0 of 200 items have a title"):
-        hidden_titles(build(world))
+        title_queries(build(world))
 
 
 @pytest.mark.services

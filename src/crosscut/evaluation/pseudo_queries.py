@@ -1,4 +1,4 @@
-"""Queries where nobody judged anything: the titles of items, hidden from the items they are asked for."""
+"""Pseudo-queries without judgements: titles of items, hidden from the items that they are queries for."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MOST = 1000
 LEAST = 20
 
 
-def hidden_titles(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Index, JudgedQueries]:
-    """Some items of an index without their titles, as an index of their own, and the titles as its queries.
+def title_queries(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Index, JudgedQueries]:
+    """Return an index of some items without their titles, and the titles as its judged queries.
 
-    A title is right for the item that it was taken off, which says something about words people use for it, and
-    nothing about questions of another kind. The items are encoded again, because their text has changed.
+    The right item of a title is the one that it was removed from. That says how items are found by the words that
+    people use for them, and nothing about other kinds of questions. The items are encoded again: their text changed.
     """
     if index.scorer is None:
         raise InputError("this index has no scorer: load it with scorer=…")

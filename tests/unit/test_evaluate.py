@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from crosscut.errors import InputError
-from crosscut.evaluation.advice import records_of
-from crosscut.evaluation.judged import points, truth_of, unscored
+from crosscut.evaluation.evaluate import evaluate, exhaustive_scores, no_call_baselines, records_of
 from crosscut.index import Index
 from crosscut.index.passages import Passages
 from crosscut.search.ranking import parse_order
@@ -23,11 +22,11 @@ def test_exact_search_is_perfect_and_a_short_one_is_not() -> None:
     asked = {f"q{j}": f"query {j}" for j in range(50, 62)}
     judged = {id: {best(world, int(id[1:]), range(2, 200), 1)[0]: 1.0} for id in asked}
     judged["q50"] = {"i7": 1.0, "i9": 1.0}  # people disagree with the scorer here
-    truth, calls = truth_of(index, list(asked.values()))
+    truth, calls = exhaustive_scores(index, list(asked.values()))
     assert calls == 12 * 198
     assert isinstance(truth, np.ndarray)
     assert np.isneginf(truth[:, :2]).all()
-    measured = points(index, asked, judged, methods=["exact", "rerank"], budgets=[10, 40], k=[1, 10], truth=truth)
+    measured = evaluate(index, asked, judged, methods=["exact", "rerank"], budgets=[10, 40], k=[1, 10], truth=truth)
     found = {(r.method, r.budget, r.measure): r for r in records_of(measured)}
     assert found["exact", None, "recall of top 10"].value == 1.0
     assert found["exact", None, "Success@1"].value == pytest.approx(11 / 12)
@@ -59,7 +58,7 @@ def test_documents_are_judged_where_passages_are_the_items() -> None:
     index = long_documents()
     asked = {f"q{j}": f"subject{j}" for j in range(12)}
     judged = {f"q{j}": {f"d{j}": 1.0} for j in range(12)}
-    found = unscored(index, asked, judged)
+    found = no_call_baselines(index, asked, judged)
     assert [(point.method, point.each["Success@1"].mean(), point.each["R@100"].mean()) for point in found] == [
         ("bm25", 1.0, 1.0)
     ]
@@ -69,17 +68,17 @@ def test_hits_are_judged_in_the_order_they_have() -> None:
     index = long_documents()
     asked = {f"q{j}": f"subject{j}" for j in range(12)}
     judged = {f"q{j}": {f"d{j}": 1.0} for j in range(12)}
-    plain = points(index, asked, judged, methods=["hybrid"], budgets=[60])[0]
+    plain = evaluate(index, asked, judged, methods=["hybrid"], budgets=[60])[0]
     assert plain.each["RR@10"].max() < 0.5
     index.order = parse_order("fused@scorer=0,words=1")
-    assert points(index, asked, judged, methods=["hybrid"], budgets=[60])[0].each["Success@1"].mean() == 1.0
+    assert evaluate(index, asked, judged, methods=["hybrid"], budgets=[60])[0].each["Success@1"].mean() == 1.0
 
 
 def test_relevance_may_be_a_part_of_one() -> None:
     index = long_documents()
     asked = {f"q{j}": f"subject{j}" for j in range(12)}
     whole, parts = (
-        unscored(index, asked, {f"q{j}": {f"d{j}": 2 * unit, f"d{j + 1}": unit} for j in range(12)})[0].each
+        no_call_baselines(index, asked, {f"q{j}": {f"d{j}": 2 * unit, f"d{j + 1}": unit} for j in range(12)})[0].each
         for unit in (1.0, 0.25)
     )
     for name, values in whole.items():
@@ -96,9 +95,9 @@ def test_judgements_of_other_items_are_refused() -> None:
     with pytest.raises(InputError, match=told):
         index.tune(judgements=judged)
     with pytest.raises(InputError, match=told):
-        points(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])
+        evaluate(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])
     judged["query 11"]["i3"] = 1.0
-    assert len(points(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])) == 1
+    assert len(evaluate(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])) == 1
 
 
 @pytest.mark.parametrize("score", ["best", "mean"])
