@@ -3,12 +3,10 @@
 from crosscut.datasets.arrow import read_arrow, read_parquet
 from crosscut.datasets.beir import is_test, read_beir
 from crosscut.datasets.folder import read_folder
-from crosscut.datasets.msmarco import read_msmarco
 from crosscut.datasets.plain import read_csv, read_json, read_jsonl, read_tsv
 from crosscut.datasets.planted import Planted, planted
 from crosscut.datasets.reading import read_items, read_queries
 from crosscut.datasets.records import Collection, Item, ItemList, Items, Judgement, Query
-from crosscut.datasets.zeshel import read_world, read_worlds
 
 __all__ = [
     "Collection",
@@ -27,10 +25,7 @@ __all__ = [
     "read_items",
     "read_json",
     "read_jsonl",
-    "read_msmarco",
     "read_parquet",
     "read_queries",
     "read_tsv",
-    "read_world",
-    "read_worlds",
 ]

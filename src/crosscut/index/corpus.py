@@ -65,11 +65,16 @@ SEARCHERS = 16  # of different methods or settings, kept
 class View(Protocol):
     """A corpus as one search sees it; handles are valid within it."""
 
-    searcher: Searcher
-    allow: Allow | None
-    """Conditions for a vector store."""
-    within: Handles | None
-    """The handles that a filter lets through, sorted; None: no restriction in memory."""
+    @property
+    def searcher(self) -> Searcher: ...
+
+    @property
+    def allow(self) -> Allow | None:
+        """Conditions for a vector store."""
+
+    @property
+    def within(self) -> Handles | None:
+        """The handles that a filter lets through, sorted; None: no restriction in memory."""
 
     def handles(self, ids: Sequence[Any] | None) -> Sequence[int] | Positions | None:
         """The handles of items that a caller names."""
@@ -105,14 +110,27 @@ class LearningSpace(NamedTuple):
 class Corpus(Protocol):
     """The items of an index: in memory and files, or in a vector store."""
 
-    store: Store | None
-    """The vector store that holds the items; None: they are in memory or files."""
-    place: str | None
-    score_store: ScoreStore | None
-    anchors: Array | None
-    passages: Passages | None
-    prior: Prior | None
-    seed: int
+    @property
+    def store(self) -> Store | None:
+        """The vector store that holds the items; None: they are in memory or files."""
+
+    @property
+    def place(self) -> str | None: ...
+
+    @property
+    def score_store(self) -> ScoreStore | None: ...
+
+    @property
+    def anchors(self) -> Array | None: ...
+
+    @property
+    def passages(self) -> Passages | None: ...
+
+    @property
+    def prior(self) -> Prior | None: ...
+
+    @property
+    def seed(self) -> int: ...
 
     def __len__(self) -> int: ...
 

@@ -300,8 +300,8 @@ class Index:
             paid = 0
         elif space == "cur":
             scores, paid = seller.scores(corpus, asked, np.arange(n))
-            anchors = scores if corpus.centroids is None else by_item(scores)
-            corpus = replace(corpus, anchors=anchors, measured=np.ones(n, np.bool_))
+            kept = scores if corpus.centroids is None else by_item(scores)
+            corpus = replace(corpus, anchors=kept, measured=np.ones(n, np.bool_))
         else:
             factors = factorized(corpus, self.encoder, asked, per_query, space, seller)
             paid = factors.fitting.calls
@@ -1076,7 +1076,7 @@ class Index:
         cache: ScoreCache | None = None,
         store: str | Path | None = None,
         verify: bool = False,
-    ) -> Self:
+    ) -> Index:
         """Return an index that was saved.
 
         Parameters
@@ -1097,7 +1097,7 @@ class Index:
         """
         folder, place = Folder(path, KIND), Path(path)
 
-        def read(saved: Saved) -> Self:
+        def read(saved: Saved) -> Index:
             settings = Settings.from_json(saved.facts)
             statistics = read_statistics(saved)
             model = same_model(
@@ -1116,7 +1116,7 @@ class Index:
                     corpus, cache=ScoreStore(store, scorer_fingerprint=model.fingerprint).cache(corpus.items)
                 )
             names = {"scorer": (scorer, model), "encoder": (encoder, dual)}
-            given = {
+            given: dict[str, Any] = {
                 what: ModelName(_name(named), one.fingerprint)
                 for what, (named, one) in names.items()
                 if named is not None and one is not None

@@ -343,7 +343,8 @@ train_app = typer.Typer(no_args_is_help=True, help="Train the papers' models by 
 
 def collections_of(data: Path, split: str) -> list[Any]:
     """Return the judged queries of a split: every world of a ZESHEL folder that has some, or a BEIR folder."""
-    from crosscut.datasets import read_beir, read_worlds
+    from crosscut.datasets import read_beir
+    from crosscut_lab.papers.zeshel import read_worlds
 
     if (data / "documents").is_dir():
         return read_worlds(data, split=split)

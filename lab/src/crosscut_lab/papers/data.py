@@ -74,7 +74,7 @@ def read_texts(
     if (data / "documents").is_dir():
         return _zeshel(data, world, limits, rng)
     if (data / "collection.tsv").is_file() or (data / "collection.tsv.gz").is_file():
-        from crosscut.datasets.msmarco import read_msmarco
+        from crosscut_lab.papers.msmarco import read_msmarco
 
         found = read_msmarco(data, train=limits["train"], test=limits["test"], items=limits["items"], seed=seed)
         return _cut(found.collection, found.train, found.collection.queries, limits, rng, "bm25")
@@ -99,7 +99,7 @@ def read_texts(
 
 
 def _zeshel(data: Path, world: str | None, limits: dict[str, int], rng: np.random.Generator) -> Texts:
-    from crosscut.datasets import read_world
+    from crosscut_lab.papers.zeshel import read_world
 
     worlds = sorted(path.name.split(".json")[0] for path in (data / "documents").glob("*.json*"))
     if world not in worlds:
