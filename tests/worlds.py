@@ -9,7 +9,11 @@ import numpy as np
 
 import crosscut
 
-METHODS = tuple(name for name in crosscut.methods.methods() if name != "exact")
+METHODS = tuple(
+    name
+    for name, method in crosscut.methods.methods().items()
+    if name != "exact" and method.__module__.startswith("crosscut.")
+)
 
 
 @dataclass(frozen=True)

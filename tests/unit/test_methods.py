@@ -12,6 +12,7 @@ from crosscut.datasets.bundled import load_scores
 from crosscut.errors import InputError
 from crosscut.linalg.least_squares import LeastSquares
 from crosscut.methods import AXN
+from crosscut.names import Registry
 from tests.transcription import adaptive, anncur, ranking
 from tests.worlds import Planted, planted
 
@@ -149,8 +150,8 @@ def test_rnr_needs_something_to_retrieve_by(world: Planted) -> None:
 def test_unknown_methods_and_settings_are_sentences(world: Planted) -> None:
     with pytest.raises(InputError, match="unknown method 'magic': choose one of adacur, anncur, axn"):
         world.searcher("magic")
-    with pytest.raises(InputError, match="gar is a method of crosscut-lab: pip install crosscut-lab"):
-        world.searcher("gar@batch=2")
+    with pytest.raises(InputError, match="gar is a tool of crosscut-lab: pip install crosscut-lab"):
+        Registry("tool", "saw", elsewhere={"gar": "crosscut-lab"}).parse("gar@batch=2")
     with pytest.raises(InputError, match="adacur has no setting 'mix': it takes rounds, first"):
         world.searcher("adacur", mix=0.5)
     scorer = crosscut.MatrixScorer(world.test)

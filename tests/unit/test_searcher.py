@@ -84,9 +84,9 @@ def test_patience_stops_when_the_top_has_settled(world: Planted) -> None:
 
 def test_patience_with_tolerance() -> None:
     watch = crosscut.Patience(rounds=2, tolerance=0.5).watch(4)
-    assert not watch.settled_after([1, 2, 3, 4])
-    assert not watch.settled_after([1, 2, 5, 6])  # half of them stayed: 1
-    assert watch.settled_after([1, 2, 5, 7])  # 2
+    assert not watch.stable_after([1, 2, 3, 4])
+    assert not watch.stable_after([1, 2, 5, 6])  # half of them stayed: 1
+    assert watch.stable_after([1, 2, 5, 7])  # 2
     with pytest.raises(InputError, match="at least 1 round"):
         crosscut.Patience(0)
     with pytest.raises(InputError, match="tolerance"):
