@@ -82,7 +82,7 @@ def _exported(folder: Path) -> bytes:
         torch.onnx.export(
             Logits(),
             tuple(given[name] for name in names),
-            written,
+            written,  # type: ignore[arg-type]
             input_names=names,
             output_names=["logits"],
             dynamic_axes={name: {0: "pairs", 1: "tokens"} for name in names} | {"logits": {0: "pairs"}},

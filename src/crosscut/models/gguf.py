@@ -83,14 +83,14 @@ class GGUF:
 
         words = {word: number for number, word in enumerate(self.settings["tokenizer.ggml.tokens"])}
         merges = [tuple(merge.split(" ")) for merge in self.settings["tokenizer.ggml.merges"]]
-        tokenizer = Tokenizer(models.BPE(vocab=words, merges=merges))  # type: ignore[arg-type]
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+        tokenizer = Tokenizer(models.BPE(vocab=words, merges=merges))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
         return tokenizer
 
     def _number(self, kind: str) -> Any:
-        (value,) = struct.unpack_from(f"<{kind}", self._bytes, self._at)
+        (value,) = struct.unpack_from(f"<{kind}", self._bytes.data, self._at)
         self._at += struct.calcsize(f"<{kind}")
         return value
 

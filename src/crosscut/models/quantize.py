@@ -135,8 +135,8 @@ class _Rows:
             channels = np.sqrt(np.maximum(maxima[name], 1e-5) / np.maximum(row, 1e-5))
             self.channels[name] = (channels / np.exp(np.log(channels).mean())).astype(np.float32)
         self.tensors: list[Any] = [
-            numpy_helper.from_array(np.float32(1 / 127), "int8_step"),
-            numpy_helper.from_array(np.float32(1e-9), "int8_least"),
+            numpy_helper.from_array(np.array(1 / 127, np.float32), "int8_step"),
+            numpy_helper.from_array(np.array(1e-9, np.float32), "int8_least"),
             numpy_helper.from_array(np.array([-1], np.int64), "int8_flat"),
             numpy_helper.from_array(np.array([0], np.int64), "int8_begin"),
         ]
