@@ -24,6 +24,12 @@ def at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def no_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default scorer is the base scores alone, also where crosscut-judge is installed."""
+    monkeypatch.setattr("crosscut.models.likelihood.judge_folder", lambda: None)
+
+
+@pytest.fixture(autouse=True)
 def logs_of_before() -> Iterator[None]:
     """Where a test sends logs, to a stream that is closed with it, later ones do not."""
     loggers = [logging.getLogger(name) for name in ("crosscut", "uvicorn.error", "asyncio")]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -26,6 +27,9 @@ from crosscut.models.spec import ModelSettings, check_device
 from crosscut.storage import make_folder
 from crosscut.threads import ForkLock, cores
 from crosscut.types import Floats
+
+if TYPE_CHECKING:
+    import tokenizers
 
 Array = npt.NDArray[np.float32]
 Ids = list[int]
@@ -70,15 +74,14 @@ class OnnxLM:
         files = sorted(folder.glob("*.gguf"))
         if len(files) != 1 or not (folder / "graph.onnx").is_file():
             raise InputError(f"{str(folder)!r} needs one .gguf file and a graph.onnx; install the judge again")
-        gguf, graph = GGUF(files[0]), (folder / "graph.onnx").read_bytes()
-        about = gguf.settings
-        digest = hashlib.sha256(graph)
+        self._gguf, self._graph = GGUF(files[0]), (folder / "graph.onnx").read_bytes()
+        self._threads = threads or cores()
+        about = self._gguf.settings
+        digest = hashlib.sha256(self._graph)
         with files[0].open("rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
         self.fingerprint = digest.hexdigest()[:16]
-        self._tokenizer = gguf.tokenizer()
-        self._session = OnnxSession(graph, threads or cores(), tensors=_in_blocks(gguf, self.fingerprint))
         heads, width = about["llama.attention.head_count"], about["llama.embedding_length"]
         self._head = int(width) // int(heads)
         self._shape = int(about["llama.block_count"]), int(about["llama.attention.head_count_kv"])
@@ -87,6 +90,15 @@ class OnnxLM:
         self._states: OrderedDict[bytes, _State] = OrderedDict()
         self._room = state_bytes
         self._lock = ForkLock()
+
+    @cached_property
+    def _tokenizer(self) -> tokenizers.Tokenizer:
+        return self._gguf.tokenizer()
+
+    @cached_property
+    def _session(self) -> OnnxSession:
+        """The model, loaded with the first call: an index is built, and most commands run, without it."""
+        return OnnxSession(self._graph, self._threads, tensors=_in_blocks(self._gguf, self.fingerprint))
 
     def encode(self, text: str) -> Ids:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
