@@ -160,26 +160,28 @@ def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
 
         with ThreadPoolExecutor(1, "crosscut-nested") as pool:
             return pool.submit(asyncio.run, coroutine).result()
-    ended = threading.Event()
+    ended = threading.Lock()  # held until the coroutine has ended; an interrupt cannot damage it, as it can an Event
+    ended.acquire()
     tasks: list[asyncio.Task[T]] = []
 
     def start() -> None:
         task = loop.create_task(coroutine)
         tasks.append(task)
-        task.add_done_callback(lambda _: ended.set())
+        task.add_done_callback(lambda _: ended.release())
 
     def cancel() -> None:
         if not tasks:  # the interrupt came before the start
             coroutine.close()
-            ended.set()
+            ended.release()
         for task in tasks:
             task.cancel()
 
     try:
         loop.call_soon_threadsafe(start)
-        ended.wait()
+        ended.acquire()
     except BaseException:
-        loop.call_soon_threadsafe(cancel)
-        ended.wait(CANCEL_SECONDS)
+        if not (tasks and tasks[0].done()):
+            loop.call_soon_threadsafe(cancel)
+            ended.acquire(timeout=CANCEL_SECONDS)
         raise
     return tasks[0].result()
