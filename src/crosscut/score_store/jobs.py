@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -216,7 +216,7 @@ class ScoringJob:
         self.first_item = None if self.keys is None else self.keys[1].first
         self.first_query = _first(queries)
         self.wanted: Wanted = ()
-        self.ledger: Ledger
+        self.ledger: StoreLedger | MemoryLedger
         self.calls = self.done = self.total = 0
 
     @property
@@ -389,21 +389,8 @@ def cut(parts: Iterator[tuple[int, Positions]], block: int) -> Iterator[Task]:
         yield Task(tuple(rows), tuple(positions))
 
 
-class Ledger(Protocol):
-    """The scores of a job, by the row of a query and the positions of items."""
-
-    def known(self, row: int, positions: Positions) -> Array:
-        """Return the known scores, NaN where there is none."""
-
-    def record(self, scored: Scored) -> None:
-        """Store what a task has brought; durable if the ledger is."""
-
-    def changed(self) -> bool:
-        """Whether others have stored something since this was last asked."""
-
-
 class StoreLedger:
-    """A score store, for these queries and items."""
+    """The scores of a job in a score store, by the row of a query and the positions of items."""
 
     def __init__(self, store: ScoreStore, queries: Keys, items: Keys) -> None:
         self.store, self.queries, self.items = store, queries, items
@@ -411,6 +398,7 @@ class StoreLedger:
         self._version = store.database.changed_by_others()
 
     def known(self, row: int, positions: Positions) -> Array:
+        """Return the known scores, NaN where there is none."""
         return self.store.get(self.queries.names[row], self.items, positions)
 
     def record(self, scored: Scored) -> None:
@@ -425,12 +413,13 @@ class StoreLedger:
             )
 
     def changed(self) -> bool:
+        """Whether others have stored something since this was last asked."""
         before, self._version = self._version, self.store.database.changed_by_others()
         return before != self._version
 
 
 class MemoryLedger:
-    """Memory for the pairs that are wanted; known ones are read from a cache, new ones are written to it."""
+    """The same in memory; known scores are read from a cache, new ones are written to it."""
 
     def __init__(self, queries: Sequence[Any], wanted: Wanted, dtype: npt.DTypeLike, cache: ScoreCache | None) -> None:
         self._queries, self._cache = queries, cache
