@@ -152,7 +152,7 @@ class CascadeSearcher:
                 **same,
             )
         except ScorerError as error:
-            error.hits = _beside(error.hits, found)
+            error.hits = [*_beside(error.hits, found)]
             error.calls += sum(one.calls for one in found)
             raise
         return _beside(hits, found)

@@ -43,7 +43,7 @@ class Segmented(Space):
         return _TopK(self)
 
     @property
-    def lasting(self) -> Space:
+    def lasting(self) -> Space | None:
         return self.segments[0].lasting
 
     @cached_property

@@ -136,6 +136,7 @@ class Picker(Protocol):
 
     def start(self, query: Query) -> None:
         """Prepare for a query, before anything is paid for; refuse what cannot work."""
+        return
 
     def pick(self, queries: Sequence[Query], counts: Sequence[int]) -> list[Found]:
         """Return at most `counts[j]` items for each query, best first, none of them scored or not allowed."""

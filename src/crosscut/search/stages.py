@@ -25,7 +25,7 @@ def unpredicted(handles: Handles) -> Found:
     return Found(handles, np.full(len(handles), np.nan))
 
 
-class Stage(Picker, Protocol):
+class Stage(Picker):
     """A first stage. One of your own inherits from it and says what it ranks for one query."""
 
     @property
@@ -145,7 +145,7 @@ class HighestBase(Stage):
         if query.base.wider == 1:
             return query.base.tops(count, query.exclude, query.allowed)
         (pool,) = self.otherwise.pick([query], [WIDER * count])
-        return pool.handles[np.lexsort((pool.handles, -query.base.at(pool.handles)))[:count]]
+        return pool.handles[np.lexsort((pool.handles, -np.asarray(query.base.at(pool.handles))))[:count]]
 
 
 @dataclass(frozen=True, eq=False)

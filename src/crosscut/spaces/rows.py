@@ -97,4 +97,5 @@ class Arranged:
         return len(self.stored)
 
     def __getitem__(self, places: Any) -> Array:
-        return self.stored[self.places[places]]
+        rows: Array = self.stored[self.places[places]]
+        return rows
