@@ -23,7 +23,7 @@ from crosscut.retrieval.bm25 import BM25
 from crosscut.scorers.base import BoundScorer, CorpusScorer, Request, RetryBudget, ScoreResult
 from crosscut.types import Array, Floats, Handles, Progress
 
-WEIGHT = 1.5
+WEIGHT = 1.0
 BUDGET = 20
 """Calls of a search that names no budget."""
 
