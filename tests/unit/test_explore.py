@@ -87,7 +87,7 @@ def test_chances_are_logged_and_weighted(tmp_path: Path) -> None:
     index.search_many(QUERIES, 10, 60, method="crosscut@explore=0.2")
     log = SearchLog(tmp_path / "searches.log").read()
     assert all(search.chances is not None and len(search.chances) == 60 for search in log)
-    plain, corrected = (past_of(log, index.corpus.places.get, most) for most in (1.0, 5.0))
+    plain, corrected = (past_of(log, index.corpus.learning_space(log).handle_of, most) for most in (1.0, 5.0))
     assert plain[0].weights is not None
     assert corrected[0].weights is not None
     assert set(plain[0].weights) == {1.0}
