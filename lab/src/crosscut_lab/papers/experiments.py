@@ -365,7 +365,7 @@ def mixing(setting: Setting) -> Records:
         for mix in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9):
             for one in replayed(setting, [f"axn@mix={mix:g},{scaled}"], data=data, rounds=count, of=queries):
                 records.append({**one, "x": mix, "method": f"{queries} queries, B = {one['budget']}"})
-    chosen = {}
+    chosen: dict[tuple[int, int], tuple[float, float]] = {}
     for one in records:
         key = (one["k"], one["budget"])
         if one["of"] == "train" and one["recall"] > chosen.get(key, (-1.0, 0.0))[0]:
@@ -411,7 +411,7 @@ def indexing(setting: Setting) -> Records:
     plans += [(f"{each} queries an item", queries_per_item(each, shape)) for each in setting.per_item if each < count]
     for name, pairs in plans:
         sparse = train_scores(setting, pairs)
-        facts = {"index": name, "indexing_calls": len(sparse)}
+        facts: dict[str, Any] = {"index": name, "indexing_calls": len(sparse)}
         scale = sparse_normalisation(sparse, vectors, queries)
         scaled = f"rounds={rounds},alpha={scale.alpha:.6g},beta={scale.beta:.6g}"
         rows = {CONTROL: f"axn@{scaled}"}

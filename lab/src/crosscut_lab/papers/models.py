@@ -233,7 +233,7 @@ def widen(body: nn.Module, words: int) -> nn.Module:
 
 
 def vocabulary(tokenizer: Any) -> int:
-    return max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    return int(max(tokenizer.get_vocab(with_added_tokens=True).values())) + 1
 
 
 class PaperModel(nn.Module):

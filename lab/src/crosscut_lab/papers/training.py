@@ -213,7 +213,7 @@ def cases_of(sets: Sequence[ReadTexts], rank: Callable[[ReadTexts], Positions], 
     """Return the right item of every query first, its hardest negatives behind it."""
     made = []
     for number, one in enumerate(sets):
-        ranked = rank(one) if one.queries else []
+        ranked: Sequence[Positions] = list(rank(one)) if one.queries else []
         for query, gold in enumerate(one.gold):
             wrong = negatives(ranked[query], gold, count - 1)
             made += [Case(number, query, (right, *wrong)) for right in sorted(gold)]

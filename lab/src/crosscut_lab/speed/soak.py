@@ -91,7 +91,7 @@ class Workspace:
         """Return the numbers of the items in the index."""
         index = self.load()
         hits = index.search("river", k=10 * ITEMS, method="exact")
-        return {int(hit.item.metadata["n"]) for hit in hits}
+        return {int(hit.item.metadata["n"]) for hit in hits if hit.item is not None}
 
     def bytes_of(self, word: str) -> list[str]:
         """Return the files that hold a word."""
