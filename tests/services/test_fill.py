@@ -79,7 +79,7 @@ def test_items_and_their_vectors_are_written(kind: str, corpus: Path, tmp_path: 
     again = filled(corpus, folder)
     assert isinstance(again.exception, InputError)
     assert "resume=True" in str(again.exception)
-    assert "0 items written; 4 in the" in filled(corpus, folder, "--resume").stderr
+    assert "0 items written; 4 in the" in filled(corpus, folder, "--resume").output
 
 
 def test_by_workers_of_ray(corpus: Path, tmp_path: Path, cluster: Any) -> None:  # noqa: F811
