@@ -246,7 +246,7 @@ class BoundBaseScorer(BoundScorer):
         return self._read(texts).at(str(query), np.arange(len(texts)))
 
     def base_scores_many(self, queries: Sequence[Any], n: int | None = None) -> list[Floats]:
-        return [scores[:n] for scores in self._read_all().all_many([str(query) for query in queries])]
+        return [scores[:n] for scores in self._read_all(n).all_many([str(query) for query in queries])]
 
     def score_many(
         self, requests: Sequence[Request], *, deadline: float | None = None, retries: Sequence[RetryBudget] = ()
@@ -257,9 +257,9 @@ class BoundBaseScorer(BoundScorer):
         if self.has_base_scores:
             self._read_all()
 
-    def _read_all(self) -> BaseScores:
+    def _read_all(self, n: int | None = None) -> BaseScores:
         with self._lock:  # a corpus is encoded once
-            count = self._count()
+            count = max(self._count(), n or 0)  # items of a corpus need not know how many they are
             if self._scores is None or len(self._scores) < count:
                 self._scores = self._read(self._texts(np.arange(count)))
             return self._scores

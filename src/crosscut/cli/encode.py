@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from crosscut.cli.options import Corpus, Encoder, Json, ModelOptions, World, with_groups
+from crosscut.cli.options import Corpus, Encoder, Json, ModelOptions, with_groups
 from crosscut.cli.output import progress_bar, result
 from crosscut.errors import InputError
 
@@ -19,7 +19,6 @@ def encode(
     running: ModelOptions,
     encoder: Encoder = "default",
     as_queries: Annotated[bool, typer.Option("--queries", help="The texts are queries, not items.")] = False,
-    world: World = None,
     similarity: Annotated[str | None, typer.Option(help="dot or cosine, if not the model's own.")] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Copies of the model, one device each.", show_default="one a device")
@@ -38,7 +37,7 @@ def encode(
     """
     import numpy as np
 
-    from crosscut.datasets import read_items, read_queries, read_world
+    from crosscut.datasets import read_items, read_queries
     from crosscut.models.bi_encoder import load_encoder
     from crosscut.models.spec import with_settings, workers_on
 
@@ -48,12 +47,10 @@ def encode(
     if workers is not None:
         settings["device"] = ",".join(workers_on(running.device, workers))
     model = load_encoder(with_settings(encoder, **settings))
-    collection = None if world is None else read_world(texts, world, split="all")
     if as_queries:
-        queries = read_queries(texts) if collection is None else collection.queries
-        rows = model.encode_queries([query.text for query in queries])
+        rows = model.encode_queries([query.text for query in read_queries(texts)])
     else:
-        items = list(read_items(texts)) if collection is None else collection.items
+        items = list(read_items(texts))
         with progress_bar(quiet=as_json) as progress:
             rows = model.encode_items(items, progress=progress)
     np.save(output, np.asarray(rows, np.float32))

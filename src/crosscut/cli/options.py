@@ -36,7 +36,6 @@ Corpus = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 EngineName = Annotated[str, typer.Option(help="Where models run: local, or ray (pip install 'crosscut[ray]').")]
-World = Annotated[str | None, typer.Option(help="The world of a ZESHEL folder, such as yugioh.")]
 Encoder = Annotated[str, typer.Option(help="A dual encoder: default, a model folder, a hub id.")]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from crosscut.cli.options import Corpus, EngineOptions, Json, ModelOptions, TextOptions, World, with_groups
+from crosscut.cli.options import Corpus, EngineOptions, Json, ModelOptions, TextOptions, with_groups
 from crosscut.cli.output import INTERRUPTED, counted, duration, progress_bar, result, say
 from crosscut.errors import InputError
 
@@ -40,7 +40,6 @@ def score(
     pairs: Annotated[
         Path | None, typer.Option(help="Score these pairs only: query id and item id between tabs, one pair a line.")
     ] = None,
-    world: World = None,
     limit: Annotated[int | None, typer.Option(help="Most calls of this run.")] = None,
     max_queries: Annotated[int | None, typer.Option(min=1, help="Only the first so many queries.")] = None,
     price_per_thousand: Annotated[float | None, typer.Option(help="Of calls, to estimate the cost.")] = None,
@@ -65,7 +64,7 @@ def score(
     from crosscut.scorers.loading import load_scorer
 
     scorer = with_settings(scorer, **running.given)
-    texts = _read(corpus, queries, max_queries, columns.named, world)
+    texts = _read(corpus, queries, max_queries, columns.named)
     model = fitted_to(load_scorer(scorer), texts.items)  # as an index of these items has it
     chosen = None if pairs is None else _read_pairs(pairs, texts)
     if status:
@@ -115,20 +114,14 @@ def sentence_of(estimate: Estimate) -> str:
     return ", ".join(parts)
 
 
-def _read(
-    corpus: Path, queries: Path | None, most: int | None, columns: ColumnNames, world: str | None = None
-) -> Texts:
-    from crosscut.datasets import read_items, read_queries, read_world
+def _read(corpus: Path, queries: Path | None, most: int | None, columns: ColumnNames) -> Texts:
+    from crosscut.datasets import read_items, read_queries
     from crosscut.datasets.files import find
 
-    collection = None if world is None else read_world(corpus, world, split="all")
-    items = list(read_items(corpus, **columns)) if collection is None else collection.items
-    if collection is not None and queries is None:
-        asked = collection.queries
-    elif queries is None and not corpus.is_dir():
+    items = list(read_items(corpus, **columns))
+    if queries is None and not corpus.is_dir():
         raise InputError(f"{str(corpus)!r} is a file of items: name a file of queries with --queries")
-    else:
-        asked = read_queries(queries or find(corpus, "queries.jsonl", "queries.dev.small.tsv"))
+    asked = read_queries(queries or find(corpus, "queries.jsonl"))
     for name, found in (("items", items), ("queries", asked)):
         if not found:
             raise InputError(f"there are no {name} to score in {str(queries or corpus)!r}")
@@ -194,13 +187,10 @@ def export(
     store: Annotated[Path, typer.Argument(help="A score store (`crosscut score`).")],
     output: Annotated[Path, typer.Argument(help="The archive: .npz with test, train and vectors.")],
     corpus: Annotated[Path, typer.Option(help="The items that were scored: a folder or a file.")],
-    test: Annotated[
-        Path | None, typer.Option(help="Test queries, a file.", show_default="the mentions of --world")
-    ] = None,
+    test: Annotated[Path, typer.Option(help="Test queries, a file.")],
     train: Annotated[Path | None, typer.Option(help="Train (anchor) queries, a file.")] = None,
     scorer: ScorerName = "default",
     encoder: Annotated[str | None, typer.Option(help="Add vectors of this dual encoder.")] = None,
-    world: World = None,
     as_json: Json = False,
 ) -> None:
     """Write the scores of a store as an archive for `crosscut replay --data`.
@@ -219,12 +209,10 @@ def export(
     from crosscut.scorers.loading import load_scorer
     from crosscut.storage import write_arrays
 
-    if test is None and world is None:
-        raise InputError("name the test queries with --test, a file, or the world of a ZESHEL folder with --world")
-    texts = _read(corpus, test, None, {}, world)
+    texts = _read(corpus, test, None, {})
     asked = {"test": [query.text for query in texts.queries]}
     if train is not None:
-        asked["train"] = [query.text for query in _read(corpus, train, None, {}, world).queries]
+        asked["train"] = [query.text for query in _read(corpus, train, None, {}).queries]
     scores = ScoreStore(store, scorer_fingerprint=fitted_to(load_scorer(scorer), texts.items).fingerprint)
     arrays: dict[str, Any] = {}
     for name, found in asked.items():
