@@ -1,4 +1,4 @@
-"""Texts to hits with the models in the box: build, search, filter, grow, save, load."""
+"""Texts to hits with the bundled models: build, search, filter, grow, save, load."""
 
 from __future__ import annotations
 

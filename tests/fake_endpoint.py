@@ -1,4 +1,4 @@
-"""A rerank or chat endpoint on this machine, that fails when it is told to."""
+"""A rerank or chat endpoint on this machine, that fails on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was made last, kept for whoever asks for it again."""
+"""A cache of the values that were computed last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Latest(Generic[T]):
         self._lock = ForkLock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key; made here, whoever else asks meanwhile, if it is not kept."""
+        """Return the value of a key; compute it once, however many threads ask, if it is not cached."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

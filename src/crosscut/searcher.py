@@ -55,7 +55,7 @@ class Searcher:
     texts
         (n) texts, passed on to the hits.
     n
-        The number of items, when neither vectors nor space nor scorer tells it.
+        The number of items, when neither vectors nor space nor scorer has a length.
     cache
         Known scores: found there, a pair is free.
     seed
@@ -98,7 +98,7 @@ class Searcher:
 
     @property
     def n(self) -> int:
-        """The number of items; a store may not tell it."""
+        """The number of items; raise an error if a store does not know it."""
         return known_count(self.parts.n)
 
     def cluster(self, *, lists: int | None = None, rule: Rule | int | None = None) -> Searcher:
@@ -250,7 +250,7 @@ class Searcher:
                 return nothing
             return [PerItem(row) for row in scores]
         encoder = self.parts.encoder
-        assert encoder is not None  # what does not tell how many items it has are vectors
+        assert encoder is not None  # only an encoder space can lack the number of items
         return [
             OfCandidates(partial(self._known_of, query), encoder.rows, vector)
             for query, vector in zip(queries, vectors, strict=True)
@@ -359,8 +359,8 @@ def _count(sources: dict[str, int | None], open_ended: bool) -> int | None:
     if not known:
         raise InputError("how many items are there? pass vectors=, space=, ids= or n=")
     if len(set(known.values())) > 1:
-        told = ", ".join(f"{name}: {size}" for name, size in known.items())
-        raise InputError(f"the number of items is not the same everywhere ({told})")
+        listed = ", ".join(f"{name}: {size}" for name, size in known.items())
+        raise InputError(f"the number of items is not the same everywhere ({listed})")
     return next(iter(known.values()))
 
 

@@ -265,7 +265,7 @@ def test_what_a_search_asks_is_declared(case: Case) -> None:
 
 
 class Watched:
-    """Items that tell which of them were asked for."""
+    """Items that record which of them were read."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

@@ -6,7 +6,7 @@ from tests.docs.test_docs import TOPICS
 index = crosscut.Index.load("my.index")
 judged = {
     f"{asked} {topic}": {str(j): 1 for j in range(40) if TOPICS[j % 8] == topic}
-    for asked in ("what is a", "tell me about the")
+    for asked in ("what is a", "facts about the")
     for topic in TOPICS
 }
 texts = [f"{item.title}. {item.text}" for item in index.items]

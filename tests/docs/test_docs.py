@@ -57,7 +57,7 @@ def corpus(folder: Path) -> None:
     ]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     (folder / "more.jsonl").write_text(json.dumps({"id": "more", "text": "one more about vaccines"}) + "\n")
-    (folder / "train.txt").write_text("".join(f"tell me about a {a} and a {b}\n" for a in TOPICS for b in TOPICS[:3]))
+    (folder / "train.txt").write_text("".join(f"a text about a {a} and a {b}\n" for a in TOPICS for b in TOPICS[:3]))
     (folder / "queries.txt").write_text("how do vaccines work\nwhere is the river\n")
     scifact = folder / "scifact"
     scifact.mkdir()
@@ -191,9 +191,9 @@ def test_every_command_has_help_with_an_example() -> None:
         return [found for name, each in inner.items() for found in commands(each, (*path, name))]
 
     for path in commands(get_command(app), ()):
-        told = CliRunner().invoke(app, [*path, "--help"])
-        assert told.exit_code == 0
-        assert "Example" in told.output or path[0] == "train", path
+        result = CliRunner().invoke(app, [*path, "--help"])
+        assert result.exit_code == 0
+        assert "Example" in result.output or path[0] == "train", path
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

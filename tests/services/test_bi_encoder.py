@@ -83,5 +83,5 @@ def test_dot_product_encoders_keep_their_lengths(tmp_path: Path) -> None:
     rows = free.encode_items(ITEMS)
     np.testing.assert_allclose(rows / lengths[:, None], unit.encode_items(ITEMS), atol=1e-5)
     assert free.fingerprint != unit.fingerprint
-    told = load_encoder(f"{tmp_path / 'cosine'}#similarity=dot&max_length=16")
-    assert np.linalg.norm(told.encode_items(ITEMS), axis=1).std() > 1e-3
+    unnormalised = load_encoder(f"{tmp_path / 'cosine'}#similarity=dot&max_length=16")
+    assert np.linalg.norm(unnormalised.encode_items(ITEMS), axis=1).std() > 1e-3

@@ -104,9 +104,9 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(models: dict[str, Path]) -> No
         for item in ("cat", "bank " * 7, "cat " * 50):
             (first,), (second,) = tokenizer.read([query]), tokenizer.read([item])
             pair = tokenizer.join(first, second)
-            told = reference(query, item, truncation=True, max_length=24)
-            assert pair.ids.tolist() == told["input_ids"]
-            assert pair.segments.tolist() == told["token_type_ids"]
+            encoding = reference(query, item, truncation=True, max_length=24)
+            assert pair.ids.tolist() == encoding["input_ids"]
+            assert pair.segments.tolist() == encoding["token_type_ids"]
     assert longest_first(5, 90, 20) == (5, 15)
     with pytest.raises(InputError, match="no room for two texts"):
         PairTokenizer(models["bert"] / "tokenizer.json", 4)

@@ -252,11 +252,11 @@ def test_damaged_folders_are_named(fitted: dict[str, Factors], tmp_path: Path) -
     folder = fitted["inductive"].save(tmp_path / "factors")
     with pytest.raises(InputError, match="no factors at"):
         Factors.load(tmp_path / "nothing")
-    told = json.loads((folder / "factors.json").read_text())
-    (folder / "factors.json").write_text(json.dumps({**told, "version": 99}))
+    facts = json.loads((folder / "factors.json").read_text())
+    (folder / "factors.json").write_text(json.dumps({**facts, "version": 99}))
     with pytest.raises(InputError, match="version 99, this crosscut reads 2; update crosscut or factorise again"):
         Factors.load(folder)
-    (folder / "factors.json").write_text(json.dumps(told))
+    (folder / "factors.json").write_text(json.dumps(facts))
     assert Factors.load(folder).n == fitted["inductive"].n
     items = next(folder.glob("0*/factors-items.npy"))
     items.write_bytes(items.read_bytes()[:100])

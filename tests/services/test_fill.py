@@ -49,8 +49,8 @@ def table(dsn: str, name: str) -> None:  # noqa: F811
 
 
 def filled(corpus: Path, where: Any, *more: str, name: str = "papers") -> Any:
-    told = ["fill", str(corpus), str(where), name, "--store-vector", "e", "--store-text", "body", *more]
-    return CliRunner().invoke(app, told)
+    arguments = ["fill", str(corpus), str(where), name, "--store-vector", "e", "--store-text", "body", *more]
+    return CliRunner().invoke(app, arguments)
 
 
 @pytest.fixture
@@ -102,8 +102,8 @@ def test_into_postgresql(corpus: Path, dsn: str) -> None:  # noqa: F811
     assert "resume=True" in str(filled(corpus, dsn, name="shelf").exception)
     more = corpus.with_name("more.jsonl")
     more.write_text(corpus.read_text() + json.dumps({"id": "200", "text": "owls hunt at night", "year": 2001}) + "\n")
-    told = filled(more, dsn, "--resume", "--json", "--metadata", "year", name="shelf")
-    assert json.loads(told.stdout) == {"written": 1, "items": 5}, told.output
+    result = filled(more, dsn, "--resume", "--json", "--metadata", "year", name="shelf")
+    assert json.loads(result.stdout) == {"written": 1, "items": 5}, result.output
     assert "no column 'colour'" in _refused(corpus, dsn, '{"id": "300", "text": "a", "colour": "red"}')
     assert "300" not in str(open_store(dsn, "shelf", vector="e", text="body").fetch([300]).keys)
     for name in ("shelves", '"shelf"', "Shelf"):
@@ -153,7 +153,7 @@ print("filled", flush=True)
 
 
 class Slow:
-    """Vectors that tell the text they are of."""
+    """Vectors that contain the number of their text."""
 
     fingerprint = "slow"
     dimension = 4
@@ -188,8 +188,8 @@ def test_one_that_was_killed_goes_on(kind: str, tmp_path: Path) -> None:
         rows = store.fetch(list(range(100, 160)))
         assert sorted(rows.keys) == list(range(100, 160))
         vectors = np.asarray(rows.vectors)
-        told = {payload["body"]: vectors[place].tolist() for place, payload in enumerate(rows.payloads)}
-    assert told == {f"text {j}": [float(j), 1.0, 2.0, 3.0] for j in range(100, 160)}
+        written = {payload["body"]: vectors[place].tolist() for place, payload in enumerate(rows.payloads)}
+    assert written == {f"text {j}": [float(j), 1.0, 2.0, 3.0] for j in range(100, 160)}
 
 
 def test_a_damaged_table_is_told(tmp_path: Path) -> None:

@@ -66,13 +66,13 @@ def test_workers_of_ray_fill_a_store(
         monkeypatch.setattr(store, "write", None)  # not by this process
     before = store.count()
     index = over(store, Coding(str(tmp_path)))
-    told: list[int] = []
+    reported: list[int] = []
     engine = RayEngine(workers=2)
-    written = index.add(records(100, 1050), engine=engine, progress=lambda what, done, total: told.append(done))
+    written = index.add(records(100, 1050), engine=engine, progress=lambda what, done, total: reported.append(done))
     assert (tmp_path / "died").exists()
     assert written == 950
-    assert told == sorted(told)
-    assert told[-1] == 950
+    assert reported == sorted(reported)
+    assert reported[-1] == 950
     assert store.count() == before + 950
     check(store, 100, 1050)
     with pytest.raises(InputError, match=r"are in .* already, one is .*resume=True"):

@@ -215,8 +215,8 @@ def test_a_search_of_passages_answers_with_documents(tmp_path: Path) -> None:
     assert index.search("cats", k=1, budget=2, method="hybrid", candidates=["c"]).ids == ["c"]
     index.save(tmp_path / "my.index")
     again = crosscut.Index.load(tmp_path / "my.index", scorer=scorer)
-    told = [[(hit.id, hit.score, hit.text) for hit in found] for found in (again.search("cats", 3), hits)]
-    assert told[0] == told[1]
+    rows = [[(hit.id, hit.score, hit.text) for hit in found] for found in (again.search("cats", 3), hits)]
+    assert rows[0] == rows[1]
     with pytest.raises(InputError, match="1 of 1 ids are in the index already"):
         again.add({"a": "new"})
     assert again.add({"d": "cats cats cats cats cats. " * 9}) == 1

@@ -35,7 +35,7 @@ def index() -> crosscut.Index:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with the models in the box, as it lies on disk."""
+    """An index with the bundled models, saved on disk."""
     path = tmp_path_factory.mktemp("indexes") / "my.index"
     texts = {"r": "a river runs to the sea", "b": "a bank lends money", "c": "a cat sleeps all day"}
     items = [
@@ -209,13 +209,13 @@ def test_filters_of_haystack_become_ours() -> None:
     assert conditions_of(both) == {"year": {"gte": 2000, "lt": 2010}, "topic": ["law", "tax"], "language": "en"}
     assert conditions_of({"language": "en"}) == {"language": "en"}
     assert conditions_of({"operator": "Deutsche Bahn"}) == {"operator": "Deutsche Bahn"}  # a key of one's own
-    for wrong, told in (
+    for wrong, message in (
         ({"field": "a", "operator": "=="}, "has no 'value'"),
         ({"operator": "AND", "conditions": [{"operator": "AND"}]}, "has no 'conditions'"),
         ({"operator": "AND", "conditions": [{"field": "a"}]}, "has no 'operator' and no 'value'"),
         ({"field": "a", "operator": "in", "value": "en"}, "'in' takes a list of values; got 'en'"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             conditions_of(wrong)
     with pytest.raises(InputError, match=r"joined by AND; an index has no 'OR'"):
         conditions_of({"operator": "OR", "conditions": []})
@@ -338,12 +338,12 @@ def test_mcp_over_stdio(folder: Path) -> None:
         async with Client(stdio_client(command)) as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == ["search", "item", "cost"]
-            found = await told(client, "search", query="who lends money", k=2)
+            found = await called(client, "search", query="who lends money", k=2)
             assert found["hits"][0]["id"] == "b"
             assert found["calls"] <= 3
-            assert (await told(client, "item", id="c"))["metadata"] == {"year": 2002}
-            assert (await told(client, "search", query="cats", filter={"year": {"gte": 2002}}))["calls"] <= 1
-            assert await told(client, "cost") == {
+            assert (await called(client, "item", id="c"))["metadata"] == {"year": 2002}
+            assert (await called(client, "search", query="cats", filter={"year": {"gte": 2002}}))["calls"] <= 1
+            assert await called(client, "cost") == {
                 "searches": 2, "calls": found["calls"], "cached": 0, "default_budget": 3, "max_budget": 3,
             }  # fmt: skip
             over = await client.call_tool("search", {"query": "cats", "budget": 4})
@@ -351,7 +351,7 @@ def test_mcp_over_stdio(folder: Path) -> None:
             assert "budget 1 to 3; got 10 and 4" in over.content[0].text
             assert (await client.call_tool("item", {"id": "none"})).is_error
 
-    async def told(client: Any, tool: str, **given: Any) -> Any:
+    async def called(client: Any, tool: str, **given: Any) -> Any:
         answer = await client.call_tool(tool, given)
         assert not answer.is_error, answer
         return answer.structured_content or json.loads(answer.content[0].text)
@@ -444,7 +444,7 @@ def test_mcp_bounds_what_an_agent_asks_for_and_counts_what_is_called_off(tmp_pat
                 if cost["calls"]:
                     break
                 await asyncio.sleep(0.1)
-            assert cost["calls"] == sum(seen) < 50  # it made no further calls, and those it had made are told
+            assert cost["calls"] == sum(seen) < 50  # it made no further calls, and those it had made are counted
             index.corpus = Damaged(tmp_path / "secret-place")  # type: ignore[assignment]
             for tool, given in (("search", {"query": "a"}), ("item", {"id": "i3"})):
                 assert "secret-place" not in await refused(tool, **given)

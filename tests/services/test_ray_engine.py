@@ -123,7 +123,7 @@ def test_an_index_is_built_and_tuned_on_ray_though_a_worker_is_killed(cluster: A
     def paid() -> int:
         return sum(int(path.read_text()) for path in calls.iterdir())
 
-    told: list[tuple[str, int, int]] = []
+    steps: list[tuple[str, int, int]] = []
     cache = MemoryCache()
     index = Index.build(
         ITEMS,
@@ -132,12 +132,12 @@ def test_an_index_is_built_and_tuned_on_ray_though_a_worker_is_killed(cluster: A
         queries=QUERIES,
         cache=cache,
         engine=RayEngine(workers=2),
-        progress=lambda *step: told.append(step),
+        progress=lambda *step: steps.append(step),
     )
     assert mark.exists()
     spent = paid()
     assert TRUTH.size < spent <= index.build_calls < 2 * TRUTH.size  # what the dead had scored was paid for, too
-    assert told[-1] == ("scoring queries with every item", TRUTH.size, TRUTH.size)
+    assert steps[-1] == ("scoring queries with every item", TRUTH.size, TRUTH.size)
     np.testing.assert_array_equal(index.corpus.anchors, TRUTH)
     more = [f"another query {number}" for number in range(8)]
     tuning = index.tune(more, 5, 40, methods=["crosscut", "adacur"], engine="ray")

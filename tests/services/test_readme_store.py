@@ -74,9 +74,9 @@ def test_five_lines_serve_a_table(table: str) -> None:
                 time.sleep(0.1)
         assert answer is not None, process.communicate()[1]
         assert answer.status_code == 200, answer.text
-        told = answer.json()
-        assert told["hits"][0]["text"] == TEXTS[0]
-        assert told["calls"] <= 2
+        body = answer.json()
+        assert body["hits"][0]["text"] == TEXTS[0]
+        assert body["calls"] <= 2
     finally:
         process.terminate()
         process.communicate(timeout=30)

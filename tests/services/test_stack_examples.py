@@ -90,8 +90,8 @@ def test_an_input_is_searched_in_four_lines(path: Path, folder: Path) -> None:
 @pytest.mark.parametrize("path", CLIENTS, ids=lambda path: path.stem)
 def test_a_client_has_its_answer_in_six_lines(path: Path, folder: Path, url: str) -> None:
     assert lines(path) <= 6
-    told = ran(path, folder, url)
-    assert "Ice floats" in told or "'ice'" in told or " ice " in told or "index=1" in told
+    output = ran(path, folder, url)
+    assert "Ice floats" in output or "'ice'" in output or " ice " in output or "index=1" in output
 
 
 def test_nothing_is_missing() -> None:

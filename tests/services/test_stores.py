@@ -150,17 +150,20 @@ def test_filters_in_every_round(make: Make, filter: dict[str, Any]) -> None:
 def test_filters_that_cannot_be(make: Make) -> None:
     store = make(corpus(20))
     wrong: Any
-    for wrong, told in (
+    for wrong, message in (
         (lambda item: True, "mapping"),
         ({"year": {"above": 3}}, "known are"),
         ({"year": {}}, "bounds"),
         ({"lang": object()}, "object"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             store.session().top([Ask(direction(), 3, allowed=wrong)])
     if make.kind in ("postgres", "lance"):  # type: ignore[attr-defined]
-        for wrong, told in (({"colour": "red"}, "no column 'colour'"), ({"year": {"gt": "x"}}, "compares it with 'x'")):
-            with pytest.raises(InputError, match=told):
+        for wrong, message in (
+            ({"colour": "red"}, "no column 'colour'"),
+            ({"year": {"gt": "x"}}, "compares it with 'x'"),
+        ):
+            with pytest.raises(InputError, match=message):
                 store.session().top([Ask(direction(), 3, allowed=wrong)])
     else:  # no schema: what is not there does not pass
         (found,) = store.session().top([Ask(direction(), 3, allowed={"colour": "red"})])
@@ -371,8 +374,8 @@ def test_an_index_over_a_store(make: Make, world: Planted) -> None:
     assert {*given.ids} == {*contents.ids[:3]}
     with pytest.raises(InputError, match="are not in"):
         index.search("query 0", candidates=[99999999])
-    for name, told in (("exact", "does not count"), ("adacur", "anchor"), ("crosscut@first=lexical", "full-text")):
-        with pytest.raises(InputError, match=told):
+    for name, message in (("exact", "does not count"), ("adacur", "anchor"), ("crosscut@first=lexical", "full-text")):
+        with pytest.raises(InputError, match=message):
             index.search("query 0", method=name)
     for wrong in (index.save, lambda: index.items, index.complete):
         with pytest.raises(InputError, match="stay in"):

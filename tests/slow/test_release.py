@@ -20,9 +20,9 @@ def test_a_release_is_built_and_checked_without_benchmarks(tmp_path: Path) -> No
     (source,) = (tmp_path / "dist").glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        told = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
+        metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     assert {name.split("/")[0] for name in names} <= {"crosscut", f"{wheel.name.split('-py3')[0]}.dist-info"}
-    assert all(f"Programming Language :: Python :: 3.{minor}" in told for minor in (11, 12, 13))
+    assert all(f"Programming Language :: Python :: 3.{minor}" in metadata for minor in (11, 12, 13))
     with tarfile.open(source) as archive:
         tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert not tops & {"benchmarks", "tests", "models", ".ci"}

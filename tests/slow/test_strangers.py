@@ -64,7 +64,7 @@ def saved(path: Path) -> Path:
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where something stands in JSON."""
+    """Return the paths of all values of a JSON document."""
     parts = value.items() if isinstance(value, dict) else list(enumerate(value))[:4] if isinstance(value, list) else ()
     return [at, *(place for key, part in parts for place in places(part, (*at, key)))]
 
@@ -82,7 +82,7 @@ def lie(value: Any, rng: random.Random) -> Any:
     return whole.get("")
 
 
-def told(work: Callable[[], object]) -> str:
+def outcome(work: Callable[[], object]) -> str:
     """It works, or is refused in a sentence: no other exception. Which of them, so that a test can ask for both."""
     try:
         work()
@@ -144,7 +144,7 @@ def without_a_crash(folder: Path, work: Path, kind: Kind, use: Callable[[Path], 
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RuntimeWarning)  # numbers of 1e38 may overflow: an order, no score
-                    outcomes.setdefault(file.name, set()).add(told(lambda: use(work)))
+                    outcomes.setdefault(file.name, set()).add(outcome(lambda: use(work)))
             except Exception as error:
                 raise AssertionError(f"{file.name}, {what}") from error
     return outcomes
@@ -177,7 +177,7 @@ def test_a_forged_record_is_refused_or_harmless(index: Path, tmp_path: Path) -> 
         files = {name: record.pop(name) for name in ("files", "folder", "format", "version", "parts") if seed % 2}
         lied = lie(record, rng)  # every other time not about files, which are refused at once
         sealed(path, {**files, **lied} if isinstance(lied, dict) else lied)
-        outcomes.append(told(lambda path=path: used(path)))
+        outcomes.append(outcome(lambda path=path: used(path)))
     assert min(outcomes.count("refused"), outcomes.count("works")) >= 2, outcomes
 
 
@@ -188,7 +188,7 @@ def test_a_forged_file_with_the_right_checksums_is_refused_or_harmless(index: Pa
         shutil.copytree(index, path)
         names = sorted(name for files in homes_of(record_of(path)).values() for name in files)
         forged(path, KIND, *changed(path, names[seed % len(names)], random.Random(seed)))
-        outcomes.append(told(lambda path=path: used(path)))
+        outcomes.append(outcome(lambda path=path: used(path)))
     assert min(outcomes.count("refused"), outcomes.count("works")) >= 2, outcomes
 
 
@@ -346,7 +346,7 @@ def endless(path: Path, end: str) -> None:
 
 
 def test_a_forged_clustered_index_is_refused_or_harmless(tmp_path: Path) -> None:
-    """What it finds is there, each once, at the distance it says, whatever metric and rule the record tells."""
+    """Its hits exist, each once, at the distance that is returned, whatever metric and rule the record has."""
     path, vectors = tmp_path / "ivf", np.random.default_rng(0).normal(size=(80, 8)).astype(np.float32)
     IVF.build(vectors, lists=4).save(path)
     honest = json.loads((path / "ivf.json").read_text())
@@ -365,12 +365,12 @@ def test_a_forged_clustered_index_is_refused_or_harmless(tmp_path: Path) -> None
         if isinstance(lied, dict):
             lied["checksum"] = checksum_of(lied)
         (path / "ivf.json").write_text(json.dumps(lied))
-        outcomes.append(told(use))
+        outcomes.append(outcome(use))
     assert min(outcomes.count("refused"), outcomes.count("works")) >= 2, outcomes
 
 
 def test_starts_of_lists_that_wrap_around_are_refused(tmp_path: Path) -> None:
-    """Each is larger than the one before by so much as numbers of 64 bits can tell."""
+    """Each is larger than the one before by so much as numbers of 64 bits can hold."""
     vectors = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     IVF.build(vectors, lists=8).save(tmp_path / "ivf")
     starts = np.array([0, 2**62, 2**63 - 1, -(2**63), -(2**62), -5, 0, 3, 60], "<i8")

@@ -86,8 +86,8 @@ def test_what_is_not_sure_is_not_claimed() -> None:
     assert not got.measured
     assert "if the curve goes on" in " ".join(got.sentences)
     none = advise([Outcome("crosscut", 10, 10.0, {"recall of top 10": np.ones(5)})], [], "crosscut")
-    assert none.verdict == "cannot tell"
-    assert none.sentences[0].startswith("Cannot tell whether the scorer is right")
+    assert none.verdict == "unknown"
+    assert none.sentences[0].startswith("It is unknown whether the scorer is right")
 
 
 def test_pairs_are_paid_once_and_counted_for_every_search() -> None:
@@ -146,17 +146,17 @@ def test_the_command_draws_advises_and_tells_the_split(tmp_path: Path, monkeypat
     )
     (folder / "qrels.tsv").write_text("".join(f"q{j}\t{best(world, j, range(200), 1)[0]}\t1\n" for j in range(100)))
     out, picture = tmp_path / "out.json", tmp_path / "out.svg"
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         app,
         [
             *("evaluate", str(tmp_path / "my.index"), str(folder), "--budgets", "10,40", "--exhaustive", "4"),
             *("--limit", "12", "--json", str(out), "--plot", str(picture)),
         ],
     )
-    assert told.exit_code == 0, told.output
-    assert "a fixed fifth is test" in told.output
-    assert "drawn with seed 0" in told.output
-    lines = told.stdout.splitlines()
+    assert result.exit_code == 0, result.output
+    assert "a fixed fifth is test" in result.output
+    assert "drawn with seed 0" in result.output
+    lines = result.stdout.splitlines()
     assert max(map(len, lines[: len(lines) // 2])) <= 80
     made = json.loads(out.read_text())
     assert made["advice"]["verdict"] == "pays"

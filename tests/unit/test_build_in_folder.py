@@ -274,9 +274,9 @@ def test_the_command_streams(tmp_path: Path, corpus: Path, monkeypatch: pytest.M
         ("d", ["--in-memory"], 100),
     ):
         monkeypatch.setattr(command, "STREAMED", large)
-        told = CliRunner().invoke(command.app, ["build", str(corpus), str(tmp_path / name), *wanted, *more, "--json"])
-        assert told.exit_code == 0, told.output
-        assert json.loads(told.stdout)["items"] == N
+        result = CliRunner().invoke(command.app, ["build", str(corpus), str(tmp_path / name), *wanted, *more, "--json"])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["items"] == N
         assert Index.load(tmp_path / name)["i17"].metadata["year"] == 17
     assert streamed == [tmp_path / "a", tmp_path / "b"]
 
@@ -291,8 +291,8 @@ def test_a_method_that_cannot_work_is_refused_before_anything_is_read_or_bought(
         raise AssertionError("a call was made")
 
     path = tmp_path / "my.index" if streamed else None
-    told = "needs item vectors or scores of anchor queries or factors and has none: build the index with an encoder"
-    with pytest.raises(InputError, match=f"crosscut {told}"):
+    message = "needs item vectors or scores of anchor queries or factors and has none: build the index with an encoder"
+    with pytest.raises(InputError, match=f"crosscut {message}"):
         Index.build(unread(), scorer=paid, encoder=None, path=path)
     with pytest.raises(InputError, match="anncur needs scores of anchor queries and has none: build the index with"):
         Index.build(unread(), scorer=paid, encoder=lambda texts: vectors(len(texts)), method="anncur", path=path)

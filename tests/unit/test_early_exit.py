@@ -224,7 +224,7 @@ def test_rules_match_slow_references(name: str, rules: dict[str, Rule], index: I
         assert found.lists[row] == slow_stop(rule, index, observed, row)
     assert from_json(rule.json()) == rule
     if name != "fixed":
-        assert len(set(found.lists.tolist())) > 1  # it tells queries apart
+        assert len(set(found.lists.tolist())) > 1  # it depends on the query
 
 
 @pytest.mark.services

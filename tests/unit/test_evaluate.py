@@ -42,10 +42,10 @@ def test_exact_search_is_perfect_and_a_short_one_is_not() -> None:
 
 
 def long_documents(score: Any = "best") -> Index:
-    def told(j: int) -> str:
+    def sentences(j: int) -> str:
         return " ".join(f"Here is sentence {i} about subject{j}." for i in range(12))
 
-    documents = [{"id": f"d{j}", "text": told(j)} for j in range(20)]
+    documents = [{"id": f"d{j}", "text": sentences(j)} for j in range(20)]
     words = {f"subject{j}": j for j in range(20)}
 
     def scorer(query: str, texts: list[str]) -> list[float]:  # it likes what is far from what was asked for
@@ -89,12 +89,12 @@ def test_relevance_may_be_a_part_of_one() -> None:
 def test_judgements_of_other_items_are_refused() -> None:
     index = build(Planted(), stop=40)
     judged = {f"query {j}": {f"d{j}": 1.0, "i3": 0.0} for j in range(12)}
-    told = r"none of the 12 items that are judged relevant is in the index, the first of them is 'd0'"
-    with pytest.raises(InputError, match=told):
+    message = r"none of the 12 items that are judged relevant is in the index, the first of them is 'd0'"
+    with pytest.raises(InputError, match=message):
         index.calibrate(judged)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         index.tune(judgements=judged)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         evaluate(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])
     judged["query 11"]["i3"] = 1.0
     assert len(evaluate(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])) == 1

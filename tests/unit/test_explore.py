@@ -76,9 +76,9 @@ def test_over_a_store_that_does_not_count_no_chance_is_known() -> None:
     searcher = Searcher(score, parts=Parts(encoder=as_vectors(store)), method="crosscut@explore=0.2")
     hits = searcher.search(3, 10, 50, query_vector=WORLD.queries[3])
     assert hits.calls == 50
-    told = np.concatenate([one.chances for one in hits.trace if one.chances is not None])
-    assert np.isnan(told).sum() == 9
-    assert (told[~np.isnan(told)] == 1).all()
+    chances = np.concatenate([one.chances for one in hits.trace if one.chances is not None])
+    assert np.isnan(chances).sum() == 9
+    assert (chances[~np.isnan(chances)] == 1).all()
 
 
 def test_chances_are_logged_and_weighted(tmp_path: Path) -> None:

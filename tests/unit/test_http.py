@@ -255,13 +255,13 @@ def test_keys_come_from_the_environment_and_stay_there(
     with scorer_of(endpoint, key_env="RERANK_KEY", retries=0) as scorer:
         scorer.score(QUERY, ["x"])
         assert endpoint.headers[0]["authorization"] == f"Bearer {KEY}"
-        told = [repr(scorer), scorer.fingerprint, repr(pickle.dumps(scorer)), repr(vars(scorer.transport))]
+        visible = [repr(scorer), scorer.fingerprint, repr(pickle.dumps(scorer)), repr(vars(scorer.transport))]
         for code in (401, 500, 429):
             endpoint.always = status(code, {"message": "x" * 190 + f" invalid key {KEY} " + KEY})
             with pytest.raises(ScorerError) as caught:
                 scorer.score(QUERY, ["x"])
-            told += [str(caught.value), repr(caught.value)]
-    assert KEY[:6] not in "".join(told) + caplog.text
+            visible += [str(caught.value), repr(caught.value)]
+    assert KEY[:6] not in "".join(visible) + caplog.text
 
 
 def test_positions_outside_the_corpus_are_refused(endpoint: Endpoint) -> None:

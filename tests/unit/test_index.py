@@ -328,10 +328,10 @@ def test_damage_and_foreign_folders_are_told(world: Planted, tmp_path: Path) -> 
     with pytest.raises(InputError, match="no index at"):
         Index.load(tmp_path / "nowhere", **how)
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "letter.txt").write_text("dear")
+    (tmp_path / "full" / "letter.txt").write_text("hello")
     with pytest.raises(InputError, match="holds something else"):
         build(world, stop=5).save(tmp_path / "full")
-    assert (tmp_path / "full" / "letter.txt").read_text() == "dear"
+    assert (tmp_path / "full" / "letter.txt").read_text() == "hello"
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["letter.txt"]  # not even a lock
 
 

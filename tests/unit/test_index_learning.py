@@ -1,4 +1,4 @@
-"""An index logs its searches, learns from them, keeps what it learned, and forgets it when told to."""
+"""An index logs its searches, learns from them, keeps what it learned, and forgets it on request."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_log_that_was_begun_anew_takes_nothing_away(taught: Index, tmp_path: P
     assert taught.corpus.prior is not None
     assert taught.corpus.prior.searches == 60
     assert taught.log is not None
-    taught.log.forget(queries=QUERIES[1:2])  # whoever did: what was learned may hold some of it
+    taught.log.forget(queries=QUERIES[1:2])  # the prior may contain some of it
     assert taught.learn().prior is None
     assert taught.corpus.prior is None
 

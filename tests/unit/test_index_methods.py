@@ -1,4 +1,4 @@
-"""Methods on an index: the same by name as in a `Searcher`, bounded, and told what they lack."""
+"""Methods on an index: the same by name as in a `Searcher`, bounded, and refused with what they lack."""
 
 from __future__ import annotations
 

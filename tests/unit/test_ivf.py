@@ -147,7 +147,7 @@ def test_save_and_load(tmp_path: Path, dtype: Any) -> None:
     with pytest.raises(InputError, match="no clustered index at"):
         IVF.load(tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letter.txt").write_text("dear")
+    (tmp_path / "other" / "letter.txt").write_text("hello")
     with pytest.raises(InputError, match="holds something else"):
         index.save(tmp_path / "other")
 

@@ -14,11 +14,11 @@ from crosscut.errors import InputError
 
 def folder(path: Path, *, splits: bool = False, files: bool = False) -> Path:
     path.mkdir()
-    told = [
+    records = [
         {"_id": f"q{j}", "text": f"query {j}", **({"split": "train" if j % 3 else "test"} if splits else {})}
         for j in range(30)
     ]
-    (path / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))
+    (path / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     lines = [f"q{j}\td{j}\t1\n" for j in range(29)]  # the last is not judged
     if files:
         (path / "qrels").mkdir()

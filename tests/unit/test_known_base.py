@@ -44,7 +44,7 @@ class Corrected(BoundScorer):
 def corrected() -> tuple[Planted, Corrected]:
     world = planted(n=1500, queries=30, rank=8)
     rough = np.random.default_rng(5).normal(size=world.test.shape)
-    return world, Corrected(6 * rough, world.test)  # most of f is g, and no vector tells g
+    return world, Corrected(6 * rough, world.test)  # most of f is g, and no vector predicts g
 
 
 def recall(scorer: Corrected, found: list[crosscut.Hits], k: int) -> float:
@@ -114,8 +114,7 @@ def test_it_stops_when_the_next_items_would_not_change_the_top(corrected: tuple[
 
 
 class Shared(Scorer):
-    """Words that an item shares with the query are known of it, its length is what a call tells. It is never told how
-    many items there are."""
+    """Base scores are shared words, a call adds the length of the item. The number of items is never passed."""
 
     fingerprint = "shared-1"
 
@@ -167,7 +166,7 @@ def test_a_scorer_of_ones_own_knows_a_part_of_every_item_of_an_index(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("known", "told"),
+    ("known", "message"),
     [
         (lambda handles: [0.0], "one number per item"),
         (lambda handles: np.full(len(handles), np.nan), "NaN or an infinity"),
@@ -176,7 +175,7 @@ def test_a_scorer_of_ones_own_knows_a_part_of_every_item_of_an_index(tmp_path: P
     ],
 )
 def test_what_is_known_is_looked_at_before_a_call(
-    corrected: tuple[Planted, Corrected], known: Callable[[Handles], Any], told: str
+    corrected: tuple[Planted, Corrected], known: Callable[[Handles], Any], message: str
 ) -> None:
     world, _ = corrected
 
@@ -189,7 +188,7 @@ def test_what_is_known_is_looked_at_before_a_call(
         def score_many(self, requests: Sequence[Request]) -> Any:
             raise AssertionError("nothing is paid for")
 
-    with pytest.raises(crosscut.ScorerError, match=told) as caught:
+    with pytest.raises(crosscut.ScorerError, match=message) as caught:
         searched(Wrong(), world, 40)
     assert caught.value.calls == 0
 
@@ -242,8 +241,8 @@ def test_over_a_store_candidates_are_corrected(linear: bool) -> None:
         hits = crosscut.Searcher(bound, vectors=store).search(query, 10, 30, query_vector=vector)
         found.append(len({store.seen[h] for h in hits.scored} & {*truth[query].tolist()}) / 10)
         read.append(bound.read)
-        told = crosscut.Searcher(black_box, vectors=world.vectors).search(query, 10, 30, query_vector=vector)
-        plain.append(len({*told.scored.tolist()} & {*truth[query].tolist()}) / 10)
+        hits_of_vectors = crosscut.Searcher(black_box, vectors=world.vectors).search(query, 10, 30, query_vector=vector)
+        plain.append(len({*hits_of_vectors.scored.tolist()} & {*truth[query].tolist()}) / 10)
     assert np.mean(read) < 300
     assert np.mean(found) > (0.99 if linear else 0.9)
     assert np.mean(found) >= np.mean(plain)

@@ -49,12 +49,12 @@ class Rounding(MemoryStore):
     """A store that compares rounded numbers, and so gives its best in a wrong order; its keys are digits."""
 
     def query(self, wants: Sequence[Want], *, exact: bool) -> list[Rows]:
-        told = []
+        shown = []
         for want in wants:
             names = [name for name in self.items if name not in set(want.exclude)]
             names.sort(key=lambda name: -round(float(self.items[name][1] @ want.vector), 1))
-            told.append(self._shown(names[: want.count]))
-        return told
+            shown.append(self._shown(names[: want.count]))
+        return shown
 
 
 def test_one_block_of_a_store_as_it_stands_in_u() -> None:

@@ -23,7 +23,7 @@ def truth(query: str, position: int) -> float:
 
 
 class Adversary:
-    """Does as it is told, request by request, and counts the pairs it was handed."""
+    """A scorer that acts by a list, request by request, and counts the pairs it is given."""
 
     def __init__(self, acts: list[str]) -> None:
         self.acts = acts

@@ -148,15 +148,15 @@ def test_replays_on_the_command_line(world: Planted, tmp_path: Path) -> None:
 
 
 def test_searches_on_the_command_line(tmp_path: Path) -> None:
-    """A saved index, with the models in the box: what the command finds is what the index finds."""
+    """A saved index, with the bundled models: the command finds the same as the index."""
     index = crosscut.Index.build([f"{word} of {other}" for word in WORDS[:6] for other in WORDS[:6]])
     index.save(tmp_path / "my.index")
     for method, stop in [(name, None) for name in NAMES] + [("crosscut", "above@level=-1e9")]:
         asked = ["--method", method, *(() if stop is None else ("--stop", stop)), "--budget", "20", "-k", "3", "--json"]
-        told = json.loads(crosscut_command("search", "my.index", f"{WORDS[0]} {WORDS[1]}", *asked, folder=tmp_path))
+        output = json.loads(crosscut_command("search", "my.index", f"{WORDS[0]} {WORDS[1]}", *asked, folder=tmp_path))
         hits = index.search(f"{WORDS[0]} {WORDS[1]}", 3, 20, method=method, stop=stop)
-        assert [hit["id"] for hit in told["hits"]] == hits.ids
-        assert (told["calls"], told["stop_reason"]) == (hits.calls, hits.stop_reason)
+        assert [hit["id"] for hit in output["hits"]] == hits.ids
+        assert (output["calls"], output["stop_reason"]) == (hits.calls, hits.stop_reason)
 
 
 def test_a_scorer_of_ones_own_is_searched_and_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What was paid for is counted, kept and told, whatever scorers, caches, logs and callers do meanwhile."""
+"""Paid scores are counted, kept and reported, whatever scorers, caches, logs and callers do meanwhile."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_error_may_carry_anything(scores: Any) -> None:
 
 
 class Cache(MemoryCache):
-    """A cache that does as it is told."""
+    """A cache with a given behaviour."""
 
     def __init__(self, get: Callable[[Any], Any] = lambda known: known, put: Callable[[], Any] = lambda: None) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def test_a_query_that_cannot_be_sent_is_no_fault_of_the_others() -> None:
         assert (good.calls, bad.calls, scorer.sent.pairs) == (4, 0, 4)
 
 
-# -- searches that nobody waits for, or that are told too late
+# -- searches that nobody waits for, or that are cancelled too late
 
 
 def test_a_search_that_is_cancelled_makes_no_further_calls() -> None:

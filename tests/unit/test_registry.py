@@ -53,7 +53,7 @@ def test_several_methods_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "told"),
+    ("label", "message"),
     [
         ("magic", "unknown method 'magic': choose one of adacur, anncur"),
         ("axn@rounds", "settings are written name=value, and 'rounds' has no '='"),
@@ -66,8 +66,8 @@ def test_several_methods_in_one_line() -> None:
         ("anncur@split=1.5", "0 … 1; got 1.5"),
     ],
 )
-def test_wrong_names_are_sentences(label: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_wrong_names_are_sentences(label: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         parse(label)
 
 
@@ -86,10 +86,10 @@ def test_what_is_missing_fits_the_caller() -> None:
     )
     index = crosscut.Index.build(["a b", "c d", "e f"], scorer=lambda query, texts: [0.0] * len(texts))
     for method in ("adacur", "anncur", "axn@space=factors"):
-        with pytest.raises(InputError, match="needs") as told:
+        with pytest.raises(InputError, match="needs") as caught:
             index.search("a", 1, 2, method=method)
-        assert "space=CUR" not in str(told.value)
-        assert "build the index" in str(told.value) or "crosscut.Searcher" in str(told.value)
+        assert "space=CUR" not in str(caught.value)
+        assert "build the index" in str(caught.value) or "crosscut.Searcher" in str(caught.value)
 
 
 @pytest.fixture
@@ -164,9 +164,9 @@ def test_a_plugin_that_fails_breaks_nothing(monkeypatch: pytest.MonkeyPatch, bac
     fresh = type(registry._METHODS)(registry._METHODS.kind, registry._METHODS.example)
     fresh._known = dict(registry._METHODS._known)
     monkeypatch.setattr(names, "_entry_points", lambda: theirs)
-    with pytest.warns(UserWarning, match=r"'(broken|leaving|thing|taken)' is left out") as told:
+    with pytest.warns(UserWarning, match=r"'(broken|leaving|thing|taken)' is left out") as caught:
         assert isinstance(fresh.parse("crosscut"), Crosscut)
-    assert len(told) == 4
+    assert len(caught) == 4
     assert type(fresh.parse("crosscut")) is Crosscut
     with pytest.raises(InputError, match=r"'broken' \(theirs:Method failed \(ZeroDivisionError: theirs\)\)"):
         fresh.parse("broken")

@@ -165,11 +165,11 @@ def test_a_matrix_that_tells_nothing_apart_is_noted() -> None:
 
 def test_the_command_line_says_so_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "flat.npz", test=np.zeros((2, 20)), vectors=np.eye(20), query_vectors=np.ones((2, 20)))
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli.app, ["replay", "--data", str(tmp_path / "flat.npz"), "--methods", "rerank", "--budgets", "5", "-k", "1"]
     )
-    assert told.exit_code == 0
-    assert "note: for 2 of 2 test queries at least half of the 20 items tie at place 1" in told.stderr
+    assert result.exit_code == 0
+    assert "note: for 2 of 2 test queries at least half of the 20 items tie at place 1" in result.stderr
 
 
 @pytest.mark.services

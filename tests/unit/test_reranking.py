@@ -24,9 +24,11 @@ def wanted() -> list[float]:
 
 def test_relevance_is_between_0_and_1_in_the_order_of_the_scores() -> None:
     scores = np.array([-1000.0, -9.53, 0.0, 4.63, 1000.0])
-    told = relevance(object(), scores)
-    assert told.tolist() == pytest.approx([0, 1 / (1 + np.exp(9.53)), 0.5, 1 / (1 + np.exp(-4.63)), 1], abs=1e-12)
-    assert (np.diff(told) >= 0).all()
+    probabilities = relevance(object(), scores)
+    assert probabilities.tolist() == pytest.approx(
+        [0, 1 / (1 + np.exp(9.53)), 0.5, 1 / (1 + np.exp(-4.63)), 1], abs=1e-12
+    )
+    assert (np.diff(probabilities) >= 0).all()
     service = RerankEndpoint("http://localhost/v2/rerank")
     assert relevance(service, np.array([0.2, 0.9])).tolist() == [0.2, 0.9]
     logits = RerankEndpoint("http://localhost/v2/rerank", transform="logit")

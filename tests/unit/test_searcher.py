@@ -113,7 +113,7 @@ def test_wrong_arguments_are_sentences(world: Planted) -> None:
         searcher.search(0, 0, 10)
     with pytest.raises(InputError, match="budget must be at least 1; got 0"):
         searcher.search(0, 5, 0)
-    assert searcher.search(0, 5, query_vector=world.query_vectors[0]).calls == 100  # unless told otherwise
+    assert searcher.search(0, 5, query_vector=world.query_vectors[0]).calls == 100  # by default
     assert world.searcher("exact").search(0, 5).calls == world.n
     with pytest.raises(InputError, match="has 3 dimensions, the items have 12"):
         searcher.search(0, 5, 10, query_vector=np.ones(3))

@@ -15,7 +15,7 @@ from crosscut.ann.baseline import NOTHING
 from crosscut.ann.flat import predictions, rerank
 from crosscut.errors import InputError
 from crosscut.linalg.blas import one_thread
-from crosscut.linalg.products import ALONE, SMALL, TOLD, product, widen
+from crosscut.linalg.products import ALONE, LIMITED, SMALL, product, widen
 from crosscut.linalg.top import best
 from crosscut.spaces import CUR, Constant, Stacked, Vectors
 from crosscut.spaces.cur import background, reduced
@@ -234,8 +234,8 @@ def test_the_limit_on_blas_is_lifted_by_the_last_to_leave() -> None:
         assert all(count == 2 for count in blas_threads())
 
 
-@pytest.mark.parametrize(("n", "told"), [(TOLD, True), (TOLD - 1, False)])
-def test_one_query_is_not_shared_out_by_blas(n: int, told: bool) -> None:
+@pytest.mark.parametrize(("n", "limited"), [(LIMITED, True), (LIMITED - 1, False)])
+def test_one_query_is_not_shared_out_by_blas(n: int, limited: bool) -> None:
     """On a busy machine its threads wait for each other; small products it takes on one by itself."""
     seen: list[int] = []
 
@@ -247,5 +247,5 @@ def test_one_query_is_not_shared_out_by_blas(n: int, told: bool) -> None:
     with threadpool_limits(2, user_api="blas"):
         made = product(np.arange(n, dtype=np.float64)[:, None].view(Watched), np.full((1, 1), 2.0))
     assert seen
-    assert all((count == 1) == told for count in seen)
+    assert all((count == 1) == limited for count in seen)
     np.testing.assert_array_equal(made[0], 2.0 * np.arange(n))

@@ -67,13 +67,13 @@ def test_scores_are_bought_once_and_counted() -> None:
     pairs = items_per_query(700, (9, 2000), seed=3)
     cache = crosscut.MemoryCache()
     cache.put(4, np.arange(2000), matrix[4])
-    told: list[int] = []
+    reported: list[int] = []
     scores = SparseScores.from_scorer(
-        score, range(9), pairs, cache=cache, progress=lambda what, done, total: told.append(done)
+        score, range(9), pairs, cache=cache, progress=lambda what, done, total: reported.append(done)
     )
     assert len(seen) == len(set(seen)) == scores.calls == 8 * 700
     assert scores.cached == 700
-    assert told[-1] == 8 * 700
+    assert reported[-1] == 8 * 700
     np.testing.assert_array_equal(scores.scores, matrix[pairs.queries, pairs.items])
     again = SparseScores.from_csr(scores.csr())
     np.testing.assert_array_equal(again.scores, scores.scores)

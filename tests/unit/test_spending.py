@@ -85,8 +85,8 @@ def built(calls: int | None, queries: list[str] | None = None, **more: Any) -> I
     items = [{"id": f"i{j}", "text": f"item {j}"} for j in range(N)]
     scorer = TextScorer(score, fingerprint="planted")
     asked = QUERIES if queries is None else queries
-    told: dict[str, Any] = {"encoder": Known(), "bm25": False, "dtype": np.float32, "queries": asked, "calls": calls}
-    return Index.build(items, scorer=scorer, **told, **more)
+    options: dict[str, Any] = {"encoder": Known(), "bm25": False, "dtype": np.float32, "queries": asked, "calls": calls}
+    return Index.build(items, scorer=scorer, **options, **more)
 
 
 def test_an_index_spends_what_it_may_and_keeps_what_it_was_taught(tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_numbers_that_are_none_are_refused_before_anything_is_paid(given: dict[s
         ({"methods": ["adacur"]}, "needs scores of anchor queries"),
         ({"methods": []}, "nothing to choose from"),
     ]
-    for how, told in wrong:
-        with pytest.raises(InputError, match=told):
+    for how, message in wrong:
+        with pytest.raises(InputError, match=message):
             index.tune(queries, **how)
     judgements = {query: {"0": 1.0} for query in queries}
     with pytest.raises(InputError, match="needs scores of anchor queries"):

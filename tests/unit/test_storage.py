@@ -97,20 +97,20 @@ def test_a_save_that_stops_at_any_step_leaves_old_or_new(tmp_path: Path, error: 
         save_words(path, 1)
         mine = Folder(path, WORDS)
         mine.load(lambda saved: None)
-        told = ""
+        message = ""
         with pytest.MonkeyPatch.context() as patch:
             fails = Fails(patch, at, error, after)
             try:
                 with mine.lock():
                     mine.write({"value": 2}, lambda files: files.array("numbers", np.full(100, 2)))
             except (KeyboardInterrupt, WriteError) as stopped:
-                told = str(stopped)
+                message = str(stopped)
         if fails.count < at:
             break
         value = words(path)
         seen.add(value)
-        if isinstance(error, OSError) and told:
-            assert ("unharmed" in told) == (value == 1), "the message says what is there"
+        if isinstance(error, OSError) and message:
+            assert ("unharmed" in message) == (value == 1), "the message says what is there"
         mine.unchanged()  # who was interrupted may save again
         save_words(path, 3)
         assert words(path) == 3

@@ -1,4 +1,4 @@
-"""One event loop for all, whoever asks first."""
+"""One event loop is shared by all threads."""
 
 from __future__ import annotations
 

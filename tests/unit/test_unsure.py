@@ -25,10 +25,10 @@ def test_the_error_of_estimates_is_told_from_measured_items() -> None:
     vectors = rng.normal(size=(600, 8))
     scores = rng.normal(size=(12, 8)) @ vectors.T + 0.7 * rng.normal(size=(12, 600))
     measured = np.arange(600) < 500
-    told = extension_error(scores, vectors, measured)
+    error = extension_error(scores, vectors, measured)
     estimates = extended_scores(scores, vectors, vectors[500:], measured, 100)
-    assert told == pytest.approx(np.sqrt(np.mean((estimates - scores[:, 500:]) ** 2)), rel=0.1)
-    assert told == pytest.approx(0.7, rel=0.1)
+    assert error == pytest.approx(np.sqrt(np.mean((estimates - scores[:, 500:]) ** 2)), rel=0.1)
+    assert error == pytest.approx(0.7, rel=0.1)
     without = extension_error(scores, None, measured)
     assert without == pytest.approx(scores.std(axis=1).mean(), rel=0.05)
     assert extension_error(scores, vectors, np.zeros(600, bool)) == 0.0
@@ -64,9 +64,9 @@ def test_items_without_anchor_scores_are_not_crowded_out() -> None:
             np.mean(np.concatenate([np.isin(t[hidden[t]], h.scored) for t, h in zip(tops, hits, strict=True)]))
         )
 
-    told = share(replace(parts, anchors=CUR(scores, errors=errors)))
-    assert told > share(replace(parts, anchors=CUR(scores))) + 0.03  # estimates taken for measurements
-    assert told > share(parts) - 0.01  # no anchors at all
+    wider = share(replace(parts, anchors=CUR(scores, errors=errors)))
+    assert wider > share(replace(parts, anchors=CUR(scores))) + 0.03  # estimates taken for measurements
+    assert wider > share(parts) - 0.01  # no anchors at all
 
 
 def searched(parts: Parts, k: int = 10) -> list[list[int]]:

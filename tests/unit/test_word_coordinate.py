@@ -1,4 +1,4 @@
-"""Words as one more coordinate of the default method: found where they tell, harmless where they do not."""
+"""Words as one more coordinate of the default method: used where they predict scores, harmless where they do not."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_predictions_are_the_ridge_over_vectors_and_words() -> None:
 
 
 def test_predictions_after_learning_are_those_of_the_prior_and_words() -> None:
-    """Against a Gaussian process in closed form, with more dimensions than a prior tells apart one by one."""
+    """Against a Gaussian process in closed form, with more dimensions than a prior treats separately."""
     rng = np.random.default_rng(0)
     n, d = 150, 60
     vectors, q = rng.normal(size=(n, d)), rng.normal(size=d)

@@ -85,7 +85,7 @@ class TopK(Pool, Protocol):
 
     @property
     def spread(self) -> float | None:
-        """Root mean square distance of the vectors from their mean; None: a sample of them tells."""
+        """Root mean square distance of the vectors from their mean; None: estimate it from a sample."""
         return None
 
     def top(self, asks: Sequence[Ask]) -> list[Found]:

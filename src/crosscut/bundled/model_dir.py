@@ -105,7 +105,7 @@ _open: WeakValueDictionary[tuple[Any, ...], ModelDir] = WeakValueDictionary()
 
 
 def open_model_dir(path: str | Path = DEFAULT, *, threads: int | None = None) -> ModelDir:
-    """Return a model directory; whoever asks for the same one shares its sessions and caches."""
+    """Return a model directory; callers that open the same one share its sessions and caches."""
     model = ModelDir(path, threads=threads)
     files = sorted(model.path.iterdir())
     state = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

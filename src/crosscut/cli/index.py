@@ -43,7 +43,7 @@ CONTENTS = {
     "factors.json": "factors",
     "prior.json": "past searches",
 }
-"""What the files of an index tell a search."""
+"""Names of optional files of an index, as `info` prints them."""
 
 Ids = Annotated[list[str], typer.Argument(help="Ids of items.")]
 

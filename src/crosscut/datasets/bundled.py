@@ -1,4 +1,4 @@
-"""The world in the box: one lexicographer file of WordNet, with scores of its anchor queries.
+"""The bundled data set: one lexicographer file of WordNet, with scores of its anchor queries.
 
     corpus.jsonl.gz, queries.jsonl.gz, qrels.tsv.gz     a BEIR folder
     scores.npz                                          train_ids (a,), train (a × n) float16: their scores,
@@ -30,7 +30,7 @@ class WorldScores:
     anchor_ids: list[str]
     anchor_scores: npt.NDArray[np.float16]  # (anchors × items)
     test_ids: list[str]
-    vectors: npt.NDArray[np.float16]  # (items × D), the dual encoder in the box
+    vectors: npt.NDArray[np.float16]  # (items × D), of the bundled dual encoder
     fingerprint: str
 
 

@@ -48,8 +48,8 @@ class Columns:
     def __post_init__(self) -> None:
         named = [name for name in (self.text, self.title, self.id) if name is not None]
         if len(set(named)) < len(named):
-            told = f"text={self.text!r}, title={self.title!r}, id={self.id!r}"
-            raise InputError(f"text, title and id are three columns; got {told}")
+            fields = f"text={self.text!r}, title={self.title!r}, id={self.id!r}"
+            raise InputError(f"text, title and id are three columns; got {fields}")
         if isinstance(self.metadata, str) or isinstance(self.numbers, str):
             raise InputError(f"metadata and numbers are lists of names; got {self.metadata!r} and {self.numbers!r}")
 

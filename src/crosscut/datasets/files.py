@@ -17,7 +17,7 @@ import numpy as np
 from crosscut.errors import InputError
 from crosscut.types import Progress
 
-TOLD = 1 << 12  # lines between two calls of a progress function
+REPORTED = 1 << 12  # lines between two calls of a progress function
 LONGEST = 1 << 28  # characters of a line, or of a value
 RECENT = 1 << 18  # ids that are compared one by one
 
@@ -64,9 +64,9 @@ class Opened:
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{self.path} cannot be read after line {self.number} ({error})") from error
 
-    def tell(self, *, end: bool = False) -> None:
+    def report(self, *, end: bool = False) -> None:
         """Report how many bytes of the file were read, now and then."""
-        if self._progress is not None and (end or not self.number % TOLD):
+        if self._progress is not None and (end or not self.number % REPORTED):
             self._progress(f"reading {self.path.name} (bytes)", self._raw.tell() if not end else self._size, self._size)
 
     def bounded(self, file: IO[str]) -> Iterator[str]:
@@ -83,10 +83,10 @@ class Opened:
         with self.text() as file:
             for number, line in enumerate(self.bounded(file), 1):
                 self.number = number
-                self.tell()
+                self.report()
                 if line.strip():
                     yield self.number, line.rstrip("\r\n")
-            self.tell(end=True)
+            self.report(end=True)
 
 
 def lines(path: str | Path, progress: Progress | None = None) -> Iterator[tuple[int, str]]:

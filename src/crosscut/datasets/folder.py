@@ -52,7 +52,7 @@ def _parts(path: Path, text: str) -> tuple[str, str]:
         page = _Page()
         page.feed(text)
         page.close()
-        return page.told(page.title), page.told(page.words)
+        return page.lines(page.title), page.lines(page.words)
     return "", text.strip()
 
 
@@ -91,6 +91,6 @@ class _Page(HTMLParser):
             self.title.append(data)
 
     @staticmethod
-    def told(parts: list[str]) -> str:
+    def lines(parts: list[str]) -> str:
         lines = (" ".join(line.split()) for line in "".join(parts).split("\n"))
         return "\n".join(line for line in lines if line)

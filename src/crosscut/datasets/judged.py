@@ -31,8 +31,8 @@ class JudgedQueries:
             return self
         ids = sorted(self.queries)
         drawn = [ids[place] for place in np.random.default_rng(seed).permutation(len(ids))[:size]]
-        told = f"{self.note}, {size} of {len(ids)} drawn with seed {seed}"
-        return replace(self, queries={id: self.queries[id] for id in drawn}, note=told)
+        note = f"{self.note}, {size} of {len(ids)} drawn with seed {seed}"
+        return replace(self, queries={id: self.queries[id] for id in drawn}, note=note)
 
     @property
     def by_text(self) -> dict[str, dict[str, float]]:
@@ -65,9 +65,9 @@ def read_judged(source: str | Path, *, judgements: str | Path | None = None, spl
         chosen, rule = known, _ = _known(queries, judged, source), ""
         if splits and split != EVERY:
             chosen, rule = _of_split(source, known, splits, split)
-        told = f"{_counted(len(chosen))} of {source.name}" + (f": {rule}" if rule else "")
-        told += f", the judged ones of {len(queries)}" if len(known) < len(queries) else ""
-        return JudgedQueries({id: queries[id] for id in chosen}, judged, told)
+        note = f"{_counted(len(chosen))} of {source.name}" + (f": {rule}" if rule else "")
+        note += f", the judged ones of {len(queries)}" if len(known) < len(queries) else ""
+        return JudgedQueries({id: queries[id] for id in chosen}, judged, note)
     texts, splits = _texts(find(source, "queries.jsonl"))
     own = _own(source, split)
     if judged is None:
@@ -85,7 +85,7 @@ def _counted(size: int) -> str:
 
 
 def _of_file(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Texts of the queries of a file, and the split of each that tells it."""
+    """Texts of the queries of a file, and the split of each that has one."""
     queries: dict[str, str] = {}
     splits: dict[str, str] = {}
     for item in read_items(path):
@@ -100,17 +100,17 @@ def _known(queries: Mapping[str, str], judged: Mapping[str, object], source: Pat
     """The queries that are judged; none is a mistake."""
     known = [id for id in queries if judged.get(id)]
     if not known and queries:
-        told = f"the first of them is {next(iter(judged))!r}, " if judged else ""
+        first = f"the first of them is {next(iter(judged))!r}, " if judged else ""
         raise InputError(
-            f"none of the {len(queries)} queries of {str(source)!r} is among the {len(judged)} that are judged: {told}"
+            f"none of the {len(queries)} queries of {str(source)!r} is among the {len(judged)} that are judged: {first}"
             f"the first query has the id {next(iter(queries))!r}, and ids have to be the same (in .tsv and .jsonl they "
-            "can be told)"
+            "can be given)"
         )
     return known
 
 
 def _texts(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Texts of the queries of a BEIR file, and the split of each that tells it."""
+    """Texts of the queries of a BEIR file, and the split of each that has one."""
     texts: dict[str, str] = {}
     splits: dict[str, str] = {}
     for number, record in records(path):
@@ -122,7 +122,7 @@ def _texts(path: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _of_split(source: Path, known: list[str], splits: dict[str, str], split: str) -> tuple[list[str], str]:
-    """The judged queries of a split that has no file of its own, and how they were told apart."""
+    """The judged queries of a split that has no file of its own, and how they were chosen."""
     if splits:
         chosen = [id for id in known if splits.get(id) == split]
         if chosen:
@@ -131,7 +131,7 @@ def _of_split(source: Path, known: list[str], splits: dict[str, str], split: str
         raise InputError(f"no judged query of {str(source)!r} is of split {split!r}: there are {there}, and 'all'")
     if split not in ("train", "test"):
         raise InputError(f"{str(source)!r} has no splits: choose 'test', 'train' or 'all', not {split!r}")
-    rule = f"a fixed fifth is test, since no splits are told, and these are {split} ('all' takes every one)"
+    rule = f"a fixed fifth is test, since no splits are given, and these are {split} ('all' takes every one)"
     return [id for id in known if is_test(id) == (split == "test")], rule
 
 

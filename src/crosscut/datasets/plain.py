@@ -58,7 +58,7 @@ def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: U
                 chosen.check(names, str(path))
                 for number, fields in enumerate(filter(None, reader), 1):
                     opened.number = reader.line_num
-                    opened.tell()
+                    opened.report()
                     if len(fields) != len(names):
                         raise InputError(
                             f"{path} line {reader.line_num} has {len(fields)} fields for {len(names)} columns"
@@ -67,7 +67,7 @@ def read_csv(path: str | Path, *, progress: Progress | None = None, **columns: U
             except csv.Error as error:
                 hint = ": is a quotation mark not closed?" if "end of data" in str(error) else ""
                 raise InputError(f"{path} line {reader.line_num} is broken CSV ({error}{hint})") from error
-            opened.tell(end=True)
+            opened.report(end=True)
 
     return unique_items(path, rows(), chosen)
 
@@ -142,7 +142,7 @@ def _elements(opened: Opened) -> Iterator[tuple[int, dict[str, Any]]]:
         while not text.startswith("]"):
             value, text = _value(decoder, file, text, opened)
             opened.number += 1
-            opened.tell()
+            opened.report()
             if not isinstance(value, dict):
                 raise InputError(
                     f"{opened.path} element {opened.number} is a JSON {type(value).__name__}; expected an object"
@@ -153,7 +153,7 @@ def _elements(opened: Opened) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise InputError(f"{opened.path} is broken JSON: a comma before the end of the array")
             if not text:
                 raise InputError(f"{opened.path} is broken JSON after element {opened.number}: the array is not closed")
-        opened.tell(end=True)
+        opened.report(end=True)
 
 
 def _stripped(file: IO[str], text: str) -> str:

@@ -78,8 +78,8 @@ class Outcome:
         """Return means with their 95 % intervals."""
         made = []
         for measure, values in self.each.items():
-            told = (float(values.mean()), *interval(values))
-            made.append(Measurement(self.method, self.budget, measure, *told, self.calls, len(values)))
+            summary = (float(values.mean()), *interval(values))
+            made.append(Measurement(self.method, self.budget, measure, *summary, self.calls, len(values)))
         return made
 
 
@@ -277,7 +277,7 @@ class Advice:
     """What to do and why; without relevance, the sentence alone."""
 
     sentences: tuple[str, ...]
-    verdict: str  # "pays", "worse", "unclear" or "cannot tell"
+    verdict: str  # "pays", "worse", "unclear" or "unknown"
     measure: str = MEASURE
     method: str | None = None
     peak: int | None = None  # calls at which relevance is highest
@@ -290,10 +290,10 @@ class Advice:
     notes: tuple[str, ...] = field(default=())
 
     def json(self) -> dict[str, Any]:
-        told = dict(vars(self))
+        fields = dict(vars(self))
         for name in ("gain", "next_calls"):
-            told[name] = None if told[name] is None else vars(told[name])
-        return told
+            fields[name] = None if fields[name] is None else vars(fields[name])
+        return fields
 
 
 def advise(searched: Sequence[Outcome], free: Sequence[Outcome], method: str, rival: str = "rerank") -> Advice:
@@ -302,10 +302,10 @@ def advise(searched: Sequence[Outcome], free: Sequence[Outcome], method: str, ri
     if not curve or MEASURE not in curve[0].each:
         return Advice(
             (
-                "Cannot tell whether the scorer is right: nothing is judged here. Recall says how much of the "
+                "It is unknown whether the scorer is right: nothing is judged here. Recall says how much of the "
                 "scorer's own answer a search finds, not whether people want it. Give judgements, clicks or --titles.",
             ),
-            "cannot tell",
+            "unknown",
         )
     means = [float(point.each[MEASURE].mean()) for point in curve]
     peak = curve[int(np.argmax(means))]

@@ -29,7 +29,7 @@ def title_queries(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Ind
     titled = [item for item in items if item.title.strip() and item.text.strip()]
     if len(titled) < LEAST:
         raise InputError(
-            f"{len(titled)} of {len(items)} items have a title and a text, and {LEAST} are needed to tell anything: "
+            f"{len(titled)} of {len(items)} items have a title and a text, and {LEAST} are needed to measure anything: "
             "give judgements or clicks"
         )
     plain = Index.build(

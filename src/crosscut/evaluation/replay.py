@@ -268,7 +268,7 @@ def replay(
     words
         (q × n) scores of BM25 or TF-IDF with the test queries, for `first=lexical` and `first=union`.
     stop
-        A stopping rule, `"patience@rounds=2"`: it watches the largest k, and records tell the calls that were made.
+        A stopping rule, `"patience@rounds=2"`: it watches the largest k, and records have the calls that were made.
     """
     data = score_data(
         test, anchors, vectors, query_vectors, anchor_query_vectors, item_scores, item_anchors, words, stop
@@ -300,7 +300,7 @@ def replay(
 
 
 def ties(test: Array, ks: Sequence[int]) -> tuple[str, ...]:
-    """What to say of queries whose scores do not tell items apart."""
+    """Return notes on queries whose scores tie too many items."""
     notes = []
     for k in ks:
         count = int(undecided(test, k).sum())

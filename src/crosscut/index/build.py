@@ -132,8 +132,8 @@ def training(device: str | None, solver: str) -> dict[str, Any]:
         )
     from crosscut.spaces.factorization.transductive import arithmetic, device_of, import_torch
 
-    where, _, told = device.partition("#")
-    named = dict(parse_qsl(told, keep_blank_values=True))
+    where, _, options = device.partition("#")
+    named = dict(parse_qsl(options, keep_blank_values=True))
     size = named.get("batch_size", "1")
     if not {*named} <= {"dtype", "batch_size"} or not size.isdecimal() or int(size) < 1:
         raise InputError(f"behind a device stands #dtype=bf16, #batch_size=64, both with & or nothing; got {device!r}")
@@ -270,8 +270,8 @@ def train_queries(space: SpaceName, queries: list[str], anchors: int, calls: int
     """The space that train queries are for, and those that it takes."""
     whole("anchors", anchors)
     if calls is not None and (not whole("calls", calls) or space not in ("auto", "cur") or not queries):
-        told = f"calls={calls}, space={space!r} and {len(queries)} train queries"
-        raise InputError(f"{told} do not go together: give queries, at least 1 call, and space='auto'")
+        given = f"calls={calls}, space={space!r} and {len(queries)} train queries"
+        raise InputError(f"{given} do not go together: give queries, at least 1 call, and space='auto'")
     if space == "auto":
         space = "cur" if queries else "encoder"
     if space not in SPACES:
@@ -302,8 +302,8 @@ def promised(method: Method, space: SpaceName, encoder: bool, vectors: bool, wor
         n=len(rows),
         ways=WAYS,
     )
-    if (told := method.missing(parts)) is not None:
-        raise InputError(f"{method.name} {told}")
+    if (lack := method.missing(parts)) is not None:
+        raise InputError(f"{method.name} {lack}")
     if type(method).__module__.startswith("crosscut.methods."):
         method.made(parts)
 

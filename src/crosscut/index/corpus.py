@@ -145,7 +145,7 @@ class Corpus(Protocol):
 
     @property
     def parts(self) -> Parts:
-        """What methods are made from."""
+        """The inputs of methods."""
 
     def item(self, id: str) -> Item: ...
 
@@ -422,7 +422,7 @@ class LocalCorpus:
 
     @cached_property
     def parts(self) -> Parts:
-        """What methods are made from."""
+        """The inputs of methods."""
         return Parts(
             encoder=self.encoder_space,
             anchors=self.anchor_space,

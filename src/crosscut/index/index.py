@@ -210,8 +210,8 @@ class Index:
         vectors
             Of the items, if you have them: an array or memory map (n × d), a .npy file, or a function from texts to
             vectors. `encoder` is then only for queries, and must be the one that made them; by default there is none,
-            and every search brings its `query_vector`. No item is encoded then, and what the scorer in the box knows
-            without a call it knows of candidates only.
+            and every search brings its `query_vector`. No item is encoded then, and the bundled scorer
+            computes base scores of candidates only.
         passages
             Of long documents: True, words a passage, or `crosscut.Passages(…)`. Passages are scored and counted,
             documents are what a search answers with; the best passage is shown. By default the files of a folder are
@@ -228,10 +228,10 @@ class Index:
             drawn) and factorise that. `encoder` uses none. `auto` is `cur` with queries, `encoder` without. With
             200,000 items or more, rounds visit clusters of them instead of reading all (`crosscut.IVF`).
         bm25
-            Whether searches also look at words; a scorer that weighs words itself, as the one in the box, always has
+            Whether searches also look at words; a scorer that weighs words itself, as the bundled one, always has
             them. How common words are is frozen now: items that are added later change no score.
         method
-            What `search` uses unless told otherwise.
+            The default method of `search`.
         cache, store
             Scores that are known already, and a place for new ones: an object, or the folder of a score store. With a
             store, a build that was stopped goes on where it was.
@@ -248,7 +248,7 @@ class Index:
             Called as `progress(what, done, total)`.
         path
             Build it in this folder, item after item, for corpora of millions; a build that was stopped goes on when the
-            same is asked for again. What the scorer in the box knows without a call it then knows of candidates only.
+            same is asked for again. The bundled scorer then computes base scores of candidates only.
         columns
             Which columns of the source are what: `text="body", title="headline", id="pk"`, and `metadata`, `numbers`;
             see `crosscut.datasets.read_items`.
@@ -567,7 +567,7 @@ class Index:
             Conditions on metadata, or a predicate on items; respected in every round.
         stop
             `Patience(rounds)` ends a search once its top k has stopped changing. A tuned index has a patience of its
-            own; with the scorer in the box a search ends once the next items would not change its top k
+            own; with the bundled scorer a search ends once the next items would not change its top k
             (`confident`). `"never"` spends the whole budget.
         target_recall
             Stop once this share of the top k is expected to be found; calibrated by `tune`, for its k and method.
@@ -729,7 +729,7 @@ class Index:
         limit
             Bytes, at which the older half is dropped.
         learn_every
-            Learn by itself, beside the searches, whenever so many have been made; None: only when told to.
+            Learn in the background after so many searches; None: only when `learn` is called.
         """
         if learn_every is not None:
             whole("learn_every", learn_every, 1)
@@ -836,8 +836,8 @@ class Index:
         Parameters
         ----------
         queries
-            Train queries; the first hundred are scored with every item, which `tuning_calls(queries)` tells
-            beforehand (known scores in the cache are free). None takes the anchor queries, whose scores are known. Over
+            Train queries; the first hundred are scored with every item (`tuning_calls(queries)` returns the number of
+            calls beforehand; scores in the cache are free). None takes the anchor queries, whose scores are known. Over
             a vector store, what two deep searches find is taken for the truth.
         budget
             Calls of a search; with judgements, the most that is tried (k are the least).
@@ -1089,7 +1089,7 @@ class Index:
             Take a scorer whose fingerprint differs all the same. Anchor scores and tuning stay those of the old one.
         trust_remote
             Let the folder name the address of its scorer, to which queries and items are sent. Without it, an index
-            that was built with an address wants to be told it again (`scorer`).
+            that was built with an address needs it again (`scorer`).
         cache, store
             As in `build`: scores found there are free, new ones are kept.
         verify

@@ -55,6 +55,6 @@ def _each_of(entries: Iterable[Any], taken: int, columns: Columns) -> Iterator[I
                 f"item {number} is a {type(entry).__name__}; expected a text, a record, a tuple, a document or an Item"
             )
         if columns.given:
-            told = "a text" if isinstance(entry, str) else "an Item" if isinstance(entry, Item) else "no record"
-            raise InputError(f"item {number} is {told}, which has no columns to name; got {columns.given[0]!r}")
+            kind = "a text" if isinstance(entry, str) else "an Item" if isinstance(entry, Item) else "no record"
+            raise InputError(f"item {number} is {kind}, which has no columns to name; got {columns.given[0]!r}")
         yield item if item.id or isinstance(entry, Item) else item._replace(id=str(number))

@@ -75,8 +75,8 @@ class Metadata:
         names = [name for name in names if not name.startswith("passage_")]  # those of `crosscut.index.passages`
         close = difflib.get_close_matches(str(key), names, 1)
         meant = f"did you mean {close[0]!r}? " if close else ""
-        told = f"the keys are {', '.join(names[:20])}" if names else "no item has metadata"
-        raise InputError(f"the filter asks for {key!r}, which no item has: {meant}{told}")
+        known = f"the keys are {', '.join(names[:20])}" if names else "no item has metadata"
+        raise InputError(f"the filter asks for {key!r}, which no item has: {meant}{known}")
 
 
 class Columns:

@@ -1,4 +1,4 @@
-"""What a search, a load and a build may be told, in one place: the keywords of `Index`, for all who pass them on."""
+"""Keywords of searching, loading and building an `Index`, as types for the functions that pass them on."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _words(saved: Saved, n: int) -> Postings:
     except InputError as error:
         raise saved.damaged("bm25-starts.npy", str(error)) from error
     if words.n != n:
-        raise saved.damaged("bm25-lengths.npy", f"tells of {words.n} items, and there are {n}")
+        raise saved.damaged("bm25-lengths.npy", f"has {words.n} items, and there are {n}")
     held = words.items
     if len(held) and not (held.min() >= 0 and held.max() < n):
         raise saved.damaged("bm25-items.npy", f"names items outside the {n} there are")

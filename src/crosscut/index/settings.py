@@ -72,8 +72,8 @@ class Settings:
             return None if facts[name] is None else read(facts[name])
 
         return cls(
-            scorer=optional("scorer", lambda told: ModelName(**told)),
-            encoder=optional("encoder", lambda told: ModelName(**told)),
+            scorer=optional("scorer", lambda fields: ModelName(**fields)),
+            encoder=optional("encoder", lambda fields: ModelName(**fields)),
             anchor_queries=tuple(map(str, facts["anchor_queries"])),
             method=parse(facts["method"]),
             stop=optional("stop", parse_stop),
@@ -81,7 +81,7 @@ class Settings:
             budget=optional("budget", int),
             tuned=optional("tuned", dict),
             calibration=optional("calibration", Calibration.from_json),
-            passages=optional("passages", lambda told: Passages(**told)),
+            passages=optional("passages", lambda fields: Passages(**fields)),
             build_calls=int(facts["build_calls"]),
             seed=abs(int(facts["seed"])),
         )

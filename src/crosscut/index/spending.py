@@ -42,7 +42,7 @@ TOGETHER = 20  # searches between two reports
 
 @dataclass(frozen=True)
 class Spending:
-    """What calls are spent on: so many anchor queries, and so many searches of `each` calls."""
+    """A split of a budget: the number of anchor queries, and of searches of `each` calls."""
 
     anchors: int
     searches: int

@@ -35,8 +35,13 @@ class CrosscutSearch:
                 *("use_instructions", "training_datasets"),
             )
         )
-        told: dict[str, Any] = {"name": self.name, "revision": f"budget-{self.budget}", "loader": None, "framework": []}
-        return ModelMeta(**told, model_type=["cross-encoder"], **unknown)
+        fields: dict[str, Any] = {
+            "name": self.name,
+            "revision": f"budget-{self.budget}",
+            "loader": None,
+            "framework": [],
+        }
+        return ModelMeta(**fields, model_type=["cross-encoder"], **unknown)
 
     def index(self, corpus: Any, **how: Any) -> None:
         """Build an index of a corpus: a dataset with id, text, and title if there is one."""

@@ -2,7 +2,7 @@
 
 numpy and scipy each bring a BLAS with threads of its own. Alternating between them, and with the threads of
 `products.py`, the idle threads of one spin while those of another work, and a fit of 1 ms takes 20. So both get one
-thread, and whoever has much to do shares it out by queries or by blocks of items (`products.share`).
+thread, and large products are split by queries or by blocks of items (`products.share`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crosscut.threads import after_fork
 class _Limit:
     """One thread for BLAS; nested and concurrent uses share the limit, lifted by the last to leave.
 
-    Libraries are looked for once and told directly: entering costs microseconds, and a search enters every round.
+    Libraries are looked up once and called directly: entering costs microseconds, and a search enters every round.
     """
 
     def __init__(self) -> None:

@@ -106,7 +106,7 @@ class LeastSquares:
 
 
 class _Innovations:
-    """B, z and u of the module's docstring, and for μ = 0 also L and a. z stands beside B as one more column.
+    """B, z and u of the module's docstring, and for μ = 0 also L and a. z is stored as one more column of B.
 
     Rows are kept newest first, laid in from the end of the room towards its beginning: a lower triangle read backwards
     is an upper one, so that L becomes the T of `_Triangle` where it lies.

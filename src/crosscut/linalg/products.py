@@ -35,7 +35,7 @@ BLOCK = 1 << 18  # numbers widened at a time: 1 MiB of float32
 NAME = "crosscut-product"  # of threads
 SMALL = 1 << 20  # up to this many numbers, handing work to other threads takes longer than the work
 LARGE = 1 << 23  # from this many numbers on, work on several queries is shared out
-TOLD = 1 << 18  # from this many numbers on, BLAS would share one query out over its threads: it is told not to
+LIMITED = 1 << 18  # from this many numbers on, BLAS would split one query over its threads: limit it to one
 COMPILED = 1 << 19  # from this many float32 numbers on, one query is worth loading a compiled loop
 COMPILED_FOR_FEW = 1 << 25  # and this many numbers, where there will be few products
 ALONE = 1 << 24  # up to this many numbers, one core is as fast with one query as all of them
@@ -73,7 +73,7 @@ def product(array: npt.NDArray[Any], queries: Floats) -> npt.NDArray[Any]:
         return _widened_columns(array, vectors)
     if not half and len(vectors) == 1:
         # numpy has reported "invalid" of finite numbers, too: once in 200,000 products on a busy machine
-        with one_thread() if array.size >= TOLD else nullcontext(), np.errstate(invalid="ignore"):
+        with one_thread() if array.size >= LIMITED else nullcontext(), np.errstate(invalid="ignore"):
             return np.asarray(array @ vectors[0])[None, :]
     return _many_queries(array, vectors)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from crosscut.types import Array, Positions
 
-SAMPLED = 2048  # values that tell roughly where the largest begin
+SAMPLED = 2048  # sampled values, to estimate where the largest begin
 
 
 def best(values: Array, count: int, slack: int = 0) -> Positions:
@@ -19,7 +19,7 @@ def best(values: Array, count: int, slack: int = 0) -> Positions:
         return np.empty(0, dtype=np.int64)
     step = len(values) // SAMPLED
     if step > 8 and wanted * 16 < len(values):
-        # most values lie below a level that a sample of them tells: one pass finds the few that do not
+        # most values lie below a threshold estimated from a sample: one pass finds the few above it
         sample = values[::step]
         rank = 2 * wanted // step + 9
         floor = np.partition(sample, len(sample) - rank)[len(sample) - rank]
@@ -28,7 +28,7 @@ def best(values: Array, count: int, slack: int = 0) -> Positions:
             return few[best(values[few], count, slack)]
     top = np.partition(values, len(values) - wanted)[len(values) - wanted :]  # NaN counts as the largest
     if np.isnan(top).any():
-        return np.flatnonzero(np.isnan(values))  # whoever looks at these items will name them
+        return np.flatnonzero(np.isnan(values))  # the caller raises an error that names these items
     threshold = top[0]
     if threshold == -np.inf:
         return np.flatnonzero(values > -np.inf)

@@ -49,7 +49,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Parts:
-    """What methods are made from. Every slot may be empty; `missing` of a method says what it cannot do without."""
+    """The inputs of a method. Every field may be empty; `missing` of a method says which required ones are."""
 
     encoder: Space | None = None  # vectors in the space of the query vectors
     anchors: CUR | None = None  # scores of anchor queries
@@ -117,7 +117,7 @@ class Method(Named, ABC):
     """A method and its settings. `name` is what it is called; `needs` the parts it cannot do without."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    tried: ClassVar[bool] = True  # by `tune`, when it is not told what to try
+    tried: ClassVar[bool] = True  # by `tune`, when no methods are passed
     prepares: ClassVar[bool] = False  # whether it makes something of every item before it searches: no request may
     prepared: ClassVar[tuple[str, ...]] = ()  # settings with each of which it would make something else of every item
     takes_base: ClassVar[bool] = False  # whether it begins with what a scorer knows without a call
@@ -128,7 +128,7 @@ class Method(Named, ABC):
 
     def missing(self, parts: Parts) -> str | None:
         """What is lacking, as the end of a sentence that begins with the method's name; None: nothing is."""
-        return next((told for told in map(parts.lacks, self.needs) if told is not None), None)
+        return next((lack for lack in map(parts.lacks, self.needs) if lack is not None), None)
 
     def unaided(self, parts: Parts) -> bool:
         """Whether it can begin without the caller's `candidates`."""
@@ -148,8 +148,8 @@ class Method(Named, ABC):
 
     def made(self, parts: Parts) -> Plan:
         """The plan, or an error that says what is missing."""
-        if (told := self.missing(parts)) is not None:
-            raise InputError(f"{self.name} {told}")
+        if (lack := self.missing(parts)) is not None:
+            raise InputError(f"{self.name} {lack}")
         if parts.n == 0:  # all were removed, say: nothing is found, and little can be made of nothing
             return parts.one_round(Random(parts.pool))
         return self.plan(parts)

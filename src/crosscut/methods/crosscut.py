@@ -17,7 +17,7 @@ one loop.
 Scores are expected to rise with the encoder's: u has the encoder's query vector for mean (`ExpectedSlope`), by γ times
 the scale of the scores; beside anchor scores whose query vectors are known, by the slope that those queries have.
 
-Where there are words, the square root of an item's BM25 with the query stands beside v_i, one coordinate more. It is of
+Where there are words, the square root of an item's BM25 with the query is one more coordinate of v_i. It is of
 the pair, so it cannot be asked of an index: u asks, and what words add orders what comes back.
 
 A scorer may know part of its score without a call, f = g + costly. Then g is an exact base per query: round one takes

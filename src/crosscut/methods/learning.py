@@ -75,15 +75,15 @@ def learn(
     if weights is not None and len(weights) != len(searches):
         raise InputError(f"{len(weights)} weights for {len(searches)} searches: give one for each")
     counts = np.ones(len(searches)) if weights is None else np.asarray(weights, dtype=np.float64)
-    told = [j for j, past in enumerate(searches) if len(past.scores) > 2 * BEST]
-    if len(told) < FEWEST:
-        why = f"too few searches of more than {2 * BEST} calls to learn from: {len(told)}, and {FEWEST} are needed"
-        return Learned(None, len(told), float("nan"), float("nan"), float("nan"), why)
+    usable = [j for j, past in enumerate(searches) if len(past.scores) > 2 * BEST]
+    if len(usable) < FEWEST:
+        why = f"too few searches of more than {2 * BEST} calls to learn from: {len(usable)}, and {FEWEST} are needed"
+        return Learned(None, len(usable), float("nan"), float("nan"), float("nan"), why)
     parts = Parts(encoder=encoder, anchors=anchors, n=n, seed=seed)
     space, weight, heard = _space(searches, encoder, anchors, seed)
-    order = np.random.default_rng(seed).permutation(told)
+    order = np.random.default_rng(seed).permutation(usable)
     values: list[tuple[float, float]] = []
-    for fold in range(FOLDS if len(told) < MANY else 1):
+    for fold in range(FOLDS if len(usable) < MANY else 1):
         held = order[fold::FOLDS][: MANY // 2]
         rest = np.setdiff1d(order, held)[: 2 * MANY]
         prior = fit_prior([heard[j] for j in rest], space.rows, weights=counts[rest], rounds=ROUGHLY, seed=seed)
@@ -95,13 +95,13 @@ def learn(
     before, after = shares.mean(axis=0).tolist()
     error = float(gains.std(ddof=1) / np.sqrt(len(gains)))
     better = bool(gains.mean() > error)
-    told_by = f"of the best of {len(gains)} held-out searches it expects {after:.3f}, the plain ridge {before:.3f}"
+    reason = f"of the best of {len(gains)} held-out searches it expects {after:.3f}, the plain ridge {before:.3f}"
     final = None
     if better:
-        kept = [heard[j] for j in told]
-        final = fit_prior(kept, space.rows, weights=counts[told])
+        kept = [heard[j] for j in usable]
+        final = fit_prior(kept, space.rows, weights=counts[usable])
         final = replace(final, weight=weight)
-    return Learned(final, len(told), before, after, error, f"{'used' if better else 'not used'}: {told_by}")
+    return Learned(final, len(usable), before, after, error, f"{'used' if better else 'not used'}: {reason}")
 
 
 def _space(

@@ -45,8 +45,8 @@ _ROWS: WeakKeyDictionary[CUR, Vectors] = WeakKeyDictionary()
 def beside(encoder: Space, cur: CUR | None, weight: float) -> Space:
     """The space of a `Prior`: the encoder's, or [w × encoder ‖ anchor scores less each query's mean, over √k_q].
 
-    No base is taken off: how far an item's mean score tells is in the mean of u, and learned. Nor are the scores turned
-    into their leading directions: those change when items come and go, and what was learned has to outlive that.
+    No base is subtracted: how much an item's mean score predicts is in the mean of u, and learned. Nor are the scores
+    projected on their leading directions: those change when items come and go, and the prior has to outlive that.
     """
     if cur is None:
         return encoder

@@ -34,7 +34,7 @@ Rows = npt.NDArray[np.float32]
 Embed = Callable[[list[str]], Any]
 PORTION = 256
 ENCODING = "encoding items"
-"""What encoders tell that they do."""
+"""The step that encoders report to a progress function."""
 
 
 @runtime_checkable
@@ -132,7 +132,7 @@ class TorchDualEncoder:
 
 
 class Alike:
-    """The same model on several devices: whoever needs one takes one that is free."""
+    """The same model on several devices; each call takes one that is free."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         self.count = len(models)
@@ -174,8 +174,8 @@ class FunctionEncoder:
 
     def __init__(self, queries: Embed, items: Embed | None = None, *, fingerprint: str | None = None) -> None:
         self._queries, self._items = queries, items or queries
-        told = "/".join(_name(function) for function in (self._queries, self._items))
-        self.fingerprint = fingerprint or hashlib.sha256(told.encode()).hexdigest()[:16]
+        names = "/".join(_name(function) for function in (self._queries, self._items))
+        self.fingerprint = fingerprint or hashlib.sha256(names.encode()).hexdigest()[:16]
 
     @cached_property
     def dimension(self) -> int:
@@ -209,7 +209,7 @@ def _one_by_one(embed: Callable[[str], Any], texts: list[str]) -> list[Any]:
 
 
 def _name(thing: Any) -> str:
-    """What vectors depend on, as far as the object tells: its class or function, and the name of its model."""
+    """Return the class or function of an encoder and the name of its model, as far as the object has one."""
     named = (getattr(thing, name, None) for name in ("model_name", "model"))
     model = next((name for name in named if isinstance(name, str)), "")
     kind = thing if hasattr(thing, "__qualname__") else type(thing)
@@ -217,20 +217,20 @@ def _name(thing: Any) -> str:
 
 
 def _rows(embed: Embed, texts: list[str]) -> Rows:
-    told = f"{len(texts)} texts; one row for each is needed"
+    needed = f"{len(texts)} texts; one row for each is needed"
     try:
         rows = np.asarray(embed(texts), np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"the embedding function gave no numbers ({error}) for {told}") from error
+        raise InputError(f"the embedding function gave no numbers ({error}) for {needed}") from error
     if rows.ndim != 2 or len(rows) != len(texts):
-        raise InputError(f"the embedding function gave {rows.shape} numbers for {told}")
+        raise InputError(f"the embedding function gave {rows.shape} numbers for {needed}")
     if not np.isfinite(rows).all():
         raise InputError("the embedding function gave a vector with NaN or an infinity in it")
     return rows
 
 
 def load_encoder(encoder: Any = "default") -> DualEncoder:
-    """The dual encoder in the box (`"default"`), one in a folder, a hub id, a sentence-transformers model, embeddings
+    """Load the bundled dual encoder (`"default"`), one in a folder, a hub id, a sentence-transformers model, embeddings
     of LangChain or LlamaIndex, a function from texts to vectors, or a pair of them (for queries, for items)."""
     if isinstance(encoder, str | Path):
         name = str(encoder)

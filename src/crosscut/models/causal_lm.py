@@ -104,7 +104,7 @@ class OnnxLM:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def log_probs(self, prefixes: Sequence[Ids], suffixes: Sequence[Ids]) -> list[Floats]:
-        # the last token of a prefix is read with the suffix: it is the one that tells of the first token behind it
+        # the last token of a prefix is read with the suffix: its output predicts the first token of the suffix
         states = self._read([prefix[:-1] for prefix in prefixes])
         tails = [[prefix[-1], *suffix[:-1]] for prefix, suffix in zip(prefixes, suffixes, strict=True)]
         found: list[Floats] = [np.empty(0)] * len(tails)

@@ -398,7 +398,7 @@ class TorchCrossEncoder(Scorer):
             raw = self.model.predict(
                 [pairs[place] for place in order],
                 batch_size=self.batch_size,
-                activation_fn=Identity(),  # a model with one label has a sigmoid unless told otherwise
+                activation_fn=Identity(),  # a model with one label has a sigmoid by default
                 convert_to_numpy=True,
                 show_progress_bar=False,
             )

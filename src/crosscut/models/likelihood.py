@@ -82,8 +82,8 @@ class QueryLikelihood(Scorer):
         self.instruction = INSTRUCTIONS[reading] if instruction is None else instruction
         if "{passage}" not in self.template:
             raise InputError(f"the template {self.template!r} has no {{passage}}; say where the passage goes")
-        told = "\0".join([model.fingerprint, reading, self.template, self.instruction, str(max_tokens)])
-        self._fingerprint = f"lm-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        settings = "\0".join([model.fingerprint, reading, self.template, self.instruction, str(max_tokens)])
+        self._fingerprint = f"lm-{hashlib.sha256(settings.encode()).hexdigest()[:16]}"
 
     @classmethod
     def load(

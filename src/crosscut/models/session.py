@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 SLOWER = ["SkipLayerNormFusion"]  # makes one slow node of three quick ones
 EXACT_SUMS = "session.x64quantprecision", "1"
-ELSEWHERE = b"\x0a\x08location"  # stands in a tensor whose numbers lie in another file
+ELSEWHERE = b"\x0a\x08location"  # a tensor whose numbers are in another file contains it
 # 4 · 255 · 127 as a MatMulInteger of uint8 and int8; `scripts/saturation_graph.py` writes it
 SATURATION = Path(__file__).parent.parent / "data" / "saturation.onnx"
 
@@ -60,8 +60,8 @@ class OnnxSession:
                 disabled_optimizers=SLOWER,
             )
         except Exception as error:  # onnxruntime raises a family of unrelated exceptions for damaged files
-            told = f"{self.name} is not a readable ONNX model ({error}); export or install it again"
-            raise InputError(told) from error
+            message = f"{self.name} is not a readable ONNX model ({error}); export or install it again"
+            raise InputError(message) from error
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -159,14 +159,14 @@ def with_settings(
     similarity: str | None = None,
 ) -> str:
     """A model's name with settings behind it; those that are None are left out, others replace what was there."""
-    told = {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length}
-    given = {key: str(value) for key, value in (*told.items(), ("similarity", similarity)) if value is not None}
+    settings = {"device": device, "dtype": dtype, "batch_size": batch_size, "max_length": max_length}
+    given = {key: str(value) for key, value in (*settings.items(), ("similarity", similarity)) if value is not None}
     if not given:
         return name
     if "://" in name:
         raise InputError(f"{', '.join(given)} are for models that run here, not for the address {name!r}")
     if fixed(name):
-        own = "the model in the box" if name == "default" else repr(name)
+        own = "the bundled model" if name == "default" else repr(name)
         raise InputError(f"{', '.join(given)} are for hub models; {own} runs on the CPU as it is")
     bare, _, before = name.partition("#")
     made = f"{bare}#{urlencode({**dict(parse_qsl(before)), **given}, safe=':,*/')}"

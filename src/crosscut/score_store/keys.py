@@ -1,4 +1,4 @@
-"""What scores are stored under: the content of queries and items, never their ids or positions.
+"""Keys of stored scores: hashes of the content of queries and items, never their ids or positions.
 
 A text, or an item without a title, has 16 bytes of BLAKE2b of its text; an item with a title those of both, and no text
 has the same hash. So an edited item has no scores.

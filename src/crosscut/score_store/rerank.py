@@ -103,10 +103,10 @@ class Reranker:
             raise
         scores = np.full(len(documents), np.nan)
         scores[account.positions] = account.scores
-        told = np.sort(account.positions)
+        scored = np.sort(account.positions)
         means = np.full(len(documents), np.nan)
-        means[told] = relevance(self.scorer, scores[told], self.calibration)
-        order = told[np.argsort(-scores[told], kind="stable")]
+        means[scored] = relevance(self.scorer, scores[scored], self.calibration)
+        order = scored[np.argsort(-scores[scored], kind="stable")]
         kept = order if threshold is None else order[means[order] >= threshold]
         return Ranking(kept, scores, means, account.calls, account.cached, self.calibration is not None)
 

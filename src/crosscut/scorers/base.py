@@ -184,7 +184,7 @@ class CorpusScorer(Scorer, Protocol):
 
     @property
     def statistics(self) -> Mapping[str, Array]:
-        """What it has learned from a corpus as a whole; an index saves it."""
+        """Statistics of the whole corpus that the scorer uses; an index saves them."""
 
     def fitted(self, words: BM25) -> CorpusScorer:
         """Return the same with the statistics of this corpus; they stay when items come and go."""

@@ -2,7 +2,7 @@
 
 The model is asked for one digit, 0 to 9: a single token for every tokenizer. When the endpoint returns
 log-probabilities, the score is the expected rating Σ r p(r) / Σ p(r) over the digits at the place of the answer, which
-tells apart what the digit alone ties; otherwise it is the digit.
+separates pairs that tie by the digit alone; otherwise it is the digit.
 """
 
 from __future__ import annotations

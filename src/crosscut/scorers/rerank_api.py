@@ -183,7 +183,7 @@ def from_url(url: str) -> RerankEndpoint | ChatJudge:
     """Return the scorer at an address.
 
     A prefix names the shape: `cohere+https://…`, `jina+…`, `voyage+…`, `tei+http://…`, `chat+http://…`; otherwise the
-    host or the path must tell. Without a path, the shape's own is used. Settings follow a #, which is never sent:
+    host or the path must imply it. Without a path, the shape's own is used. Settings follow a #, which is never sent:
     `cohere+https://api.cohere.com#model=rerank-v3.5&transform=logit&key_env=MY_KEY`.
     """
     prefix, plus, rest = url.partition("+")

@@ -93,7 +93,7 @@ class Round:
     calls: int
     cached: int
     seconds: Seconds
-    predictions: npt.NDArray[np.float32] | None = None  # of every item, when the search was told to keep them
+    predictions: npt.NDArray[np.float32] | None = None  # of every item, when the search was asked to keep them
     chances: Floats | None = None  # with which each was picked, where some were drawn at random to explore; None: 1
 
 
@@ -117,8 +117,8 @@ class Scored(NamedTuple):
 
     def hits(self, places: Positions) -> list[Hit]:
         """The items at some places, each called by its position."""
-        told = (self.positions, self.scores, self.rounds, self.estimates)
-        found = zip(*(one[places].tolist() for one in told), strict=True)
+        columns = (self.positions, self.scores, self.rounds, self.estimates)
+        found = zip(*(one[places].tolist() for one in columns), strict=True)
         return [Hit(position, score, number, estimate, position) for position, score, number, estimate in found]
 
 
@@ -231,7 +231,7 @@ class Hits(Sequence[Hit]):
         return replace(self, items=tuple(hit for hit, chance in zip(hits, chances, strict=True) if chance >= least))
 
     def grouped(self, group: Callable[[int], Any], k: int, score: str = "best") -> Hits:
-        """The k best groups of all that was scored (documents, of passages), each told by its best item.
+        """The k best groups of all that was scored (documents, of passages), each represented by its best item.
 
         A group scores as its `best` item, or as the `mean` of those of its items that were scored. Where hits are
         ranked otherwise than by score, so are groups.

@@ -122,7 +122,7 @@ class Query:
 
 @runtime_checkable
 class Picker(Protocol):
-    """Whoever names the items that are scored next. One of your own inherits from it.
+    """Choose the items that are scored next. Subclass it to write your own.
 
     What it remembers of a query is in `query.memory[self]`, and ends with the search.
     """

@@ -42,12 +42,12 @@ from crosscut.types import NO_HANDLES, NO_SCORES, Floats, Handles
 
 ROUNDS = 8  # of expectation and maximisation: the start is sound, and stopping early is one more shrinkage
 SHRINK = (0.15, 0.7)  # of Σ, towards a multiple of the identity: least and most
-UNSURE = 80  # searches: of N, it is shrunk by so many over N. They tell little of d × d numbers
+UNSURE = 80  # searches: of N, it is shrunk by so many over N. They determine little of d × d numbers
 OWN = 1.0  # ρ: variance of an item's own residual, against σ²
 CAUTION = 2.0  # noise in a search, against what the logged pairs show: they were scored because they looked alike
 LEVEL = 1e4  # variance of a query's level, against σ²
 EXACT = 1e-3  # the noise falls by no more than this in a round: scores may be exactly linear
-RANK = 48  # directions of Σ that a search tells apart; along all others queries differ alike
+RANK = 48  # directions of Σ that a search distinguishes; along all others queries differ alike
 PAIRS = 4096  # whose products are made together
 SAMPLE = 1000  # searches that all rounds but the last look at
 
@@ -142,7 +142,7 @@ class Prior:
             raise saved.damaged("prior-seen.npy", f"does not name items of the {n} there are, each once and in order")
         slope, noise, weight = (float(facts.get(name, 1.0)) for name in ("slope", "noise", "weight"))
         if not (abs(slope) <= WILD and 0 <= noise <= WILD and 0 <= weight <= WILD):
-            raise saved.damaged("prior.json", f"tells a slope of {slope}, a noise of {noise} and a weight of {weight}")
+            raise saved.damaged("prior.json", f"has a slope of {slope}, a noise of {noise} and a weight of {weight}")
         return Prior(
             mean,
             saved.numbers("prior-centre", "<f8", (d,)),
@@ -194,17 +194,17 @@ def fit_prior(
     """
     if weights is not None and len(weights) != len(searches):
         raise InputError(f"{len(weights)} weights for {len(searches)} searches: give one for each")
-    told = [j for j, past in enumerate(searches) if len(past.scores) > 1]
-    if len(told) < 2:
-        raise InputError(f"a prior is learned from at least 2 searches with 2 scores each; got {len(told)}")
+    usable = [j for j, past in enumerate(searches) if len(past.scores) > 1]
+    if len(usable) < 2:
+        raise InputError(f"a prior is learned from at least 2 searches with 2 scores each; got {len(usable)}")
     counts = np.ones(len(searches)) if weights is None else np.asarray(weights, dtype=np.float64)
-    shrink = float(np.clip(UNSURE / len(told), *SHRINK)) if shrink is None else shrink
+    shrink = float(np.clip(UNSURE / len(usable), *SHRINK)) if shrink is None else shrink
     rng = np.random.default_rng(seed)
-    some = np.sort(rng.choice(told, SAMPLE, replace=False)).tolist() if len(told) > SAMPLE else told
+    some = np.sort(rng.choice(usable, SAMPLE, replace=False)).tolist() if len(usable) > SAMPLE else usable
     prior = start or _plain([searches[j] for j in some], rows)
     with one_thread():  # a search's products are small: threads would wait for each other, 2.5 times as long
         for number in range(rounds):
-            chosen = told if number == rounds - 1 else some
+            chosen = usable if number == rounds - 1 else some
             steps = _Expectation(prior, own)
             for block in _blocks(searches, chosen):
                 steps.add([searches[j] for j in block], [float(counts[j]) for j in block], rows)
@@ -244,7 +244,7 @@ class _Expectation:
         self.vectors: list[Floats] = []  # q_j
         self.pulls: list[Floats] = []  # X_jᵀ K_j⁻¹ y_j
         self.counts: list[float] = []
-        self.told = np.zeros((prior.d, prior.d))  # Σ_j w_j X_jᵀ K_j⁻¹ X_j, its upper triangle
+        self.information = np.zeros((prior.d, prior.d))  # Σ_j w_j X_jᵀ K_j⁻¹ X_j, its upper triangle
         self.noise = self.pairs = 0.0
         self.pull: list[tuple[Handles, Floats, Floats]] = []  # of items' own residuals
 
@@ -259,7 +259,7 @@ class _Expectation:
         for past, count, end in zip(block, counts, ends.tolist(), strict=True):
             part = slice(end - len(past.handles), end)
             single[part] = self._one(past, count, vectors[part], spread[part], base[part])
-        self.told += ssyrk(1.0, single.T)
+        self.information += ssyrk(1.0, single.T)
 
     def _one(self, past: Past, count: float, rows: Floats, spread: Floats, base: Floats) -> Floats:
         """√w L⁻¹ X of one search (m × d), with L Lᵀ = K; what else it says is summed up here."""
@@ -292,8 +292,8 @@ class _Expectation:
         length = float(share @ np.einsum("jd,jd->j", apart, apart))
         slope = float(share @ np.einsum("jd,jd->j", apart, moved)) / length if length > 0 else 0.0
         rest = moved - slope * apart
-        told = np.triu(self.told) + np.triu(self.told, 1).T
-        left = sigma - sigma @ told @ sigma / counts.sum()  # mean of C_j
+        information = np.triu(self.information) + np.triu(self.information, 1).T
+        left = sigma - sigma @ information @ sigma / counts.sum()  # mean of C_j
         covariance = (rest * share[:, None]).T @ rest + left
         floor = float(np.trace(covariance)) / self.prior.d
         covariance = (1 - shrink) * covariance + shrink * floor * np.eye(self.prior.d)

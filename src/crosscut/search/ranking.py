@@ -38,7 +38,7 @@ class Order(Named, ABC):
 
     @abstractmethod
     def values(self, scores: Floats, evidence: Evidence) -> Floats:
-        """What hits are ordered by (m), highest first."""
+        """Return the values (m) that hits are ordered by, highest first."""
 
 
 @_ORDERS.register

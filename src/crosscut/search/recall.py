@@ -168,7 +168,7 @@ def _regression(paths: Sequence[Path]) -> tuple[Floats, Floats, Floats]:
 
 
 def logistic(x: Floats, share: Floats, ridge: Floats | float) -> Floats:
-    """Weights w (d) such that σ(x w) tells a share, 0 … 1, of every row.
+    """Fit weights w (d) such that σ(x w) predicts the share, 0 … 1, of every row.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ register(Patience)
 class Confident(Named):
     """Enough, once the next items are not expected to change the top k.
 
-    The error of past predictions, σ, tells how likely each of the next items is to pass the k-th score s_k:
+    The error of past predictions, σ, determines how likely each of the next items is to exceed the k-th score s_k:
     Σ Φ((ŝ − s_k) / σ) is the number of them that would. The search ends when that is at most a share `misses` of k.
     """
 

@@ -30,7 +30,7 @@ class Indexes:
         if not self._indexes:
             raise InputError("a server needs an index: pass one, or a mapping of names to indexes")
         self.settings = settings
-        self._locks = {name: asyncio.Lock() for name in self._indexes}  # held by whoever changes one
+        self._locks = {name: asyncio.Lock() for name in self._indexes}  # held while an index is changed
         self._counts: dict[str, int] = {}  # items in vector stores, when they were last counted
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()

@@ -65,7 +65,7 @@ def search_router(service: Service) -> APIRouter:
 
 
 def read_router(service: Service) -> APIRouter:
-    """Return the routes that tell of indexes and of the process."""
+    """Return the routes that read the state of indexes and of the process."""
     router = APIRouter(dependencies=[bearer])
     indexes, settings = service.indexes, service.settings
     evaluation = [] if settings.evaluation is None else read_evaluation(settings.evaluation)

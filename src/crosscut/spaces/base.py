@@ -58,7 +58,7 @@ class Space(Protocol):
 
     @property
     def blocks(self) -> Sequence[Block]:
-        """What it is stacked from: itself, if from nothing else."""
+        """The spaces that are concatenated in it; otherwise itself alone."""
         return (Block(self, 1.0, slice(0, self.d)),)
 
     @property
@@ -252,9 +252,9 @@ class Constant(Space):
 
 
 def known_count(n: int | None) -> int:
-    """The number of items, which a store may not tell."""
+    """Return the number of items, or raise an error if a store does not know it."""
     if n is None:
-        raise InputError("this store does not tell how many items it has")
+        raise InputError("this store does not know how many items it has")
     return n
 
 

@@ -36,7 +36,7 @@ class CUR(Vectors):
     errors
         (n) how far an item's scores may be off, if they are estimates (`extension_error`); 0: they were measured.
     query_vectors
-        (k_q × d) the encoder's vectors of the anchor queries: they tell how scores rise with the encoder's.
+        (k_q × d) the encoder's vectors of the anchor queries: they give the slope of the scores over the encoder's.
     """
 
     slot: ClassVar[Slot] = "anchors"

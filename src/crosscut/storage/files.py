@@ -32,12 +32,14 @@ def writing(place: Path, unharmed: str = "what was there before is unharmed") ->
     except OSError as error:
         said = error.strerror or str(error)
         if error.errno in _FULL:
-            told = f"no room to write to {str(place)!r} ({said}); {unharmed}: make room and run the same again"
+            message = f"no room to write to {str(place)!r} ({said}); {unharmed}: make room and run the same again"
         elif error.errno in _FORBIDDEN:
-            told = f"{str(place)!r} cannot be written to ({said}); {unharmed}: allow writing there, or choose another"
+            message = (
+                f"{str(place)!r} cannot be written to ({said}); {unharmed}: allow writing there, or choose another"
+            )
         else:
-            told = f"writing to {str(place)!r} failed ({said}); {unharmed}: run the same again"
-        raise WriteError(told) from error
+            message = f"writing to {str(place)!r} failed ({said}); {unharmed}: run the same again"
+        raise WriteError(message) from error
 
 
 def write_file(path: str | Path, chunks: Iterable[bytes | memoryview]) -> None:

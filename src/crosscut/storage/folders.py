@@ -95,10 +95,10 @@ class Folder:
                 f"the {noun} at {str(self.path)!r} has version {version}, this crosscut reads {self.kind.version}; "
                 f"update crosscut or {self.kind.remedy}"
             )
-        told = record.pop("checksum", None)
+        checksum = record.pop("checksum", None)
         parts = record.get("parts")
         named = isinstance(parts, dict) and all(map(_HOME.fullmatch, [str(record.get("folder")), *parts]))
-        if told != checksum_of(record) or not named:
+        if checksum != checksum_of(record) or not named:
             raise FolderError(
                 f"the {noun} at {str(self.path)!r} is damaged: {path.name} does not match its checksum; "
                 f"restore it or {self.kind.remedy}"
@@ -162,8 +162,8 @@ class Folder:
                 files = Files(home, self.kind.format.encode())
                 fill(files)
                 files.close()
-                told = {"format": self.kind.format, "version": self.kind.version, "generation": number}
-                record = {**told, "folder": home.name, **facts, "files": files.described, "parts": files.parts}
+                header = {"format": self.kind.format, "version": self.kind.version, "generation": number}
+                record = {**header, "folder": home.name, **facts, "files": files.described, "parts": files.parts}
                 record = json.loads(json.dumps(record))  # as a reader will see it
                 text = json.dumps({**record, "checksum": checksum_of(record)}, indent=1)
                 write_synced(home / (self.kind.record + TEMPORARY), [text.encode(), b"\n"])

@@ -31,7 +31,7 @@ from crosscut.linalg.top import slack_for
 from crosscut.stores.filters import Condition, conditions
 from crosscut.types import NO_HANDLES, Floats, Handles
 
-SPREAD = 1000  # items whose vectors tell how far apart a store's vectors are
+SPREAD = 1000  # items sampled to estimate how far apart a store's vectors are
 ROUNDED = 6  # more than are wanted of an exact store, which compares in float32
 CAPACITY = 1024  # items that a session can hold from the start; memory that is not used yet costs nothing
 

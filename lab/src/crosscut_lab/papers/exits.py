@@ -69,15 +69,15 @@ def table_2(
     progress: Progress | None = None,
 ) -> tuple[list[RuleResult], dict[str, Any]]:
     """A row per tuned rule, on test queries; and the oracle's limit with the line of fixed numbers of lists."""
-    tell = progress or (lambda what, done, total: None)
+    report = progress or (lambda what, done, total: None)
     points = np.ascontiguousarray(queries, dtype=np.float32)
-    tell("searching the test queries", 0, repeats + 1)
+    report("searching the test queries", 0, repeats + 1)
     observed = observe(index, points, k, tuned.lists)
     found = {one.name: index.search_many(points, k, rule=one.rule, threads=threads) for one in tuned.choices}
     seconds: dict[str, list[float]] = {name: [] for name in found}
     timed = points[:TIMED]
     for repeat in range(repeats):  # the rules in turn
-        tell("searching the test queries", repeat + 1, repeats + 1)
+        report("searching the test queries", repeat + 1, repeats + 1)
         for one in tuned.choices:
             started = time.perf_counter()
             index.search_many(timed, k, rule=one.rule, threads=threads)
@@ -126,8 +126,8 @@ def _judgements(judged: tuple[Floats, Floats] | None) -> dict[str, Any]:
 
 def parameters(rule: dict[str, Any]) -> dict[str, Any]:
     """A rule as JSON, without what it has learned."""
-    told = {key: value for key, value in rule.items() if key not in ("trees", "coefficients")}
-    return {key: parameters(value) if isinstance(value, dict) else value for key, value in told.items()}
+    settings = {key: value for key, value in rule.items() if key not in ("trees", "coefficients")}
+    return {key: parameters(value) if isinstance(value, dict) else value for key, value in settings.items()}
 
 
 def earned(observed: Observations, lists: npt.NDArray[np.int64], draws: int = 500) -> tuple[float, float]:

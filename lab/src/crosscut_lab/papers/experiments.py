@@ -1,6 +1,6 @@
 """The papers' experiments on one data set: each takes matrices and vectors and returns records.
 
-AXN stands in every figure in two forms: on raw scores, and on β(s − α) (app. A.4), as its paper runs it; with λ of
+Every figure has AXN in two forms: on raw scores, and on β(s − α) (app. A.4), as its paper runs it; with λ of
 eq. 7 where the paper has it.
 """
 

@@ -60,7 +60,7 @@ INVENTORY = (
     Entry("anncur", "fig8", "approximation error by k_q and k_i", "grid", _TRAIN),
     Entry("anncur", "fig9", "the same with the oracle's U", "grid"),
     Entry("anncur", "table1", "sizes of the ZESHEL worlds", None, "`--plan` of any figure prints them"),
-    Entry("anncur", "table2", "indexing time", "indexing", "calls, which at the scorer's own rate are hours; [distillation](recipes.md) tells its own time"),
+    Entry("anncur", "table2", "indexing time", "indexing", "calls, which at the scorer's own rate are hours; [distillation](recipes.md) prints its own time"),
     Entry("anncur", "table3a", "entity-linking accuracy by negatives and head", "downstream", f"{_TRAIN}, and for each way to mine negatives ([recipes](recipes.md)); `--budgets 64` is the paper's"),
     Entry("anncur", "table3b", "rank of the score matrix", "rank", "on the same models"),
     Entry("adacur", "fig1,fig9,fig11", "approximate against exact scores of one query", "one-query", "round by round: `crosscut replay --data scores.npz --plots plots/`"),

@@ -39,7 +39,7 @@ QUERIES = ["river bank", "gold moon", "iron ship king", "house tree", "star rive
 
 
 def canary(number: int) -> str:
-    """Return a word that stands in one item alone."""
+    """Return a word that occurs in one item only."""
     return f"zq{zlib.crc32(str(number).encode()):08x}qz"
 
 
@@ -214,7 +214,7 @@ def check(space: Workspace, name: str, outcomes: Counter[str], notes: list[str])
                 notes.append(f"{word} in {', '.join(places)}")
 
 
-def stops(count: int, seed: int, tell: Callable[[Counter[str]], None]) -> tuple[Counter[str], list[str]]:
+def stops(count: int, seed: int, report: Callable[[Counter[str]], None]) -> tuple[Counter[str], list[str]]:
     """Kill every command in turn at random moments; return what was seen and notes on it."""
     rng = random.Random(seed)
     outcomes: Counter[str] = Counter()
@@ -237,7 +237,7 @@ def stops(count: int, seed: int, tell: Callable[[Counter[str]], None]) -> tuple[
             outcomes["came to its end"] += int(ended)
             check(space, name, outcomes, notes)
             if number % 50 == 49:
-                tell(outcomes)
+                report(outcomes)
     return outcomes, notes
 
 
@@ -284,17 +284,17 @@ def damages(count: int, seed: int) -> tuple[Counter[str], list[str]]:
     return outcomes, notes
 
 
-def run(count: int, damaged: int, seed: int, output: Path | None, tell: Callable[[str], None]) -> dict[str, Any]:
+def run(count: int, damaged: int, seed: int, output: Path | None, report: Callable[[str], None]) -> dict[str, Any]:
     """Run stops and damages; write the counts as they come."""
     facts: dict[str, Any] = {"machine": machine(), "seed": seed}
 
     def keep(name: str, outcomes: Counter[str], notes: list[str]) -> None:
         facts[name] = dict(outcomes)
         facts[f"{name}_notes"] = notes[:20]
-        tell(f"{name}: {dict(outcomes)}")
+        report(f"{name}: {dict(outcomes)}")
         if output is not None:
             write(output, facts)
 
-    keep("stops", *stops(count, seed, lambda outcomes: tell(str(dict(outcomes)))))
+    keep("stops", *stops(count, seed, lambda outcomes: report(str(dict(outcomes)))))
     keep("damages", *damages(damaged, seed))
     return facts

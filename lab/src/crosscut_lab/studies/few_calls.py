@@ -107,10 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--queries", type=int, default=200, help="at most so many of a half")
     parser.add_argument("--half", choices=("first", "second"), default="second")
     parser.add_argument("--json", type=Path)
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     records: list[dict[str, Any]] = []
-    for path in told.matrices:
-        records += measure(path, told.anchors, told.grades, told.queries, told.half)
+    for path in options.matrices:
+        records += measure(path, options.anchors, options.grades, options.queries, options.half)
     for k, budgets in BUDGETS.items():
         for budget in budgets:
             cells = [one for one in records if (one["k"], one["budget"]) == (k, budget)]
@@ -118,10 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 means = {arm: round(float(np.mean([one[arm] for one in cells])), 3) for arm in ARMS}
                 below = [one["data"] for one in cells if one["to_rerank"][2] < 0]
                 print(f"k = {k}, {budget} calls, {len(cells)} data sets: {means}, below reranking: {below}")
-    if told.json:
-        kind = "anchors" if told.anchors else "grades" if told.grades else "plain"
-        kept = json.loads(told.json.read_text()) if told.json.exists() else {}
-        told.json.write_text(json.dumps({**kept, kind: records}, indent=1) + "\n")
+    if options.json:
+        kind = "anchors" if options.anchors else "grades" if options.grades else "plain"
+        kept = json.loads(options.json.read_text()) if options.json.exists() else {}
+        options.json.write_text(json.dumps({**kept, kind: records}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

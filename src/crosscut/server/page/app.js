@@ -300,7 +300,7 @@ async function start() {
   introduce();
   if (!state.get("q")) return;
   at("query").value = state.get("q");
-  // A link only fills in: calls are spent by whoever sits here, not by who made the link. What was searched for in this
+  // A link only fills in: calls are spent by the user of this page, not by the author of the link. What was searched for in this
   // tab is searched for again when the page is loaded again.
   if (sessionStorage.getItem("searched") === location.hash) search();
   else say("Press Enter to search.");

@@ -65,9 +65,9 @@ function whole(hit, words, pick) {
   add("id", hit.id);
   if (hit.probability !== undefined && hit.probability !== null) add("probability", hit.probability.toFixed(2));
   if (hit.estimate !== null) add("predicted", hit.estimate.toFixed(2));
-  for (const [key, told] of Object.entries(hit.metadata)) {
-    if (key.startsWith("passage_")) continue;  // where a passage stands in its document
-    add(key, ...[told].flat().map((value) => {
+  for (const [key, values] of Object.entries(hit.metadata)) {
+    if (key.startsWith("passage_")) continue;  // the position of a passage in its document
+    add(key, ...[values].flat().map((value) => {
       if (!["string", "number", "boolean"].includes(typeof value)) return make("span", "", JSON.stringify(value));
       const button = make("button", "value", String(value));
       button.type = "button";

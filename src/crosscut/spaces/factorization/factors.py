@@ -102,8 +102,8 @@ class Factors(Vectors):
 
     def write(self, files: Files) -> None:
         """These factors, as files of a generation."""
-        told = {"kind": self.kind, "normalisation": asdict(self.normalisation), "fitting": asdict(self.fitting)}
-        files.json("factors", told)
+        facts = {"kind": self.kind, "normalisation": asdict(self.normalisation), "fitting": asdict(self.fitting)}
+        files.json("factors", facts)
         for name, array in self._arrays().items():
             files.array(f"factors-{name}", np.asarray(array, dtype=np.float32))
 
@@ -118,14 +118,14 @@ class Factors(Vectors):
     @staticmethod
     def read(saved: Saved, n: int | None = None) -> Factors:
         """What `write` wrote, of n items."""
-        told = saved.json("factors")
+        facts = saved.json("factors")
         try:
-            normal, fitting = Normalisation(**told["normalisation"]), Fitting(**told["fitting"])
+            normal, fitting = Normalisation(**facts["normalisation"]), Fitting(**facts["fitting"])
         except (KeyError, TypeError) as error:
             raise saved.damaged("factors.json", f"cannot be read ({error!r})") from error
         items = saved.array("factors-items", "<f4", (n, None))
         queries = saved.numbers("factors-queries", "<f4", (None, items.shape[1]))
-        if told["kind"] == "inductive":
+        if facts["kind"] == "inductive":
             from crosscut.spaces.factorization.inductive import InductiveFactors, read_mlps
 
             return InductiveFactors(items, queries, normal, fitting, *read_mlps(saved, items.shape[1]))
