@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from crosscut.datasets import Items
-from crosscut.scorers.base import BoundScorer, Request, Scorer, ScoreResult
+from crosscut.scorers.base import BoundScorer, Request, RetryBudget, Scorer, ScoreResult
 
 
 class BoundOverlap(BoundScorer):
@@ -14,7 +14,9 @@ class BoundOverlap(BoundScorer):
     def __init__(self, items: Items) -> None:
         self.items = items
 
-    def score_many(self, requests: Sequence[Request]) -> list[ScoreResult]:
+    def score_many(
+        self, requests: Sequence[Request], *, deadline: float | None = None, retries: Sequence[RetryBudget] = ()
+    ) -> list[ScoreResult]:
         answers = []
         for query, handles in requests:
             asked = set(query.lower().split())

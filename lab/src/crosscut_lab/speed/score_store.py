@@ -86,7 +86,9 @@ def main(
     if worker is not None:
         print(json.dumps(measure(worker)))
         return
-    runs: dict[str, list[dict[str, list[float]]]] = {"new": []} | ({} if old is None else {"old": []})
+    runs: dict[str, list[dict[str, list[float]]]] = {"new": []}
+    if old is not None:
+        runs["old"] = []
     for _ in range(turns):
         for name, seen in runs.items():
             path = os.pathsep.join([str(old)] if name == "old" else [*filter(None, [os.environ.get("PYTHONPATH")])])
