@@ -124,7 +124,7 @@ def test_titles_are_hidden_from_their_items() -> None:
     plain, asked = title_queries(index)
     assert all(not item.title for item in plain.items)
     assert len(asked.queries) == 50
-    assert asked.judgements["query 3"] == {"i3": 1.0, "i53": 1.0}
+    assert asked.qrels["query 3"] == {"i3": 1.0, "i53": 1.0}
     with pytest.raises(InputError, match="0 of 200 items have a title"):
         title_queries(build(world))
 

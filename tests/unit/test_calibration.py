@@ -86,7 +86,7 @@ def test_a_calibration_is_saved_and_belongs_to_its_scorer() -> None:
 
 
 def judged_by(world: Planted, queries: range) -> dict[str, dict[str, float]]:
-    """Judgements in which an item is relevant with a chance that rises with its score."""
+    """Qrels in which an item is relevant with a chance that rises with its score."""
     rng = np.random.default_rng(5)
     made = {}
     for j in queries:

@@ -26,7 +26,9 @@ def test_exact_search_is_perfect_and_a_short_one_is_not() -> None:
     assert calls == 12 * 198
     assert isinstance(truth, np.ndarray)
     assert np.isneginf(truth[:, :2]).all()
-    measured = evaluate(index, asked, judged, methods=["exact", "rerank"], budgets=[10, 40], k=[1, 10], truth=truth)
+    measured = evaluate(
+        index, asked, judged, methods=["exact", "rerank"], budgets=[10, 40], k=[1, 10], exhaustive=truth
+    )
     found = {(r.method, r.budget, r.measure): r for r in records_of(measured)}
     assert found["exact", None, "recall of top 10"].value == 1.0
     assert found["exact", None, "Success@1"].value == pytest.approx(11 / 12)
@@ -93,7 +95,7 @@ def test_judgements_of_other_items_are_refused() -> None:
     with pytest.raises(InputError, match=message):
         index.calibrate(judged)
     with pytest.raises(InputError, match=message):
-        index.tune(judgements=judged)
+        index.tune(qrels=judged)
     with pytest.raises(InputError, match=message):
         evaluate(index, {query: query for query in judged}, judged, methods=["rerank"], budgets=[5])
     judged["query 11"]["i3"] = 1.0

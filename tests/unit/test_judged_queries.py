@@ -31,7 +31,7 @@ def folder(path: Path, *, splits: bool = False, files: bool = False) -> Path:
 def test_a_split_that_the_queries_tell_is_respected(tmp_path: Path) -> None:
     made = read_judged(folder(tmp_path / "a", splits=True), split="test")
     assert list(made.queries) == [f"q{j}" for j in range(0, 29, 3)]
-    assert made.judgements["q3"] == {"d3": 1.0}
+    assert made.qrels["q3"] == {"d3": 1.0}
     assert len(read_judged(tmp_path / "a", split="all").queries) == 29
     with pytest.raises(InputError, match="there are test, train, and 'all'"):
         read_judged(tmp_path / "a", split="dev")
@@ -57,7 +57,7 @@ def test_a_folder_of_split_files_says_which_there_are_and_takes_all(tmp_path: Pa
     (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq9\td1\t1\nq3\tother\t2\n")
     made = read_judged(path, split="all")
     assert list(made.queries) == [*(f"q{j}" for j in range(7)), "q9"]
-    assert made.judgements["q3"] == {"d3": 1.0, "other": 2.0}
+    assert made.qrels["q3"] == {"d3": 1.0, "other": 2.0}
     with pytest.raises(InputError, match="no judgements of split 'train': there are dev, test, and 'all'"):
         read_judged(path, split="train")
 
@@ -66,16 +66,16 @@ def test_of_a_file_the_judged_queries_are_taken_and_others_ids_are_refused(tmp_p
     queries, qrels = tmp_path / "queries.tsv", tmp_path / "qrels.tsv"
     queries.write_text("".join(f"q{j}\tquery {j}\n" for j in range(30)))
     qrels.write_text("q20\td1\t1\nq21\td2\t0.5\n")
-    made = read_judged(queries, judgements=qrels)
+    made = read_judged(queries, qrels=qrels)
     assert made.queries == {"q20": "query 20", "q21": "query 21"}
     assert made.note == "2 queries of queries.tsv, the judged ones of 30"
     assert len(read_judged(queries).queries) == 30
     (tmp_path / "queries.txt").write_text("query 20\nquery 21\n")
     with pytest.raises(InputError, match=r"none of the 2 queries .* the first of them is 'q20', .* has the id '1'"):
-        read_judged(tmp_path / "queries.txt", judgements=qrels)
+        read_judged(tmp_path / "queries.txt", qrels=qrels)
     qrels.write_text("q20\td1\tnan\n")
     with pytest.raises(InputError, match="'nan' is not a number"):
-        read_judged(queries, judgements=qrels)
+        read_judged(queries, qrels=qrels)
 
 
 def test_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
@@ -90,15 +90,15 @@ def test_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
 def test_a_file_whose_queries_tell_their_split_makes_no_train_query_its_test(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", splits=True)
     queries, qrels = path / "queries.jsonl", path / "qrels.tsv"
-    test = read_judged(queries, judgements=qrels)
+    test = read_judged(queries, qrels=qrels)
     assert list(test.queries) == [f"q{j}" for j in range(0, 29, 3)]
     assert test.note == "10 queries of queries.jsonl: those whose split is 'test', the judged ones of 30"
-    train = read_judged(queries, judgements=qrels, split="train")
+    train = read_judged(queries, qrels=qrels, split="train")
     assert len(train.queries) == 19
     assert not set(train.queries) & set(test.queries)
-    assert len(read_judged(queries, judgements=qrels, split="all").queries) == 29
+    assert len(read_judged(queries, qrels=qrels, split="all").queries) == 29
     with pytest.raises(InputError, match="is of split 'dev': there are test, train, and 'all'"):
-        read_judged(queries, judgements=qrels, split="dev")
+        read_judged(queries, qrels=qrels, split="dev")
     assert len(read_judged(queries).queries) == 30  # nothing is judged of them
     (tmp_path / "one.txt").write_text("a query\n")
     assert read_judged(tmp_path / "one.txt").note == "1 query of one.txt"

@@ -277,7 +277,7 @@ def test_tuning_by_judgements_over_a_store_makes_no_more_calls_than_it_may() -> 
     judged = {f"query {j}": {f"i{int(np.argmax(world.items[:60] @ world.queries[j]))}": 1} for j in range(10)}
     most = 2 * 10 * 2 * (10 + 12) + 10 * (len(WEIGHTS) + len(RULES)) * 12
     with pytest.raises(InputError, match=f"up to {most} calls"):
-        index.tune(judgements=judged, budget=12, methods=["crosscut", "rerank"], max_calls=most - 1)
+        index.tune(qrels=judged, budget=12, methods=["crosscut", "rerank"], max_calls=most - 1)
     assert seen == [0]
-    index.tune(judgements=judged, budget=12, methods=["crosscut", "rerank"], max_calls=most)
+    index.tune(qrels=judged, budget=12, methods=["crosscut", "rerank"], max_calls=most)
     assert 10 * 2 * (10 + 12) < seen[0] <= most

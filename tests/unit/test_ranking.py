@@ -86,10 +86,10 @@ def test_judgements_choose_the_order_that_people_want(index: Index, tmp_path: Pa
     world = Planted()
     judged = {f"query {j}": {f"i{np.argmax(world.items[:200] @ (world.queries[j] + 0.7))}": 1.0} for j in range(30)}
     with pytest.raises(InputError, match="may make 100"):
-        index.tune(judgements=judged, budget=40, max_calls=100)
+        index.tune(qrels=judged, budget=40, max_calls=100)
     with pytest.raises(InputError, match="measure is one of nDCG, MRR, accuracy; got 'recall'"):
-        index.tune(judgements=judged, measure="recall")  # type: ignore[call-overload]
-    report = index.tune(judgements=judged, budget=40, measure="accuracy")
+        index.tune(qrels=judged, measure="recall")  # type: ignore[call-overload]
+    report = index.tune(qrels=judged, budget=40, measure="accuracy")
     assert report.chosen.order.name == "fused"
     by_scorer = [trial.value for trial in report.trials if str(trial.order) == "scorer"]
     assert report.chosen.value > max(by_scorer) + 0.2
@@ -113,11 +113,11 @@ def test_a_new_tuning_replaces_what_judgements_chose() -> None:
     index = Index.build([f"item {i}" for i in range(60)], scorer=wrong(), encoder=world)
     judged = {f"query {j}": {f"{np.argmax(world.items[:60] @ (world.queries[j] + 0.7))}": 1.0} for j in range(12)}
     queries = [f"query {j}" for j in range(20, 30)]
-    index.tune(judgements=judged, budget=20, k=5, measure="accuracy")
+    index.tune(qrels=judged, budget=20, k=5, measure="accuracy")
     assert (index.budget, index.order.name) == (5, "fused")
     index.tune(queries, k=5, budget=30)
     assert (index.budget, str(index.order)) == (None, "scorer")
-    index.tune(judgements=judged, budget=20, k=5, measure="accuracy")
+    index.tune(qrels=judged, budget=20, k=5, measure="accuracy")
     index.budget, index.order = 40, parse_order("fused@scorer=8")  # not by tuning: a choice of one's own stays
     index.tune(queries, k=5, budget=30)
     assert (index.budget, str(index.order)) == (40, "fused@scorer=8")

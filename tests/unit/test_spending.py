@@ -246,9 +246,9 @@ def test_numbers_that_are_none_are_refused_before_anything_is_paid(given: dict[s
     for how, message in wrong:
         with pytest.raises(InputError, match=message):
             index.tune(queries, **how)
-    judgements = {query: {"0": 1.0} for query in queries}
+    qrels = {query: {"0": 1.0} for query in queries}
     with pytest.raises(InputError, match="needs scores of anchor queries"):
-        index.tune(judgements=judgements, methods=["rerank", "adacur"])
+        index.tune(qrels=qrels, methods=["rerank", "adacur"])
     for judged in ({"a query": {"0": 1}}, {query: {"0": 0} for query in queries}):
         with pytest.raises(InputError, match="too few to calibrate on"):
             index.calibrate(judged)

@@ -208,7 +208,7 @@ def test_evaluating_over_a_store_takes_deep_searches_for_the_truth(world: Plante
     queries = {str(j): f"query {j}" for j in range(4)}
     truth, calls = exhaustive_scores(index, list(queries.values()))
     assert calls == 4 * world.n  # 500 calls reach every item of a world this small
-    measured = evaluate(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], truth=truth)
+    measured = evaluate(index, queries, {}, methods=["crosscut"], budgets=[20, 150], k=[5], exhaustive=truth)
     small, large = records_of(measured)
     expected = [
         len({*index.search(query, 5, 20).ids} & {str(j) for j in np.argsort(-world.test[row])[:5]}) / 5

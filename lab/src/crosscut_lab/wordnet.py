@@ -79,8 +79,8 @@ class WordNet:
                 "all are in crosscut_lab.wordnet.WORLDS"
             )
         members = [synset for synset in self.synsets if synset.world == name]
-        queries, judgements = self.queries(members)
-        return Collection(f"wordnet/{name}", [synset.item for synset in members], queries, judgements)
+        queries, qrels = self.queries(members)
+        return Collection(f"wordnet/{name}", [synset.item for synset in members], queries, qrels)
 
     def queries(self, members: Sequence[Synset]) -> tuple[list[Query], dict[str, dict[str, float]]]:
         """The marked examples of some synsets, and which synset each belongs to.
@@ -88,15 +88,15 @@ class WordNet:
         The id of a query is `<synset id>.<number of the example>`.
         """
         queries = []
-        judgements = {}
+        qrels = {}
         for synset in members:
             for number, example in enumerate(synset.examples):
                 marked = mark(example, synset.lemmas, self._irregular)
                 if marked is not None:
                     id = f"{synset.id}.{number}"
                     queries.append(Query(id, marked))
-                    judgements[id] = {synset.id: 1.0}
-        return queries, judgements
+                    qrels[id] = {synset.id: 1.0}
+        return queries, qrels
 
     @cached_property
     def _irregular(self) -> dict[str, list[str]]:
@@ -202,6 +202,6 @@ def write(name: str, output: Path, source: Path = DEFAULT_FOLDER) -> Collection:
     pack("corpus.jsonl.gz", [json.dumps(item, ensure_ascii=False) for item in items])
     queries = [{"_id": query.id, "text": query.text} for query in found.queries]
     pack("queries.jsonl.gz", [json.dumps(query, ensure_ascii=False) for query in queries])
-    judged = [f"{q}\t{i}\t{int(grade)}" for q, gold in found.judgements.items() for i, grade in gold.items()]
+    judged = [f"{q}\t{i}\t{int(grade)}" for q, gold in found.qrels.items() for i, grade in gold.items()]
     pack("qrels.tsv.gz", ["query-id\tcorpus-id\tscore", *judged])
     return found

@@ -90,11 +90,13 @@ def evaluate(
             what = f"scoring {len(known)} queries with {len(loaded):,} items"
             say(f"{what}: {calls:,} calls; --exhaustive 0 leaves it out")
             scores, _ = exhaustive_scores(loaded, list(known.values()), progress, engine=engine)  # type: ignore[arg-type]
-            recalls += no_call_baselines(loaded, known, {}, k=ks, truth=scores)
-            recalls += evaluate(loaded, known, {}, methods=names, budgets=sizes, k=ks, truth=scores, progress=progress)
+            recalls += no_call_baselines(loaded, known, {}, k=ks, exhaustive=scores)
+            recalls += evaluate(
+                loaded, known, {}, methods=names, budgets=sizes, k=ks, exhaustive=scores, progress=progress
+            )
         if read.by_text:
-            free = no_call_baselines(loaded, read.queries, read.judgements)
-            searched = evaluate(loaded, read.queries, read.judgements, methods=names, budgets=sizes, progress=progress)
+            free = no_call_baselines(loaded, read.queries, read.qrels)
+            searched = evaluate(loaded, read.queries, read.qrels, methods=names, budgets=sizes, progress=progress)
     if not recalls and not searched:
         raise InputError("there is nothing to measure: no qrels, and --exhaustive 0")
     advice = advise(searched, free, own)
@@ -192,7 +194,7 @@ def calibrate(
     read = judged.read(queries)
     assert read is not None
     if not read.by_text:
-        raise InputError(f"{str(queries)!r} has no judgements: how often a score is relevant cannot be known without")
+        raise InputError(f"{str(queries)!r} has no qrels: how often a score is relevant cannot be known without")
     loaded = loading.index(index)
     with console(stderr=True).status("calibrating"):
         found = loaded.calibrate(read.by_text, budget=budget)

@@ -315,7 +315,7 @@ def tune(
     if judged.qrels is not None:
         read = judged.read(queries)
         assert read is not None  # without queries it raises
-        by |= {"judgements": read.by_text, "measure": measure}
+        by |= {"qrels": read.by_text, "measure": measure}
     else:
         by |= {"queries": None if queries is None else read_texts(queries), "engine": engine}
     index = loading.index(folder)

@@ -70,21 +70,21 @@ class QueryOptions:
     """Queries with the relevance of items, where it was judged."""
 
     qrels: Annotated[
-        Path | None, typer.Option(help="Judgements or clicks of a file of queries: query id, item id, relevance.")
+        Path | None, typer.Option(help="Qrels or clicks of a file of queries: query id, item id, relevance.")
     ] = None
     split: Annotated[str, typer.Option(help="Which queries, where they have a split: train, test, or all.")] = "train"
     limit: Annotated[int, typer.Option(help="Most queries, drawn by the seed.", min=1)] = 200
     seed: Annotated[int, typer.Option(help="Of the draw.", min=0)] = 0
 
     def read(self, source: Path | None) -> JudgedQueries | None:
-        """Read the queries of a folder or a file, with their judgements, and say what was read."""
+        """Read the queries of a folder or a file, with their qrels, and say what was read."""
         from crosscut.datasets.judged import read_judged
 
         if source is None:
             if self.qrels is not None:
                 raise InputError(f"{self.qrels.name} names queries by id and has no texts: give the queries, too")
             return None
-        judged = read_judged(source, judgements=self.qrels, split=self.split)
+        judged = read_judged(source, qrels=self.qrels, split=self.split)
         if not judged.queries:
             raise InputError(f"{str(source)!r} has no queries")
         judged = judged.sample(self.limit, self.seed)

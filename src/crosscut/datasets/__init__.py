@@ -1,4 +1,4 @@
-"""Items, queries and judgements: readers, planted data."""
+"""Items, queries and qrels: readers, planted data."""
 
 from crosscut.datasets.arrow import read_arrow, read_parquet
 from crosscut.datasets.beir import is_test, read_beir

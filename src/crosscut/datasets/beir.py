@@ -31,7 +31,7 @@ def read_queries(path: str | Path) -> Iterator[Query]:
 
 
 def read_judgements(path: str | Path) -> Iterator[Judgement]:
-    """Judgements of a qrels file: query id, item id and score between tabs; a header line is skipped."""
+    """Read a qrels file: query id, item id and score between tabs; a header line is skipped."""
     for number, line in lines(path):
         fields = line.split("\t")
         if number == 1 and fields[0] in ("query-id", "query_id", "qid"):
@@ -54,7 +54,7 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
 def read_beir(folder: str | Path, *, split: str = "test", name: str | None = None) -> Collection:
     """A BEIR folder as a collection.
 
-    Judgements come from `qrels/<split>.tsv` or, where a folder has no splits, from `qrels.tsv`. Judgements
+    Qrels come from `qrels/<split>.tsv` or, where a folder has no splits, from `qrels.tsv`. Those
     that name an unknown query or item are refused; queries without judgements are kept.
     """
     folder = Path(folder)
@@ -77,7 +77,7 @@ def read_beir(folder: str | Path, *, split: str = "test", name: str | None = Non
                 f"{path} judges query {judgement.query_id!r} with item {judgement.item_id!r}, "
                 "but one of them is not in the collection; files of one folder must belong together"
             )
-        collection.judgements.setdefault(judgement.query_id, {})[judgement.item_id] = judgement.score
+        collection.qrels.setdefault(judgement.query_id, {})[judgement.item_id] = judgement.score
     return collection
 
 

@@ -22,7 +22,7 @@ class JudgedQueries:
     """Queries, id → text, and what is judged of them, query id → item id → relevance; `note` says which they are."""
 
     queries: dict[str, str]
-    judgements: dict[str, dict[str, float]]
+    qrels: dict[str, dict[str, float]]
     note: str = ""
 
     def sample(self, size: int | None, seed: int = 0) -> JudgedQueries:
@@ -37,27 +37,27 @@ class JudgedQueries:
     @property
     def by_text(self) -> dict[str, dict[str, float]]:
         """Query text → item id → relevance, of the queries that are judged."""
-        return {text: self.judgements[id] for id, text in self.queries.items() if self.judgements.get(id)}
+        return {text: self.qrels[id] for id, text in self.queries.items() if self.qrels.get(id)}
 
 
-def read_judged(source: str | Path, *, judgements: str | Path | None = None, split: str = "test") -> JudgedQueries:
-    """Queries of a BEIR folder or a file, with their judgements.
+def read_judged(source: str | Path, *, qrels: str | Path | None = None, split: str = "test") -> JudgedQueries:
+    """Queries of a BEIR folder or a file, with their qrels.
 
     Parameters
     ----------
     source
         A folder with queries.jsonl and qrels, or a file of queries (.jsonl, .tsv, .txt).
-    judgements
+    qrels
         A qrels file, for a file of queries or in place of the folder's own.
     split
         Of a folder: `qrels/<split>.tsv`; where there is one qrels.tsv for all, the queries whose record says
         `"split": "<split>"`; where no record does, a fixed fifth of the queries is test, the others are train. "all"
         is every judged query. Of a file: the queries whose record says so; where no record does, all of them.
 
-    Where there are judgements, queries without any are left out.
+    Where there are qrels, queries without any are left out.
     """
     source = Path(source)
-    judged = None if judgements is None else _judgements(Path(judgements))
+    judged = None if qrels is None else _judgements(Path(qrels))
     if not source.is_dir():
         queries, splits = _of_file(source)
         if judged is None:

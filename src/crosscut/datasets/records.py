@@ -1,4 +1,4 @@
-"""What every reader yields: items, queries, judgements, and the collection that holds them."""
+"""What every reader yields: items, queries, qrels, and the collection that holds them."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Collection:
     name: str
     items: list[Item]
     queries: list[Query]
-    judgements: dict[str, dict[str, float]] = field(default_factory=dict)
+    qrels: dict[str, dict[str, float]] = field(default_factory=dict)
     empty_items: list[str] = field(default_factory=list)
     empty_queries: list[str] = field(default_factory=list)
 
@@ -170,7 +170,7 @@ class Collection:
 
     def gold(self, query_id: str) -> list[str]:
         """Ids of the items judged relevant to a query, best first."""
-        judged = self.judgements.get(query_id, {})
+        judged = self.qrels.get(query_id, {})
         return [id for id, score in sorted(judged.items(), key=lambda pair: -pair[1]) if score > 0]
 
     def select(self, query_ids: Iterable[str]) -> Collection:
@@ -187,7 +187,7 @@ class Collection:
             name=self.name,
             items=self.items,
             queries=queries,
-            judgements={query.id: self.judgements.get(query.id, {}) for query in queries},
+            qrels={query.id: self.qrels.get(query.id, {}) for query in queries},
             empty_items=self.empty_items,
             empty_queries=[id for id in self.empty_queries if id in wanted],
         )

@@ -108,7 +108,7 @@ def evaluate(
     methods: Sequence[str | Method],
     budgets: Sequence[int],
     k: Sequence[int] = (10,),
-    truth: Exhaustive | None = None,
+    exhaustive: Exhaustive | None = None,
     progress: Progress | None = None,
 ) -> list[Outcome]:
     """Run every method at every budget; return outcomes query by query.
@@ -119,7 +119,7 @@ def evaluate(
         Id → text.
     qrels
         Query id → item id → relevance; may be empty.
-    truth
+    exhaustive
         (q × n) from `exhaustive_scores`, in the order of the queries; None leaves k-NN recall out.
     """
     if not queries:
@@ -134,9 +134,9 @@ def evaluate(
             found = view.search_many(texts, max(DEPTH, *k), budget, method=method, stop=stop)
             calls = float(np.mean([hits.calls for hits in found]))
             values: dict[str, Floats] = {}
-            if truth is not None:
+            if exhaustive is not None:
                 for size in k:
-                    shares = [_recall(row, hits, size, index) for row, hits in zip(truth, found, strict=True)]
+                    shares = [_recall(row, hits, size, index) for row, hits in zip(exhaustive, found, strict=True)]
                     values[f"recall of top {size}"] = np.array(shares)
             runs = {id: _run(hits.ids) for id, hits in zip(queries, found, strict=True)}  # in the order of the hits
             made.append(Outcome(str(method), budget, calls, values | _relevance(queries, qrels, runs)))
@@ -151,15 +151,15 @@ def no_call_baselines(
     qrels: Qrels,
     *,
     k: Sequence[int] = (10,),
-    truth: Exhaustive | None = None,
+    exhaustive: Exhaustive | None = None,
 ) -> list[Outcome]:
     """Return the rankings without a call: BM25, vectors, their sum, and the base scores of the scorer."""
     made = []
     for name, rankings in _rankings(index, list(queries.values())).items():
         values: dict[str, Floats] = {}
-        if isinstance(truth, np.ndarray):
+        if isinstance(exhaustive, np.ndarray):
             for size in k:
-                tops = zip(truth, rankings.places, strict=True)
+                tops = zip(exhaustive, rankings.places, strict=True)
                 shares = [recall(row, best[:size], min(size, len(index))) for row, best in tops]
                 values[f"recall of top {size}"] = np.array(shares)
         runs = {id: _run(ids) for id, ids in zip(queries, rankings.ids, strict=True)}
@@ -303,7 +303,7 @@ def advise(searched: Sequence[Outcome], free: Sequence[Outcome], method: str, ri
         return Advice(
             (
                 "It is unknown whether the scorer is right: nothing is judged here. Recall says how much of the "
-                "scorer's own answer a search finds, not whether people want it. Give judgements, clicks or --titles.",
+                "scorer's own answer a search finds, not whether people want it. Give qrels, clicks or --titles.",
             ),
             "unknown",
         )

@@ -1,4 +1,4 @@
-"""Pseudo-queries without judgements: titles of items, hidden from the items that they are queries for."""
+"""Pseudo-queries without qrels: titles of items, hidden from the items that they are queries for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def title_queries(index: Index, *, most: int = MOST, seed: int = 0) -> tuple[Ind
     if len(titled) < LEAST:
         raise InputError(
             f"{len(titled)} of {len(items)} items have a title and a text, and {LEAST} are needed to measure anything: "
-            "give judgements or clicks"
+            "give qrels or clicks"
         )
     plain = Index.build(
         [item._replace(title="") for item in items],

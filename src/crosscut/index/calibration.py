@@ -12,7 +12,7 @@ from crosscut.scorers.base import Scorer
 from crosscut.scorers.calibration import LEAST, Calibration, JudgedScores, calibrate
 from crosscut.search.hits import Hits
 
-Judgements = Mapping[str, Mapping[Any, float]]
+Qrels = Mapping[str, Mapping[Any, float]]
 
 
 def calibration_for(own: Calibration | None, scorer: Scorer | None, threshold: float | None) -> Calibration | None:
@@ -40,19 +40,17 @@ def required(found: Calibration | None, fingerprint: str, what: str) -> Calibrat
     return found
 
 
-def calibrate_by_judgements(
-    judgements: Judgements, search: Callable[[list[str]], list[Hits]], scorer: Scorer
-) -> Calibration:
+def calibrate_by_judgements(qrels: Qrels, search: Callable[[list[str]], list[Hits]], scorer: Scorer) -> Calibration:
     """Learn from judged queries: of the best hits of each, those judged relevant are, all others are not."""
-    right = sum(any(gain > 0 for gain in each.values()) for each in judgements.values())
-    if len(judgements) < LEAST or not right:
+    right = sum(any(gain > 0 for gain in each.values()) for each in qrels.values())
+    if len(qrels) < LEAST or not right:
         raise InputError(
-            f"{len(judgements)} judged queries, {right} of them with something relevant, are too few to "
+            f"{len(qrels)} judged queries, {right} of them with something relevant, are too few to "
             f"calibrate on: {LEAST} queries are needed, and relevant items"
         )
-    found = search(list(judgements))
+    found = search(list(qrels))
     judged = [
         JudgedScores(hits.scores, np.array([float(gains.get(hit.id, 0) > 0) for hit in hits]))
-        for hits, gains in zip(found, judgements.values(), strict=True)
+        for hits, gains in zip(found, qrels.values(), strict=True)
     ]
     return calibrate(judged, scorer.fingerprint, sum(hits.calls for hits in found))

@@ -29,7 +29,7 @@ from crosscut.index.build import (
     training,
 )
 from crosscut.index.calibration import (
-    Judgements,
+    Qrels,
     calibrate_by_judgements,
     calibration_for,
     required,
@@ -820,7 +820,7 @@ class Index:
         k: int = 10,
         budget: int = 100,
         *,
-        judgements: Judgements | None = None,
+        qrels: Qrels | None = None,
         measure: Measure = "nDCG",
         methods: Sequence[str | Method] | None = None,
         max_calls: int | None = None,
@@ -829,7 +829,7 @@ class Index:
     ) -> Tuning:
         """Choose how to search: by recall on train queries, or by what people judged.
 
-        By recall: method, rounds, first stage, ridge, λ and patience, and `target_recall` is calibrated. By judgements:
+        By recall: method, rounds, first stage, ridge, λ and patience, and `target_recall` is calibrated. By qrels:
         method, budget (the search's own from then on), the order of hits and the stopping rule. What an earlier `tune`
         chose is replaced: tuned by recall, hits are in the scorer's order again, and a search has its 100 calls.
 
@@ -840,11 +840,11 @@ class Index:
             calls beforehand; scores in the cache are free). None takes the anchor queries, whose scores are known. Over
             a vector store, what two deep searches find is taken for the truth.
         budget
-            Calls of a search; with judgements, the most that is tried (k are the least).
-        judgements
+            Calls of a search; with qrels, the most that is tried (k are the least).
+        qrels
             Query → item id → relevance; then `measure` decides: "nDCG", "MRR" or "accuracy", of the best k.
         methods
-            What is tried; None: every method that can work on this index (with judgements: the default, and those
+            What is tried; None: every method that can work on this index (with qrels: the default, and those
             that rerank).
         max_calls
             Refuse to spend more than this.
@@ -853,10 +853,10 @@ class Index:
         """
         whole("k", k, 1)
         whole("budget", budget, 1)
-        if judgements is not None and queries is not None:
-            raise InputError("judgements bring their own queries: give either of them")
-        if judgements is not None:
-            report = self._tune_by_relevance(judgements, k, budget, measure, methods, max_calls, progress)
+        if qrels is not None and queries is not None:
+            raise InputError("qrels bring their own queries: give either of them")
+        if qrels is not None:
+            report = self._tune_by_relevance(qrels, k, budget, measure, methods, max_calls, progress)
             best = report.chosen
             chosen: dict[str, Any] = {"budget": best.budget, "order": best.order, "stop": best.stop}
         else:
@@ -948,7 +948,7 @@ class Index:
 
     def _tune_by_relevance(
         self,
-        judgements: Judgements,
+        qrels: Qrels,
         k: int,
         budget: int,
         measure: Measure,
@@ -956,7 +956,7 @@ class Index:
         max_calls: int | None,
         progress: Progress | None,
     ) -> Tuning:
-        asked = judged_queries(judgements, self.corpus, measure, k, budget)
+        asked = judged_queries(qrels, self.corpus, measure, k, budget)
         there = self.methods if candidates is None else ()
         usual = [parse(name) for name in (Crosscut.name, *RIVALS) if name in there]
         tried = to_try(self.corpus.parts, candidates, usual)
@@ -985,14 +985,12 @@ class Index:
         view.price = self.price
         return view
 
-    def calibrate(
-        self, judgements: Judgements, *, budget: int | None = None, max_calls: int | None = None
-    ) -> Calibration:
+    def calibrate(self, qrels: Qrels, *, budget: int | None = None, max_calls: int | None = None) -> Calibration:
         """Learn what scores mean; from then on `hit.probability` is there and `threshold=` works. Saved with the index.
 
         Parameters
         ----------
-        judgements
+        qrels
             Query → item id → relevance, above 0 for relevant; 50 queries do well. Each is searched, and of its ten best
             hits those judged relevant are, all others are not.
         budget
@@ -1002,12 +1000,12 @@ class Index:
         """
         if self.scorer is None:
             raise InputError("this index has no scorer to calibrate: load it with scorer=…")
-        most = self.method.budget(self._usual_budget(budget, None), len(self)) * len(judgements)
+        most = self.method.budget(self._usual_budget(budget, None), len(self)) * len(qrels)
         if max_calls is not None and most > max_calls:
             raise InputError(f"calibrating would make up to {most} calls and may make {max_calls}: give fewer")
-        check_named(self.corpus, judgements.values())
+        check_named(self.corpus, qrels.values())
         self.calibration = calibrate_by_judgements(
-            judgements, lambda queries: self.search_many(queries, DEPTH, budget), self.scorer
+            qrels, lambda queries: self.search_many(queries, DEPTH, budget), self.scorer
         )
         return self.calibration
 

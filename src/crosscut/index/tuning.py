@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosscut.errors import InputError
-from crosscut.index.calibration import Judgements
+from crosscut.index.calibration import Qrels
 from crosscut.index.corpus import Corpus, LocalCorpus
 from crosscut.measures import interval, recall
 from crosscut.methods import Crosscut, Method, Parts, Rerank, methods, parse
@@ -371,7 +371,7 @@ def _discounts(size: int) -> Floats:
 
 
 def tune_by_relevance(
-    judgements: Judgements,
+    qrels: Qrels,
     search: Callable[[list[str], Method, int, Order, Stop | None], list[Hits]],
     tried: Sequence[Method],
     budgets: Sequence[int],
@@ -387,28 +387,28 @@ def tune_by_relevance(
     """
 
     def values(found: list[Hits]) -> list[float]:
-        return [relevance_of(hits, judgements[hits.query], k, measure) for hits in found]
+        return [relevance_of(hits, qrels[hits.query], k, measure) for hits in found]
 
     def cheapest(some: Sequence[Trial]) -> Trial:
         top = max(trial.value for trial in some)
         return min((trial for trial in some if trial.value >= top - LOSS), key=lambda trial: trial.calls)
 
     total = 2 * len(tried) * len(budgets) + len(WEIGHTS) + len(RULES)
-    trials = Trials(lambda *how: search(list(judgements), *how), values, total, progress)
+    trials = Trials(lambda *how: search(list(qrels), *how), values, total, progress)
     orders: tuple[Order, ...] = (ByScorer(), Fused())
     ways = [(method, size, order) for method in tried for size in budgets for order in orders]
     best = cheapest([trials.run(*way, default_stop(way[0])) for way in ways])
     usual = default_stop(best.method)
     best = cheapest([best, *(trials.run(best.method, best.budget, order, usual) for order in WEIGHTS)])
     best = cheapest([best, *(trials.run(best.method, best.budget, best.order, rule) for rule in RULES)])
-    return Tuning(measure, k, len(judgements), tuple(trials.done), best)
+    return Tuning(measure, k, len(qrels), tuple(trials.done), best)
 
 
-def judged_queries(judgements: Judgements, corpus: Corpus, measure: str, k: int, budget: int) -> Judgements:
+def judged_queries(qrels: Qrels, corpus: Corpus, measure: str, k: int, budget: int) -> Qrels:
     """The queries that have something to find; refused where they make no sense."""
     whole("k", k, 1)
     whole("budget", budget, 1)
-    asked = {query: gains for query, gains in judgements.items() if any(gain > 0 for gain in gains.values())}
+    asked = {query: gains for query, gains in qrels.items() if any(gain > 0 for gain in gains.values())}
     if len(asked) < JUDGED:
         raise InputError(
             f"{len(asked)} queries have a relevant item, and {JUDGED} are needed to choose anything by them"
@@ -424,9 +424,9 @@ def budgets_up_to(k: int, budget: int) -> list[int]:
     return [*(size for size in BUDGETS if k <= size < budget), budget]
 
 
-def check_named(corpus: Corpus, judgements: Iterable[Mapping[Any, float]]) -> None:
+def check_named(corpus: Corpus, qrels: Iterable[Mapping[Any, float]]) -> None:
     """Refuse judgements that name no item of the index as relevant: ids that are others, or no texts."""
-    right = [id for each in judgements for id, gain in each.items() if gain > 0]
+    right = [id for each in qrels for id, gain in each.items() if gain > 0]
     if corpus.place is not None or not right or any(id in corpus for id in right):
         return
     raise InputError(

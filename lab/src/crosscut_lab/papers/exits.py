@@ -3,12 +3,12 @@
 | column | meaning |
 |---|---|
 | R*@1, R*@k | share of the true nearest neighbours found |
-| R@100, mRR@10 | against judgements, where there are any |
+| R@100, mRR@10 | against qrels, where there are any |
 | lists, vectors | visited and scanned per query, in the mean |
 | N′ | the smallest fixed number of lists with the rule's R*@1 |
 | lists/N′ | below 1, a rule earns its place; with a 95 % interval over queries |
 | ms | per query, in batches of 500, centroid ranking included; median of interleaved runs |
-| p | paired t-test against A-kNN at N, on mRR@10 (R*@1 without judgements), Bonferroni-corrected |
+| p | paired t-test against A-kNN at N, on mRR@10 (R*@1 without qrels), Bonferroni-corrected |
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def frontier(tuned: Tuned, test: Observations) -> dict[str, list[list[float]]]:
 
 
 def judge(ids: npt.NDArray[np.int64], gold: Gold) -> tuple[Floats, Floats]:
-    """mRR@10 and R@100 of every query that has judgements."""
+    """mRR@10 and R@100 of every query that has qrels."""
     judged = [j for j, items in enumerate(gold) if len(items)]
     first, deep = np.zeros(len(judged)), np.zeros(len(judged))
     for at, j in enumerate(judged):

@@ -454,7 +454,7 @@ def top_orders(vectors: Any, queries: Array, count: int) -> list[Positions]:
 def downstream(setting: Setting) -> Records:
     """Accuracy, nDCG@10 and R@100 of right items, by method and budget (AXN fig. 3, 11 … 16; ANNCUR §3.1)."""
     if setting.gold is None:
-        raise InputError("the downstream figure needs judgements: mentions with their entities, or qrels")
+        raise InputError("the downstream figure needs qrels: mentions with their entities, for example")
     data, (_, budgets) = setting.data, setting.fitting
     best = np.argsort(-np.asarray(data.test), axis=1, kind="stable")[:, :DEEPEST].tolist()
     records = [one for budget in budgets for one in judged("exact", budget, best, setting.gold)]

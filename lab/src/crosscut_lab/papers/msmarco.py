@@ -56,7 +56,7 @@ def read_msmarco(
         name=folder.name,
         items=kept,
         queries=[Query(id, queries[id]) for id in chosen],
-        judgements={id: judged[id] for id in chosen},
+        qrels={id: judged[id] for id in chosen},
     )
     return MsMarco(collection, drawn)
 

@@ -69,7 +69,7 @@ def read_world(
                     f"document {context!r} of {len(words[context])} words"
                 )
             collection.queries.append(Query(id, marked))
-            collection.judgements[id] = {label: 1.0}
+            collection.qrels[id] = {label: 1.0}
         unique.close()
     return collection
 
