@@ -177,8 +177,8 @@ def run(
         else:
             records = EXPERIMENTS[experiment](setting)
     for one in records:
-        for name in ("values", "settings", "queries"):
-            one.pop(name, None)
+        for unwritten in ("values", "settings", "queries"):
+            one.pop(unwritten, None)
     notes = ties(setting.data.test, setting.fitting[0])
     data = setting.data
     facts = {
