@@ -62,11 +62,11 @@ def tried(wheel: Path, demo: bool) -> None:
         run(programs / "pip", "install", "-q", wheel)
         (folder / "corpus.txt").write_text("Ice floats on water.\nSalt melts ice.\nCats sleep all day.\n")
         run(programs / "crosscut", "index", "build", "corpus.txt", "my.index", cwd=folder)
-        told = run(
+        output = run(
             programs / "crosscut", "search", "my.index", "why does ice float", "-k", "1", "--budget", "3", cwd=folder
         )
-        if "Ice floats" not in told:
-            sys.exit(f"the wheel does not find what it should:\n{told}")
+        if "Ice floats" not in output:
+            sys.exit(f"the wheel does not find what it should:\n{output}")
         if demo:
             print(run(programs / "crosscut", "demo", "--no-report", "--queries", "2", cwd=folder)[-1500:])
 

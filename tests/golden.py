@@ -1,4 +1,4 @@
-"""What the second version (e18911a) answers to 500 searches through the public surface, to hold a redesign against.
+"""Answers of the second version (e18911a) to 500 searches through the public surface, to hold a redesign against.
 
     python golden.py answers.json.gz          # write what the installed crosscut answers
     python golden.py --check e18911a.json.gz  # compare: every case that differs, with both answers

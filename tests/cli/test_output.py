@@ -1,4 +1,4 @@
-"""What commands print: nothing is read as markup, everything is readable at 80 columns and in pipes."""
+"""Output of commands: nothing is read as markup, everything is readable at 80 columns and in pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every scorer we ship keeps to, whatever it is made of; and what the meter makes of each when it goes wrong."""
+"""The contract of every scorer in the package, and how the meter handles each when it fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Case:
 
 
 def _faulty(fault: str, scores: list[float]) -> Any:
-    """What a spoilt function gives instead of its scores."""
+    """Values that a faulty function returns in place of scores."""
     if fault == "raises":
         raise OSError("line is down")
     if fault == "hangs":

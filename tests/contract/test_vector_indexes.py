@@ -1,4 +1,4 @@
-"""What every index over vectors promises: flat, clustered, FAISS."""
+"""The contract of every index over vectors: flat, clustered, FAISS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/indexing.md takes for granted: queries, vectors, a scorer."""
+"""Setup of the blocks of docs/indexing.md: queries, vectors, a scorer."""
 
 import numpy as np
 

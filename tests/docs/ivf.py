@@ -1,4 +1,4 @@
-"""What docs/ivf.md takes for granted: vectors, queries, a scorer."""
+"""Setup of the blocks of docs/ivf.md: vectors, queries, a scorer."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What docs/relevance.md takes for granted: an index, judgements of some queries, texts, and a judge of them."""
+"""Setup of the blocks of docs/relevance.md: an index, judgements of some queries, texts, and a judge of them."""
 
 import crosscut
 from tests.docs.test_docs import TOPICS

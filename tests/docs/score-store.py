@@ -1,4 +1,4 @@
-"""What docs/guides/score-store.md takes for granted: queries, items, a scorer, and a cluster of Ray (local workers)."""
+"""Setup of the blocks of docs/guides/score-store.md: queries, items, a scorer, and a cluster of Ray (local workers)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What docs/scorers.md takes for granted: a model, and a hub's cross-encoder (a small one, in a folder of its name)."""
+"""Setup of the blocks of docs/scorers.md: a model, and a hub's cross-encoder (a small one, in a folder of its name)."""
 
 import os
 from pathlib import Path

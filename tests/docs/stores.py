@@ -1,4 +1,4 @@
-"""What docs/stores.md takes for granted: a collection in Qdrant, a table in PostgreSQL, one of LanceDB; a model."""
+"""Setup of the blocks of docs/stores.md: a collection in Qdrant, a table in PostgreSQL, one of LanceDB; a model."""
 
 import json
 import os

@@ -136,7 +136,7 @@ def indexed() -> Path:
 
 
 def ready(page: Path, language: str, folder: Path, stack: ExitStack) -> dict[str, str]:
-    """What a page needs around its blocks: files, an index, services by the name of their environment variable."""
+    """Return what the blocks of a page need: files, an index, services by the name of their environment variable."""
     corpus(folder)
     text = page.read_text(encoding="utf-8")
     made = any(re.search(r"index build \S+ my\.index", code) for code in blocks(page, language))

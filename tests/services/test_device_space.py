@@ -60,7 +60,7 @@ def test_products_are_made_where_the_vectors_are(monkeypatch: pytest.MonkeyPatch
     assert seen == [("meta", (3, 50)), ("meta", (2, 4))]
 
 
-def test_tensors_of_the_cpu_are_arrays_and_others_are_told_apart() -> None:
+def test_tensors_of_the_cpu_are_arrays_and_others_are_not() -> None:
     tensor = torch.ones(5, 3)
     space = as_space(tensor)
     assert isinstance(space, Vectors)

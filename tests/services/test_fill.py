@@ -192,7 +192,7 @@ def test_one_that_was_killed_goes_on(kind: str, tmp_path: Path) -> None:
     assert written == {f"text {j}": [float(j), 1.0, 2.0, 3.0] for j in range(100, 160)}
 
 
-def test_a_damaged_table_is_told(tmp_path: Path) -> None:
+def test_a_damaged_table_is_an_error(tmp_path: Path) -> None:
     folder = made("lance", tmp_path / "store", 4)
     for file in folder.rglob("data/*.lance"):
         whole = file.read_bytes()

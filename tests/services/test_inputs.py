@@ -1,4 +1,4 @@
-"""What people hold: frames, datasets, mappings, documents, folders, passages, embeddings."""
+"""Inputs: frames, datasets, mappings, documents, folders, passages, embeddings."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_an_empty_file_is_said_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text(json.dumps(ROWS[0]))
 
 
-def test_a_folder_of_files_is_cut_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_folder_of_files_is_cut_by_default(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n\n" + "Cats purr. " * 100)
     (tmp_path / "b.md").write_text("# B\n\nDogs bark.")
     cut = built(tmp_path)

@@ -40,8 +40,8 @@ def test_the_ci_runs_the_test_command_of_the_readme() -> None:
     assert "<!-- test command -->" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
-def test_the_card_tells_how_much_the_models_in_the_box_take() -> None:
+def test_the_card_has_the_size_of_the_bundled_models() -> None:
     folder = ROOT / "src/crosscut/data/models"
     size = sum(path.stat().st_size for path in folder.iterdir())
     assert size < 40e6
-    assert f"{size / 1e6:.1f} MB of package data" in (ROOT / "docs/model_card.md").read_text(encoding="utf-8")
+    assert f"{size / 1e6:.1f} MB of package data" in (ROOT / "docs/reference/model-card.md").read_text(encoding="utf-8")

@@ -205,7 +205,7 @@ HOSTILE: list[Any] = [
 
 
 def test_hostile_filters_mean_the_same_or_are_refused(make: Make) -> None:
-    """What an index in memory lets through, or a sentence; never an error of the store, which would be tried again."""
+    """Filters pass the same items as in an index in memory, or are refused; no error of the store, which is retried."""
     contents = corpus(60)
     contents.vectors[:, 0] += 1
     store = make(contents)
@@ -426,7 +426,7 @@ def test_a_store_that_dies_keeps_what_was_found(make: Make, world: Planted) -> N
 
 
 def broken(store: Any) -> None:
-    """What is left of a store whose server is gone, or whose files are."""
+    """A store whose server or files are gone."""
     if hasattr(store, "_dsn"):
         store._dsn = "postgresql://nobody@127.0.0.1:1/none"
         store._timeout = 2
@@ -550,7 +550,7 @@ def test_values_of_another_kind_than_a_lancedb_column_are_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["edge", "client"])
-def test_texts_under_another_name_are_told_when_a_collection_is_opened(kind: str, tmp_path: Path) -> None:
+def test_texts_under_another_name_are_an_error_when_a_collection_is_opened(kind: str, tmp_path: Path) -> None:
     pytest.importorskip(f"qdrant_{kind}")
     made = getattr(real_stores, kind)
     with pytest.raises(

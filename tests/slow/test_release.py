@@ -1,4 +1,4 @@
-"""What a release is made of, and the files that run it elsewhere."""
+"""Contents of a release, and the files that deploy it."""
 
 from __future__ import annotations
 

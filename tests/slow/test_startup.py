@@ -1,4 +1,4 @@
-"""What a search from the command line loads, and what that costs."""
+"""Modules that a search from the command line imports, and the time that takes."""
 
 from __future__ import annotations
 

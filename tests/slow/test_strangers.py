@@ -244,10 +244,10 @@ def test_no_array_of_what_was_learned_leads_astray(tmp_path: Path) -> None:
         forged(tmp_path / "a", KIND, name, npy(made))
         with pytest.raises(InputError, match=name):
             loaded(tmp_path / "a")
-    for told_ in ({"slope": float("nan")}, {"noise": -1.0}, {"weight": 1e300}, {"noise": float("inf")}):
+    for wrong in ({"slope": float("nan")}, {"noise": -1.0}, {"weight": 1e300}, {"noise": float("inf")}):
         shutil.rmtree(tmp_path / "a")
         shutil.copytree(tmp_path / "learned", tmp_path / "a")
-        facts = {"slope": 1.0, "noise": 0.5, "searches": 40, "weight": 1.0, "bought": False, **told_}
+        facts = {"slope": 1.0, "noise": 0.5, "searches": 40, "weight": 1.0, "bought": False, **wrong}
         forged(tmp_path / "a", KIND, "prior.json", json.dumps(facts).encode())
         with pytest.raises(InputError, match=r"prior\.json"):
             loaded(tmp_path / "a")

@@ -66,7 +66,7 @@ def test_of_a_few_queries_nothing_is_claimed() -> None:
     assert advise([of(10, 0.8, size=10)], [of(0, 0.2, "bm25", 10)], "crosscut").verdict == "pays"
 
 
-def test_where_relevance_still_rises_nobody_is_told_to_stop() -> None:
+def test_where_relevance_still_rises_the_advice_is_not_to_stop() -> None:
     searched = curve("crosscut", {10: 0.5, 150: 0.8}) + curve("rerank", {10: 0.6, 150: 0.9})
     got = advise(searched, curve("base scores", {0: 0.4}, seed=1), "crosscut")
     assert (got.verdict, got.stop_at, got.peak) == ("pays", 150, 150)
@@ -130,7 +130,7 @@ def test_titles_are_hidden_from_their_items() -> None:
 
 
 @pytest.mark.services
-def test_the_command_draws_advises_and_tells_the_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_plots_advises_and_prints_the_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Planted()
     build(world).save(tmp_path / "my.index")
     load: Any = Index.load

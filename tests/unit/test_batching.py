@@ -1,4 +1,4 @@
-"""What was made of texts, kept for those that were asked for last."""
+"""The LRU cache of results for texts, and batches of one length."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def rules(observed: Observations) -> dict[str, Rule]:
 
 
 def slow_stop(rule: Rule, index: IVF, observed: Observations, row: int) -> int:
-    """What a rule does, one query at a time, from its definition."""
+    """Apply a rule by its definition, one query at a time."""
     features = observed.features(TAU)[row]
 
     def grown(trees: Trees) -> float:

@@ -123,7 +123,7 @@ def test_beside_anchor_scores_few_calls_are_not_behind_reranking() -> None:
 
 
 def test_a_scorer_with_base_scores_is_not_expected_to_follow_the_encoder() -> None:
-    """What calls add to base scores need not rise with the encoder's: all alike, they change no order of the base."""
+    """Scores that calls add need not rise with those of the encoder: constants do not change the order."""
 
     class Knowing:
         has_base_scores = True

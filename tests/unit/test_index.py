@@ -289,7 +289,7 @@ def test_train_queries_that_stand_twice_are_scored_once(world: Planted) -> None:
     assert index.tune(k=3, budget=10).queries == 10
 
 
-def test_another_scorer_is_refused_unless_told(world: Planted, tmp_path: Path) -> None:
+def test_another_scorer_is_refused_by_default(world: Planted, tmp_path: Path) -> None:
     index = build(world, stop=20)
     index.save(tmp_path / "a.index")
     with pytest.raises(InputError, match="has no name"):
@@ -305,7 +305,7 @@ def test_another_scorer_is_refused_unless_told(world: Planted, tmp_path: Path) -
     assert len(Index.load(tmp_path / "a.index", scorer=other, encoder=world, any_scorer=True)) == 20
 
 
-def test_damage_and_foreign_folders_are_told(world: Planted, tmp_path: Path) -> None:
+def test_damage_and_foreign_folders_are_errors(world: Planted, tmp_path: Path) -> None:
     path = build(world, stop=20).save(tmp_path / "a.index")
     how: dict[str, Any] = {"scorer": TextScorer(world.score, fingerprint="planted"), "encoder": world}
     vectors = next(path.glob("0*/vectors.npy"))

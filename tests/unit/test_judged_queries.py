@@ -28,7 +28,7 @@ def folder(path: Path, *, splits: bool = False, files: bool = False) -> Path:
     return path
 
 
-def test_a_split_that_the_queries_tell_is_respected(tmp_path: Path) -> None:
+def test_a_split_in_the_queries_is_respected(tmp_path: Path) -> None:
     made = read_judged(folder(tmp_path / "a", splits=True), split="test")
     assert list(made.queries) == [f"q{j}" for j in range(0, 29, 3)]
     assert made.qrels["q3"] == {"d3": 1.0}
@@ -87,7 +87,7 @@ def test_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
     assert one.by_text.keys() == set(one.queries.values())
 
 
-def test_a_file_whose_queries_tell_their_split_makes_no_train_query_its_test(tmp_path: Path) -> None:
+def test_a_file_with_splits_uses_no_train_query_as_test_query(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", splits=True)
     queries, qrels = path / "queries.jsonl", path / "qrels.tsv"
     test = read_judged(queries, qrels=qrels)

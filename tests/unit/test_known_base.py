@@ -83,7 +83,7 @@ def test_the_papers_methods_see_a_black_box(corrected: tuple[Planted, Corrected]
     assert [hits.scored.tolist() for hits in mine] == [hits.scored.tolist() for hits in theirs]
 
 
-def test_over_an_index_the_known_part_orders_a_pool(
+def test_over_an_index_base_scores_order_a_pool(
     corrected: tuple[Planted, Corrected], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clustered, "SMALL", 0)

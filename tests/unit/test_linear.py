@@ -57,7 +57,7 @@ class Rounding(MemoryStore):
         return shown
 
 
-def test_one_block_of_a_store_as_it_stands_in_u() -> None:
+def test_one_block_of_a_store_has_its_slice_of_u() -> None:
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(60, 6))
     rows[30:] *= 0.1  # far below: what rounding mixes up lies among the first

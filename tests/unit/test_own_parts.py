@@ -116,7 +116,7 @@ def test_in_an_index(name: str) -> None:
 
 
 def crosscut_command(*words: str, folder: Path) -> str:
-    """What `crosscut …` prints, with the examples as its plugins."""
+    """Return what `crosscut …` prints, with the examples as its plugins."""
     plugins = {"CROSSCUT_PLUGINS": "own_method,own_stop,own_backend"}
     run = subprocess.run(
         [sys.executable, "-m", "crosscut", *words],

@@ -1,4 +1,4 @@
-"""What past searches teach: the prior, the estimator that uses it, and the choice whether to."""
+"""Learning from past searches: the prior, the estimator that uses it, and the choice whether to."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_learned_prior_searches_a_store_with_one_vector() -> None:
         assert [hit.score for hit in ours] == [hit.score for hit in theirs]
 
 
-def test_what_cannot_be_learned_from_is_told() -> None:
+def test_unusable_searches_are_an_error() -> None:
     world = planted()
     log = world.log(range(2))
     with pytest.raises(InputError, match="at least 2 searches"):

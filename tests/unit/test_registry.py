@@ -172,7 +172,7 @@ def test_a_plugin_that_fails_breaks_nothing(monkeypatch: pytest.MonkeyPatch, bac
         fresh.parse("broken")
 
 
-def test_a_module_that_was_asked_for_and_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_module_that_was_asked_for_and_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "failing_plugin.py").write_text("raise ZeroDivisionError('mine')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("CROSSCUT_PLUGINS", "failing_plugin")

@@ -153,7 +153,7 @@ def test_worlds_that_do_not_fit_together(world: Planted) -> None:
         crosscut.replay(world.test, world.anchors, methods=["adacur"], budgets=[20], k=[1], seeds=0)
 
 
-def test_a_matrix_that_tells_nothing_apart_is_noted() -> None:
+def test_a_matrix_of_ties_is_noted() -> None:
     test = np.zeros((3, 20))
     test[2] = np.arange(20)
     assert undecided(test, 5).tolist() == [True, True, False]

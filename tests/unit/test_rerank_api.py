@@ -122,7 +122,7 @@ def test_bad_settings_are_refused() -> None:
             RerankEndpoint("http://localhost/rerank", **settings)
 
 
-def test_fingerprints_tell_models_apart(endpoint: Endpoint) -> None:
+def test_fingerprints_differ_by_model(endpoint: Endpoint) -> None:
     made = [
         RerankEndpoint("http://localhost/rerank"),
         RerankEndpoint("http://localhost/rerank", model="b"),
@@ -166,6 +166,6 @@ def test_addresses_name_their_shape(url: str, shape: str, address: str) -> None:
         ("tei+http://localhost#batch_size=many", "cannot be 'many'"),
     ],
 )
-def test_addresses_that_do_not_tell(url: str, message: str) -> None:
+def test_ambiguous_addresses(url: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         from_url(url)

@@ -1,4 +1,4 @@
-"""What the caller may pass, and what comes back."""
+"""Arguments and results of `Searcher`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from crosscut.spaces import Constant, Stacked, Vectors
 from tests.worlds import Planted
 
 
-def test_hits_tell_the_cost_and_the_story(world: Planted) -> None:
+def test_hits_have_cost_and_trace(world: Planted) -> None:
     hits = world.searcher("adacur").search(0, 5, 50, trace=True)
     assert (hits.calls, hits.cached, hits.rounds, hits.stop_reason, hits.budget) == (50, 0, 5, "budget", 50)
     assert hits.seconds.total == pytest.approx(hits.seconds.scorer + hits.seconds.fit + hits.seconds.select)

@@ -1,4 +1,4 @@
-"""What is on disk: whole after any kill, interrupt or refusal, never somebody else's, and never believed unread."""
+"""Files on disk: complete after any kill, interrupt or refusal, never somebody else's, and never believed unread."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
-def test_damage_is_told_or_harmless(target: tuple[Path, Any, Any], seed: int) -> None:
+def test_damage_is_an_error_or_harmless(target: tuple[Path, Any, Any], seed: int) -> None:
     path, look, right = target
     rng = random.Random(seed)
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != "lock")
@@ -394,7 +394,7 @@ def rewritten(path: Path, name: str, change: Callable[[Any], Any]) -> None:
         ("anchors.npy", lambda a: a[:-1].copy(), "has shape"),
     ],
 )
-def test_arrays_that_do_not_fit_are_told_before_compiled_code_sees_them(
+def test_arrays_that_do_not_fit_are_refused_before_compiled_code_reads_them(
     tmp_path: Path, name: str, change: Callable[[Any], Any], said: str
 ) -> None:
     path = build(WORLD, stop=30, queries=3).save(tmp_path / "a.index")

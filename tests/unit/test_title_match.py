@@ -25,7 +25,7 @@ def test_a_name_is_shared_words_over_all_words() -> None:
     assert named("Central Banks", Item("1", "the central bank", "of a country")) == [pytest.approx(4 / 5)]
 
 
-def test_parts_and_what_stands_outside_of_brackets_are_names() -> None:
+def test_parts_and_text_outside_of_brackets_are_names() -> None:
     assert named("autos", "car, auto; motorcar [ENT] four wheels") == [1.0]
     assert named("mercury", "Mercury (planet) [ENT] nearest the sun") == [1.0]
     assert named("mercury planet", "Mercury (planet) [ENT] nearest the sun") == [1.0]

@@ -20,7 +20,7 @@ from crosscut.spaces.extension import extended_scores, extension_error
 WORLD = Path(__file__).parents[2] / "benchmarks" / "matrices" / "wordnet-feeling.npz"
 
 
-def test_the_error_of_estimates_is_told_from_measured_items() -> None:
+def test_the_error_of_estimates_is_measured_on_held_out_items() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(600, 8))
     scores = rng.normal(size=(12, 8)) @ vectors.T + 0.7 * rng.normal(size=(12, 600))

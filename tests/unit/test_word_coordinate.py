@@ -55,7 +55,7 @@ def found(scores: np.ndarray, parts: Parts, queries: np.ndarray, method: str, bu
     return float(np.mean([recall(row, one.scored, 10) for row, one in zip(scores, hits, strict=True)]))
 
 
-def test_words_are_found_where_they_tell_and_harmless_where_they_do_not() -> None:
+def test_words_help_where_they_predict_scores_and_are_harmless_elsewhere() -> None:
     scores, parts, queries = world(telling=1.0)
     assert found(scores, parts, queries, "crosscut") > found(scores, parts, queries, "crosscut@words=0") + 0.1
     scores, parts, queries = world(telling=0.0)

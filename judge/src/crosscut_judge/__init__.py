@@ -1,4 +1,4 @@
-"""Where the weights lie; `crosscut.models.likelihood` runs them."""
+"""The folder of the weights; `crosscut.models.likelihood` runs them."""
 
 from pathlib import Path
 

@@ -289,7 +289,7 @@ def replay(
             progress(str(method), step, len(chosen))
         label = str(method)
         if isinstance(method, InRounds):
-            method = method.with_settings(_unless_told(method, given))
+            method = method.with_settings(_defaults_of(method, given))
         if isinstance(method, WithSplit) and method.split is None:
             records += _with_split(data, label, method, ks, sizes, seeds, split)
         else:
@@ -324,7 +324,7 @@ def _for_each_k(
     return records
 
 
-def _unless_told(method: Method, common: Mapping[str, Any]) -> dict[str, Any]:
+def _defaults_of(method: Method, common: Mapping[str, Any]) -> dict[str, Any]:
     """Settings for all methods alike, where a method has none of its own."""
     return {name: value for name, value in common.items() if value is not None and name not in method.settings}
 
@@ -444,7 +444,7 @@ def tuned_axn(data: ScoreData, method: Method, k: int, budgets: Sequence[int]) -
     tuning = replace(data, test=data.anchors, query_vectors=data.anchor_query_vectors, anchors=None)
     budget = sorted(budgets)[len(budgets) // 2]
     free = {"alpha": alpha, "beta": beta, "mix": 0.0}
-    options = [method.with_settings(_unless_told(method, {**free, "mix": mix})) for mix in MIXES]
+    options = [method.with_settings(_defaults_of(method, {**free, "mix": mix})) for mix in MIXES]
     values = [per_query_recall(tuning, Seeds(tuning, each, 1).run(k, budget), k).mean() for each in options]
     return options[int(np.argmax(values))]
 
