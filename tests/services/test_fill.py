@@ -138,15 +138,15 @@ FILLING = """
 import sys
 import numpy as np
 from crosscut.datasets import Item
-from crosscut.index import filling
+from crosscut.index import store_corpus
 from crosscut.score_store.engines import LocalEngine
 from crosscut.stores import open_store
 from tests.services.test_fill import Slow
-filling.BLOCK = 5
+store_corpus.BLOCK = 5
 items = (Item(str(j), "", f"text {j}") for j in range(100, 160))
 store = open_store(sys.argv[1], "papers", vector="e", text="body")
 print("filling", flush=True)
-filling.Filling(store, items, resume=True, progress=None).run(Slow(), LocalEngine())
+store_corpus.fill(store, items, Slow(), LocalEngine(), resume=True)
 store.close()
 print("filled", flush=True)
 """
