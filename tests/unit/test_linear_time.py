@@ -84,25 +84,25 @@ def test_an_expression_takes_linear_time(expression: re.Pattern[str] | re.Patter
             text = before + piece * (SIZE // len(piece)) + after
             given = text.encode() if isinstance(expression.pattern, bytes) else text
             for method in used:
-                started = time.perf_counter()
+                started = time.process_time()
                 if method == "sub":
                     expression.sub(given[:0], given)  # type: ignore[type-var]
                 else:
                     result = getattr(expression, method)(given)
                     deque(result if method == "finditer" else (), maxlen=0)
-                seconds = time.perf_counter() - started
-                assert seconds < LIMIT, f"{method} of {piece!r} after {before!r} took {seconds:.2f} s"
+                seconds = time.process_time() - started
+                assert seconds < 3 * LIMIT, f"{method} of {piece!r} after {before!r} took {seconds:.2f} s"
 
 
 def test_documents_are_read_in_linear_time(tmp_path: Path) -> None:
     for piece in PIECES:
         text = piece * (SIZE // len(piece))
         (tmp_path / "a.md").write_text(f"# a{text}b", "utf-8")
-        started = time.perf_counter()
+        started = time.process_time()
         index = crosscut.Index.build(
             [{"id": "a", "title": text, "text": text}], scorer=len, encoder=None, method="exact", passages=100
         )
         (item,) = read_folder(tmp_path)
-        assert time.perf_counter() - started < 3 * LIMIT, piece
+        assert time.process_time() - started < 10 * LIMIT, piece
         assert len(index) >= 1
         assert item.title.startswith("a") or "\n" in piece
