@@ -207,7 +207,7 @@ def indexing_part(folder: Path, sets: Sequence[str]) -> list[str]:
 
 STUDY_TEXT = {
     "rivals": "Methods at equal calls; rivals are tuned on train queries. `anchors` are scores of 40 train queries.",
-    "few-calls": "The default at few calls, beside reranking.",
+    "readme": "The data of the table and the picture of the README; rivals are tuned on train queries.",
     "learning": "Past searches of 100 calls each, by their number.",
     "exploring": "A log whose searches drew a share of their calls at random.",
     "anchors-share": "Anchor scores on a part of the items; the others are estimated.",
@@ -263,3 +263,37 @@ def study_table(records: Records) -> str:
                 cells.append(cell(one["recall"]))
         rows.append((arm, *cells))
     return f"k = {k}, {budget} calls.\n\n" + markdown(("arm", *sets), rows)
+
+
+def front_page(results: Path, readme: Path, picture: Path) -> None:
+    """Write the table of the README between its markers, and its picture: mean recall by arm and budget."""
+    records = [one for one in records_of(results / "readme.json") if one["k"] == 10]
+    arms, budgets = list(dict.fromkeys(one["arm"] for one in records)), sorted({one["budget"] for one in records})
+    sets = list(dict.fromkeys((one["data"], one["n"]) for one in records))
+
+    def mean(arm: str, budget: int) -> float:
+        values = [one["recall"] for one in records if (one["arm"], one["budget"]) == (arm, budget)]
+        return float(sum(values) / len(values))
+
+    rows = [(arm, *(f"{mean(arm, budget):.2f}" for budget in budgets)) for arm in arms]
+    table = markdown(("recall of the scorer's own top ten", *(f"{budget} calls" for budget in budgets)), rows)
+    named = ", ".join(f"{name} ({n:,})" for name, n in sets)
+    note = (
+        f"Mean over {len(sets)} data sets (items): {named}. Made by `crosscut-lab study readme`, `crosscut-lab pages`."
+    )
+    text = readme.read_text("utf-8")
+    before, after = text.partition("<!-- results -->")[0], text.partition("<!-- end of results -->")[2]
+    readme.write_text(f"{before}<!-- results -->\n{table}\n\n{note}\n<!-- end of results -->{after}", "utf-8")
+
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for arm in arms:
+        axes.plot(budgets, [mean(arm, budget) for budget in budgets], marker="o", label=arm)
+    axes.set(xscale="log", xticks=budgets, xlabel="calls of the scorer per query", ylabel="recall of its own top ten")
+    axes.set_xticks(budgets, [str(budget) for budget in budgets])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(picture, metadata={"Date": None})

@@ -61,3 +61,7 @@ def pages(
 
     for path in made.write_pages(results, output):
         say(f"wrote {path}")
+    readme = Path("README.md")
+    if readme.is_file() and (results / "readme.json").is_file():
+        made.front_page(results, readme, Path("docs/images/recall.svg"))
+        say(f"wrote the table of {readme}")

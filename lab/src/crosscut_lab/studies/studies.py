@@ -3,7 +3,7 @@
 | study | question |
 |---|---|
 | rivals | which method finds most at equal calls, rivals tuned on train queries? |
-| few-calls | is the default ever behind reranking at 5 … 50 calls? |
+| readme | the table and the picture of the README |
 | learning | what do past searches teach, by their number? |
 | exploring | does a log that also explored teach more? |
 | anchors-share | anchor scores on a part of the items: are the others found? |
@@ -98,12 +98,19 @@ def rivals(matrix: Matrix, seeds: int) -> Iterator[Arm]:
             yield Arm(f"{name}, anchors", name, beside, calls, against=against)
 
 
-def few_calls(matrix: Matrix, seeds: int) -> Iterator[Arm]:
-    yield Arm("rerank", "rerank", plain(matrix))
-    yield Arm("crosscut", "crosscut", plain(matrix))
-    if matrix.data.anchors is not None:
-        calls = min(ANCHORS, len(matrix.data.anchors)) * matrix.n
-        yield Arm("crosscut, anchors", "crosscut", anchored(matrix), calls)
+def readme(matrix: Matrix, seeds: int) -> Iterator[Arm]:
+    data, space = plain(matrix), matrix.vectors()[0]
+    anchors, _, asked = matrix.data.anchors, *matrix.vectors()[1:]
+    yield Arm("rerank", "rerank", data)
+    for name in ("gar", "qdrant-feedback"):
+        method = parse(name)
+        if anchors is not None:
+            tuning = replace(data, test=np.asarray(anchors)[:TUNING], query_vectors=asked[:TUNING], words=None)
+            method = tuned(tuning, method, jointly=name == "qdrant-feedback")
+        yield Arm(name, method, data)
+    yield Arm("crosscut", "crosscut", data)
+    prior = learn(matrix.past or searched(matrix), space, n=matrix.n).prior
+    yield Arm("crosscut, learned", "crosscut", replace(data, prior=prior))
 
 
 def learning(matrix: Matrix, seeds: int) -> Iterator[Arm]:
@@ -205,7 +212,7 @@ def stopping(matrix: Matrix, seeds: int) -> Iterator[Arm]:
 
 STUDIES: Mapping[str, tuple[Callable[[Matrix, int], Iterator[Arm]], Sequence[Cell]]] = {
     "rivals": (rivals, CELLS),
-    "few-calls": (few_calls, FEW),
+    "readme": (readme, tuple((10, budget) for budget in (10, 20, 50, 100))),
     "learning": (learning, CELLS),
     "exploring": (exploring, CELLS),
     "anchors-share": (anchors_share, CELLS),
