@@ -26,7 +26,7 @@ def test_importing_loads_nothing_heavy() -> None:
     assert not {"torch", "numba", "matplotlib", "ray", "fastapi", "sklearn", "pandas", "rich", "typer"} & set(loaded)
 
 
-def test_the_help_of_the_command_loads_no_numbers() -> None:
+def test_importing_the_command_line_loads_no_numerical_package() -> None:
     code = "import sys, crosscut.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "torch", "numba", "scipy", "httpx", "fastapi"} & set(loaded)

@@ -11,7 +11,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from crosscut.cli.options import Json
@@ -72,6 +71,8 @@ def demo(
 
 def compare(k: int, queries: int, progress: Progress) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Return the recall of every method at every budget, and the calls for anchor queries that it needed before."""
+    import numpy as np
+
     from crosscut.bundled.base_scores import BaseScorer
     from crosscut.datasets.bundled import load_scores, load_world
     from crosscut.measures import recall
