@@ -196,7 +196,7 @@ def test_what_cannot_be_run_is_a_sentence(tmp_path: Path) -> None:
     for arguments, message in (
         (["axn", "fig8"], "name the data"),
         (["anncur", "fig1a"], "is no experiment"),
-        (["axn", "fig3", "--data", path], "needs judgements"),
+        (["axn", "fig3", "--data", path], "needs qrels"),
     ):
         found = CliRunner().invoke(app, ["reproduce", *arguments])
         assert message in str(found.exception)

@@ -42,6 +42,7 @@ def anncur(anchor_rows: Matrix, scores: Matrix, anchors: Matrix, budget: int) ->
 
 def fixed_item(item_scores: Matrix, scores: Matrix, anchors: Matrix, used: int, budget: int) -> Matrix:
     """Return the items scored by FIXEDITEM with the first `used` anchor items (k_i × n)."""
+    used = min(used, len(anchors))
     predicted = scores[anchors[:used]] @ item_scores[:used]
     return np.concatenate([anchors[:used], top(predicted, budget - used, anchors[:used])])
 
