@@ -1,4 +1,4 @@
-"""Setup of the blocks of docs/scorers.md: a model, and a hub's cross-encoder (a small one, in a folder of its name)."""
+"""Setup of the blocks of docs/guides/scorers.md: a model, and a small cross-encoder in a folder of a hub name."""
 
 import os
 from pathlib import Path

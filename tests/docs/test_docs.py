@@ -59,6 +59,13 @@ def corpus(folder: Path) -> None:
     (folder / "more.jsonl").write_text(json.dumps({"id": "more", "text": "one more about vaccines"}) + "\n")
     (folder / "train.txt").write_text("".join(f"a text about a {a} and a {b}\n" for a in TOPICS for b in TOPICS[:3]))
     (folder / "queries.txt").write_text("how do vaccines work\nwhere is the river\n")
+    asked = [f"{start} {topic}" for start in ("what is a", "facts about the") for topic in TOPICS]
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": f"q{j}", "text": text}) + "\n" for j, text in enumerate(asked))
+    )
+    (folder / "queries.tsv").write_text("".join(f"q{j}\t{text}\n" for j, text in enumerate(asked)))
+    relevant = [f"q{j}\t{item}\t1\n" for j in range(len(asked)) for item in range(j % 8, 40, 8)]
+    (folder / "qrels.tsv").write_text("".join(relevant))
     scifact = folder / "scifact"
     scifact.mkdir()
     (scifact / "corpus.jsonl").write_text("".join(json.dumps({"_id": i["id"], **i}) + "\n" for i in items[:6]))
@@ -142,7 +149,8 @@ def ready(page: Path, language: str, folder: Path, stack: ExitStack) -> dict[str
     made = any(re.search(r"index build \S+ my\.index", code) for code in blocks(page, language))
     if "my.index" in text and not made:
         shutil.copytree(indexed(), folder / "my.index")
-    wanted = {start for sign, start in SERVICES.items() if sign in text}
+    run_here = "\n".join(blocks(page, language))
+    wanted = {start for sign, start in SERVICES.items() if sign in run_here}
     names = {database: "DATABASE_URL", judge: "JUDGE_URL"}
     return {names[start]: stack.enter_context(start(folder)) for start in wanted}
 

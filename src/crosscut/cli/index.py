@@ -380,15 +380,11 @@ def learn(
 
         crosscut index learn my.index --log searches.log
     """
-    from crosscut.index.log import SearchLog
-
     if not log.exists():
         raise InputError(
             f"there is no log of searches at {str(log)!r}: searches write one with --log (crosscut search, crosscut "
             "serve), or after index.keep_log"
         )
-    if log.stat().st_size and not SearchLog(log).read():
-        raise InputError(f"{str(log)!r} is no log of searches: searches write one with --log")
     index = loading.index(folder, log=log)
     learned = index.learn()
     index.save()

@@ -1,4 +1,4 @@
-"""Setup of the blocks of docs/stores.md: a collection in Qdrant, a table in PostgreSQL, one of LanceDB; a model."""
+"""Setup of the blocks of docs/guides/vector-stores.md: a collection, two tables and models."""
 
 import json
 import os
