@@ -213,4 +213,8 @@ IN_LAB = ("fixed-item", "gar", "gp", "item-cur", "qdrant-feedback", "rgs", "tour
 _METHODS: Registry[Method] = Registry(
     "method", "axn@rounds=10", synonyms={"rnr": "rerank"}, elsewhere=dict.fromkeys(IN_LAB, "crosscut-lab")
 )
-register, methods, parse, parse_all = _METHODS.register, _METHODS.known, _METHODS.parse, _METHODS.parse_all
+register = _METHODS.register
+"""Class decorator: give a method its name."""
+methods = _METHODS.known
+parse = _METHODS.parse
+parse_all = _METHODS.parse_all
