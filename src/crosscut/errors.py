@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree.
+"""Exceptions of the library, as a tree.
 
     CrosscutError
     ├── InputError              an argument or a file that cannot be used (also a ValueError)

@@ -174,9 +174,9 @@ class Searcher:
         within: Handles | None = None,
         columns: Sequence[Floats] | None = None,
     ) -> list[Hits]:
-        """What `search` returns, for every query; each round of all queries is one batch of calls.
+        """Search with many queries; each round of all queries is one batch of calls.
 
-        A query that stands twice in the list is searched, and paid for, twice; a `cache` makes the second free.
+        A query that is twice in the list is searched, and paid for, twice; a `cache` makes the second free.
         `halts` has one function a query, asked before every batch of its calls: a reason ends that search, and is its
         `stop_reason`. `within` is what `allow` comes to, for callers that know it: sorted positions.
         `columns` are further coordinates of every item (n × m) for each query: what something else says of them.
@@ -335,7 +335,7 @@ def _parts(
     sizes: dict[str, int | None],
     seed: int,
 ) -> Parts:
-    """What the user brought, each in its slot."""
+    """Return the inputs of the user as parts of methods."""
     several = isinstance(space, list | tuple) and all(isinstance(one, Space) for one in space)
     given: Sequence[Any] = [] if space is None else space if several else [space]  # type: ignore[assignment]
     others = [as_space(one) for one in given]

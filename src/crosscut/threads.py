@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @cache
 def cores() -> int:
-    """How many threads work at a time: `CROSSCUT_THREADS`, or the cores that this process may use."""
+    """Return the number of threads: `CROSSCUT_THREADS`, or the cores that this process may use."""
     wanted = os.environ.get("CROSSCUT_THREADS")
     if wanted is not None:
         if not wanted.isdecimal() or int(wanted) < 1:

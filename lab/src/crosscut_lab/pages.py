@@ -22,7 +22,7 @@ SETS = ("wordnet-time", "cognition", "squad-sentences", "squad-13k", "wordnet-30
 
 @dataclass(frozen=True)
 class Claim:
-    """What a figure of a paper says, as comparisons of rows: left above right."""
+    """Claims of a figure of a paper, as comparisons of rows: left above right."""
 
     paper: str
     figure: str

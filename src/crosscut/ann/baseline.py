@@ -1,5 +1,5 @@
-"""What of an item's score is not v · u: a background level, base scores, residuals of single items, a coordinate that
-holds for one query alone.
+"""Baselines: the part of a score that is not v · u, such as a background level, base scores, residuals of single items,
+or a coordinate of one query only.
 
 A round looks for the highest base + V u. A flat round adds the baseline of every item. An index or a store can only be
 asked for V u: what of the baseline is linear in the vectors joins the question (`direction`), the rest orders a wider
@@ -22,11 +22,11 @@ JOIN = 256  # items of highest baseline that join what an index finds
 
 
 class Baseline(Protocol):
-    """What is added to V u. One of your own inherits from it and says what differs."""
+    """A term that is added to V u. Subclass it to write your own."""
 
     @property
     def wider(self) -> int:
-        """How many times as many items an index is asked for, because the baseline orders what it finds."""
+        """The factor of items that an index is asked for, because the baseline reorders them."""
         return 1
 
     @property
@@ -103,7 +103,7 @@ class OfSome(Baseline):
 
 
 class OfCandidates(Baseline):
-    """What a scorer knows without a call of items in a store, which nobody reads as a whole.
+    """Base scores of items in a store, of which only candidates are read.
 
     `read` returns it for some items and `rows` their vectors; each item is read when it is first looked at. What of it
     is linear in the vectors is g(q, v) ≈ c + s (q · v), with s by least squares over all that was read.

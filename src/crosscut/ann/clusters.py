@@ -83,7 +83,7 @@ def _in_two_steps(vectors: Array, lists: int, seed: int, *, spherical: bool) -> 
 
 
 def _shares(lists: int, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many lists each cluster gets: by its size, `lists` in all, one at least where it has members."""
+    """Return the number of lists of each cluster: by its size, `lists` in all, at least one if it has members."""
     wanted = lists * sizes / max(int(sizes.sum()), 1)
     share = np.minimum(np.maximum(np.floor(wanted).astype(np.int64), sizes > 0), sizes)
     while (missing := lists - int(share.sum())) > 0 and (share < sizes).any():

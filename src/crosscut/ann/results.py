@@ -1,4 +1,4 @@
-"""What an index is asked and what it answers: results with their cost."""
+"""Queries and results of an index, with their cost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def as_queries(queries: npt.ArrayLike, d: int, k: int) -> npt.NDArray[np.float32
 
 
 def each(what: str, given: Any, count: int) -> Sequence[Any]:
-    """What was given for each of some queries; None for each where nothing was."""
+    """Return the values for each query; None for each if there are none."""
     if given is None:
         return [None] * count
     if len(given) != count:

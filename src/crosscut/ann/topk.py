@@ -1,4 +1,4 @@
-"""What a search asks of the vectors, wherever they are: the top of base + V u, of what may be scored next.
+"""The interface between a search and vectors: the top of base + V u among the items that may be scored next.
 
 A back end is a `TopK`. Items are *handles*: positions in memory; over a store, numbers given in order of appearance. A
 search knows neither n nor positions: an answer shorter than what was asked for means that there is no more.

@@ -180,7 +180,7 @@ class BaseScorer(CorpusScorer):
 
     @property
     def lexicon(self) -> Lexicon:
-        """What weighs words: the corpus's own lexicon, or that of many collections."""
+        """The lexicon of the corpus, or the general one of many collections."""
         return self._lexicon or self._general_lexicon
 
     def fitted(self, words: BM25) -> BaseScorer:

@@ -28,7 +28,7 @@ from crosscut.types import Floats, Positions
 
 
 class Lexicon:
-    """How common words are, frozen.
+    """Frozen document frequencies of words.
 
     A stem is looked up by a hash of it: what an index saves of its lexicon spells out no word of an item that was
     forgotten since.

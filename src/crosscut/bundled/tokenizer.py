@@ -30,7 +30,7 @@ Ids = npt.NDArray[np.int64]
 
 QUERY, MENTION, ITEM, TITLE, QUERY_HEAD, ITEM_HEAD = range(6)
 ENDS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
-"""What begins and ends a text, in vocabularies like BERT's and like RoBERTa's."""
+"""Tokens that begin and end a text, in vocabularies like those of BERT and of RoBERTa."""
 UNKNOWN = ("[UNK]", "<unk>")
 FOREIGN_SHARE = 0.5
 LONGEST_TEXT = 20_000

@@ -50,7 +50,7 @@ Ids = Annotated[list[str], typer.Argument(help="Ids of items.")]
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How factors of train queries are trained."""
+    """Options for training factors of train queries."""
 
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps.", show_default="cpu")] = None
     dtype: Annotated[

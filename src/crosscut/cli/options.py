@@ -41,7 +41,7 @@ Encoder = Annotated[str, typer.Option(help="A dual encoder: default, a model fol
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How an index is loaded."""
+    """Options for loading an index."""
 
     scorer: Annotated[
         str | None,
@@ -123,7 +123,7 @@ class ColumnOptions(TextOptions):
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a hub model is run."""
+    """Options for running a hub model."""
 
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, mps; several between commas, or cuda:*.", show_default="cpu")
@@ -146,7 +146,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where models run, and how many copies of them."""
+    """Options for devices and copies of models."""
 
     engine: EngineName = "local"
     workers: Annotated[
@@ -173,7 +173,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class PriceOptions:
-    """What a scorer costs."""
+    """Options for the price of a scorer."""
 
     price_per_thousand: Annotated[
         float, typer.Option(show_envvar=False, help="Price of a thousand calls; shows costs in money.")

@@ -1,4 +1,4 @@
-"""What commands print: sentences, tables, progress.
+"""Output of commands: sentences, tables, progress.
 
 Nothing that is printed here is read as markup: a hint such as `pip install 'crosscut[torch]'` comes out as it is.
 """

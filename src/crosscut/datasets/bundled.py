@@ -25,7 +25,7 @@ BUNDLED = "wordnet-cognition"
 
 @dataclass(frozen=True)
 class WorldScores:
-    """What was computed of a world beforehand, by the model named by `fingerprint`."""
+    """Precomputed vectors and scores of a data set, by the model with this `fingerprint`."""
 
     anchor_ids: list[str]
     anchor_scores: npt.NDArray[np.float16]  # (anchors × items)
@@ -35,7 +35,7 @@ class WorldScores:
 
 
 def world_folder(name: str = BUNDLED) -> Path:
-    """Where a bundled world lies."""
+    """Return the folder of a bundled data set."""
     folder = Path(__file__).parent.parent / "data" / "worlds" / name
     if not folder.is_dir():
         known = sorted(path.name for path in folder.parent.iterdir() if path.is_dir())

@@ -1,4 +1,4 @@
-"""What every reader yields: items, queries, qrels, and the collection that holds them."""
+"""Records of all readers: items, queries, qrels, and the collection that holds them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SharedItems:
 
     @property
     def total(self) -> int:
-        """How many there are by now."""
+        """The number of items so far."""
         return len(self.items)
 
     def at(self, place: int) -> Item:
@@ -141,7 +141,7 @@ class Query(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """How relevant an item is to a query; 0 is not relevant."""
+    """A relevance judgement of a query and an item; 0 is not relevant."""
 
     query_id: str
     item_id: str

@@ -1,4 +1,4 @@
-"""What an item may hold: what JSON can keep, so that nothing is found to be unsavable after it was paid for."""
+"""Checks of metadata: only values that JSON can store, so that an index never fails to save after scoring."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do and why; without relevance, the sentence alone."""
+    """A recommendation with its reasons; without relevance, the sentence alone."""
 
     sentences: tuple[str, ...]
     verdict: str  # "pays", "worse", "unclear" or "unknown"
@@ -394,7 +394,7 @@ def _peak(peak: Outcome, last: Outcome, rise: Difference | None) -> list[str]:
 
 
 def _next(curve: Sequence[Outcome]) -> tuple[Difference | None, int | None, bool]:
-    """What the next calls bring: measured where two budgets are that far apart, else the last step goes on."""
+    """Return the gain of the next calls: measured where two budgets are that far apart, else extrapolated."""
     for later in reversed(curve):
         for sooner in curve:
             if round(later.calls - sooner.calls) == NEXT:

@@ -14,7 +14,7 @@ COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d5a97", "#2e4057", "#0
 
 
 def library() -> tuple[Any, Any]:
-    """What draws; asked for before a long replay, whose plots would be missed at its end."""
+    """Import matplotlib; call it before a long replay, so that a missing package is an error at the start."""
     with needing("plots need matplotlib", "plots"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

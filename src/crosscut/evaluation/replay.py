@@ -43,7 +43,7 @@ WAYS = {
     "words": "give words, the scores of BM25 or TF-IDF (q × n)",
     "n": "the items must be countable",
 }
-"""How a replay provides the parts of a method."""
+"""Advice on missing parts of a method, in a replay."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Report:
-    """What a replay found."""
+    """Results of a replay."""
 
     records: list[Record]
     notes: tuple[str, ...] = ()  # what a reader of the figures must know

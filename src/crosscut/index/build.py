@@ -1,4 +1,4 @@
-"""What an index is made of: vectors of texts, scores of queries with every item."""
+"""Building an index: vectors of texts, scores of queries with every item."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WAYS = {
     "words": "build the index with bm25=True",
     "n": "the items must be countable",
 }
-"""How somebody with an index provides the parts of a method."""
+"""Advice on missing parts of a method, for an index."""
 SPACES = ("encoder", "cur", "als", "transductive", "inductive")
 PORTION_IN_FOLDER = 1 << 14  # items between two saves of a build in a folder
 BUILDING = ".building"
@@ -61,7 +61,7 @@ PORTION = 1024  # texts that a function is given at a time
 
 @dataclass(frozen=True)
 class Seller:
-    """Who scores for an index while nobody waits: its scorer, by name where workers can load it, and an engine."""
+    """The scorer of a build, by name where workers can load it, and the engine that runs it."""
 
     scorer: Scorer | None
     name: str | None = None
@@ -454,7 +454,7 @@ def _inputs(
     bm25: bool,
     dtype: npt.DTypeLike,
 ) -> dict[str, Any]:
-    """What an index is built from: only the same is gone on with."""
+    """Return facts that identify the inputs of a build: only a build of the same inputs is resumed."""
     inputs: dict[str, Any] = {"columns": {name: value for name, value in columns.items() if value}}
     if isinstance(source, str | Path):
         inputs["source"] = [str(Path(source).resolve()), *_about(Path(source))]

@@ -90,14 +90,14 @@ class View(Protocol):
         """The document of a passage; of an item that is none, its id."""
 
     def evidence(self, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
-        """What vectors and words say of everything that was scored."""
+        """Return features of all scored items from vectors and words."""
 
     def named(self, hits: Hits, k: int) -> Hits:
         """The best k with their ids and items."""
 
 
 class LearningSpace(NamedTuple):
-    """Where past searches are learned from."""
+    """The space that past searches are learned in."""
 
     space: Space
     anchors: CUR | None
@@ -279,7 +279,7 @@ class LocalCorpus:
         return replace(self, scorer=bound(scorer, self.items, self.known, self.vectors, self.bm25))
 
     def _kept(self, name: str, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """What was made of these very parts, here or by the corpus before."""
+        """Return a cached value made of the same parts, here or by the corpus before; else make it."""
         known = self._made.get(name)
         if known is None or [*map(id, known[0])] != [*map(id, parts)]:
             known = self._made[name] = parts, make()
@@ -290,7 +290,7 @@ class LocalCorpus:
 
     @cached_property
     def size(self) -> int:
-        """How many items are there."""
+        """Return the number of items."""
         return int(np.count_nonzero(self.alive))
 
     def __len__(self) -> int:
@@ -451,7 +451,7 @@ class LocalCorpus:
             self.scorer.preload(np.flatnonzero(self.alive))
 
     def learning_space(self, searches: Sequence[Logged] = ()) -> LearningSpace:
-        """Where past searches are learned from."""
+        """The space that past searches are learned in."""
         if self.encoder_space is None:
             raise InputError("this index has no vectors, in whose space it could learn: build it with an encoder")
         found = self.find({id for search in searches for id in search.ids})
@@ -567,7 +567,7 @@ class LocalCorpus:
         return [*ids, *(item.id for item in self.items.get(self._traces(ids)))]
 
     def _traces(self, ids: Sequence[str]) -> Positions:
-        """Where the items of some ids are, with those that were removed before and with passages."""
+        """Return positions of the items with some ids, including removed ones and passages."""
         found = [place for places in self.find(ids, removed=True).values() for place in places]
         if self.passages is not None:
             found += [int(place) for id in ids if isinstance(id, str) for place in self.columns.find(OF, id)]
@@ -680,7 +680,7 @@ class LocalCorpus:
 
     @property
     def score_store(self) -> ScoreStore | None:
-        """Where scores are kept, if the cache is a score store's and not one of the caller's."""
+        """The score store, if the cache belongs to one."""
         return self.cache.store if isinstance(self.cache, StoreCache) else None
 
     def cache_over(self, items: Contents) -> ScoreCache | None:

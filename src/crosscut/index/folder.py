@@ -75,7 +75,7 @@ def write_corpus(corpus: LocalCorpus, files: Files) -> None:
 
 
 def read_corpus(saved: Saved, scorer: Scorer | None, cache: ScoreCache | None) -> LocalCorpus:
-    """What was saved; large arrays are memory-mapped."""
+    """Load an index; large arrays are memory-mapped."""
     from crosscut.index.corpus import LocalCorpus
 
     settings = Settings.from_json(saved.facts)

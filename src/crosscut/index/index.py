@@ -114,7 +114,7 @@ class Setting(Generic[T]):
 
 
 class Forgotten(NamedTuple):
-    """What `Index.forget` has found and erased."""
+    """Counts of what `Index.forget` has erased."""
 
     items: int  # of the index, those that were removed before and old versions included
     scores: int  # of the score store
@@ -353,12 +353,12 @@ class Index:
 
     @property
     def passages(self) -> Passages | None:
-        """How documents were cut into the items, if they were."""
+        """Options by which documents were split into the items, if they were."""
         return self.settings.passages
 
     @property
     def recall_model(self) -> RecallModel | None:
-        """What `target_recall` goes by, if the index was tuned for it."""
+        """The model of recall behind `target_recall`, if the index was tuned for it."""
         return self.settings.recall_model
 
     @property
@@ -634,8 +634,8 @@ class Index:
         return replace(hits, stop_reason="base scores") if scorer.free else hits
 
     def default_stop(self, method: str | Method | None = None) -> Stop | None:
-        """What ends a search that names no rule: where the scorer has base scores and the method uses them, that the
-        next items would not change the top k."""
+        """Return the stopping rule of searches that name none: `confident`, where the scorer has base scores and the
+        method uses them."""
         if self.scorer is None:
             return None
         searcher = self.corpus.view(self.method if method is None else parse(method)).searcher
@@ -1036,7 +1036,7 @@ class Index:
 
     @property
     def score_store(self) -> ScoreStore | None:
-        """Where scores are kept, if the index was given a score store."""
+        """The score store, if the index has one."""
         return self.corpus.score_store
 
     def save(self, path: str | Path | None = None) -> Path:
@@ -1201,7 +1201,7 @@ class Index:
 
 
 def _name(model: Any) -> str | None:
-    """How a model is found again: by name, if it was given by name."""
+    """Return a reference to a model: its name, if it was given by name."""
     return str(model) if isinstance(model, str | Path) else None
 
 

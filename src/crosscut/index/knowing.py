@@ -1,4 +1,4 @@
-"""What an index keeps for a scorer that uses the vectors and words of its items (`CorpusScorer`).
+"""Data of an index for a scorer that uses the vectors and words of its items (`CorpusScorer`).
 
 How common words are is frozen when the index is built and belongs to the scorer from then on, by its fingerprint too:
 items that come and go change no score.

@@ -1,4 +1,4 @@
-"""What an index learns from a log of its own searches."""
+"""Learning from the log of searches of an index."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def logged(view: View, query: str, vector: npt.ArrayLike, hits: Hits, models: st
 
 
 def scored_by(scorer: BoundScorer | None, query: str, hits: Hits) -> tuple[Handles, Floats, Floats]:
-    """What a search has scored, without the base scores, and the chance with which each item was picked."""
+    """Return the scores of a search less the base scores, and the probability with which each item was picked."""
     scored = Scored.of(hits.trace)
     scores = scored.scores
     if scorer is not None and scorer.has_base_scores:
@@ -75,7 +75,7 @@ def past_of(searches: Sequence[Logged], handle_of: Callable[[str], int | None], 
 
 
 def fading(count: int) -> Floats:
-    """How much each search counts, oldest first."""
+    """Return the weight of each search, oldest first."""
     return np.asarray(0.5 ** (np.arange(count)[::-1] / HALF_LIFE))
 
 

@@ -31,7 +31,7 @@ WORD = re.compile(r"\S+\s*")
 
 @dataclass(frozen=True)
 class Passages:
-    """How documents are cut and put together again.
+    """Options for splitting documents into passages and merging their hits.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Passages:
 
     @classmethod
     def of(cls, given: Passages | int | bool | None, source: Any = None) -> Passages | None:
-        """What `passages=` was given: True, False, a number of words, or `Passages(…)`; None cuts a folder of files."""
+        """Convert `passages=`: True, False, a number of words, or `Passages(…)`; None cuts a folder of files."""
         if given is None:
             given = isinstance(source, str | Path) and holds_texts(Path(source))
         if isinstance(given, bool):
@@ -78,7 +78,7 @@ class Passages:
                 yield Item(f"{item.id}#{number}", item.title, item.text[start:end], {**item.metadata, **place})
 
     def windows(self, text: str) -> list[tuple[int, int]]:
-        """Where passages begin and end; a text without a word is one passage."""
+        """Return begins and ends of passages; a text without a word is one passage."""
         pieces = list(self._pieces(text))
         made: list[tuple[int, int]] = []
         first = 0

@@ -116,7 +116,7 @@ class Segment:
 
     @classmethod
     def read(cls, saved: Saved, centroids: npt.NDArray[np.float32] | None) -> Segment:
-        """What `write` wrote; compiled code goes by starts and places, so these are looked at."""
+        """Read the files of `write`; starts and places are validated, since compiled code relies on them."""
         about = saved.json("segment")
         n = int(about["items"])
         items = ItemsInFiles(saved, n)

@@ -1,4 +1,4 @@
-"""How an index was built and how it searches: the facts in its manifest."""
+"""Settings of an index: how it was built and how it searches, as in its manifest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_SCORER = ByScorer()
 
 @dataclass(frozen=True)
 class ModelName:
-    """How a model is found again: by name, if it was given by name, and by what it computes."""
+    """A reference to a model: its name, if it was given by name, and its fingerprint."""
 
     name: str | None
     fingerprint: str
@@ -46,7 +46,7 @@ class Settings:
 
     @property
     def recall_model(self) -> RecallModel | None:
-        """What `target_recall` goes by, if the index was tuned for it."""
+        """The model of recall behind `target_recall`, if the index was tuned for it."""
         model = (self.tuned or {}).get("model")
         return None if model is None else RecallModel.from_json(model)
 

@@ -1,4 +1,4 @@
-"""What people hold in memory, as texts, items and records, one after another.
+"""Inputs in memory, read as texts, items and records, one after another.
 
 | | becomes |
 |---|---|

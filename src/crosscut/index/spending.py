@@ -54,7 +54,7 @@ class Spending:
 
 
 def share_out(calls: int, queries: int, n: int, most: int, *, searchable: bool = True) -> Spending:
-    """How calls are shared out.
+    """Split calls between anchor queries and searches.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def middles(vectors: Array, count: int, seed: int = 0) -> Positions:
 
 @dataclass(frozen=True)
 class Spent:
-    """What came of it."""
+    """Result of spending calls."""
 
     corpus: LocalCorpus
     queries: list[str]  # the anchor queries
@@ -158,8 +158,8 @@ def taught_by(
 def searched(
     corpus: LocalCorpus, queries: Sequence[str], vectors: Array, each: int, seller: Seller
 ) -> tuple[list[Past], int]:
-    """What searches of train queries have scored, and the calls they took; what was paid before counts as if it were
-    not, so that the same again scores the same, and is free."""
+    """Return the scores of searches of train queries, and the calls; cached scores count as calls, so that a repetition
+    scores the same items, and is free."""
     if corpus.scorer is None:
         raise InputError("this index has no scorer: build it with scorer=…")
     scorer = CachingScorer(corpus.scorer, corpus.cache, bounded=True)

@@ -46,7 +46,7 @@ WAYS = {
     "words": "over a store there are none, pass what its own full-text search finds as candidates",
     "n": "a search over a store does not count its items",
 }
-"""How somebody with a store provides the parts of a method."""
+"""Advice on missing parts of a method, for an index over a store."""
 NEWEST = 4_000  # searches that are learned from
 FETCHED = 1_000  # items that a store is asked for in a trip
 UNSENT = (
@@ -103,7 +103,7 @@ class StoreView:
         return self.session.sample(count, rng)
 
     def evidence(self, hits: Hits, vector: npt.ArrayLike | None) -> Evidence:
-        """What vectors say of everything that was scored; words stay in the store."""
+        """Return features of all scored items from vectors; words stay in the store."""
         handles = hits.scored
         if vector is None or not len(handles):
             return {}

@@ -40,7 +40,7 @@ MOST = 100
 CALIBRATED = 20
 """Train queries that `target_recall` is calibrated on, at least."""
 LOSS = 0.005
-"""What patience, or a smaller budget, may cost."""
+"""The loss that patience, or a smaller budget, may have."""
 DEEP = 5
 """Budgets that a deep search spends: the truth over a vector store."""
 TRIALS = 20
@@ -83,7 +83,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Target:
-    """What `target_recall` reached on train queries, each judged by a model that had not seen it."""
+    """Recall that `target_recall` reached on train queries, each predicted by a model that had not seen it."""
 
     target: float
     recall: float
@@ -93,7 +93,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried, what was chosen, and what it cost."""
+    """Result of tuning: the candidates, the choice, and the cost."""
 
     measure: str
     k: int

@@ -75,7 +75,7 @@ def make_server(
 
     @server.tool()
     def cost() -> dict[str, Any]:
-        """What the searches of this session have cost, and what one search may cost."""
+        """Return the cost of the searches of this session, and the maximum cost of one search."""
         return {**session.spent, "default_budget": budget, "max_budget": max_budget}
 
     return server

@@ -74,5 +74,5 @@ class CrosscutIndex(pt.Artifact):
 
 
 def metadata_adapter(path: str, listing: list[str]) -> dict[str, str] | None:
-    """How PyTerrier knows a folder for an index (an entry point of this package)."""
+    """Return whether a folder is an index, for PyTerrier (an entry point of this package)."""
     return {"type": "expensive_index", "format": "crosscut"} if "index.json" in listing else None

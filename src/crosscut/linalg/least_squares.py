@@ -172,7 +172,7 @@ class _Innovations:
         return True
 
     def room(self) -> int:
-        """How many more rows can be independent; with a ridge, any number."""
+        """Return how many more rows can be independent; with a ridge, any number."""
         return sys.maxsize if self.ridge else self.d - self.m
 
     def solve(self) -> Floats:

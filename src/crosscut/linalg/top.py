@@ -48,5 +48,5 @@ def ranked(values: Array, count: int) -> Positions:
 
 
 def slack_for(count: int) -> int:
-    """How many more than `count` are predicted again in float64."""
+    """Return how many more than `count` are predicted again in float64."""
     return 16 + count // 4

@@ -36,7 +36,7 @@ WAYS = {
     "words": "pass words=BM25(texts)",
     "n": "the items must be countable",
 }
-"""How somebody with a `Searcher` provides each part."""
+"""Advice on missing parts, for a `Searcher`."""
 
 NAMES = {
     "encoder": "item vectors",
@@ -65,7 +65,7 @@ class Parts:
 
     @property
     def pool(self) -> Pool:
-        """What chance draws from."""
+        """The pool of items for random draws."""
         if self.n is not None:
             return Everything(self.n)
         spaces = (self.encoder, self.factors)
@@ -78,7 +78,7 @@ class Parts:
         return self.n
 
     def lacks(self, *slots: str) -> str | None:
-        """What to say if none of these slots is filled."""
+        """Return a message if none of these slots is filled, else None."""
         if any(getattr(self, slot) is not None for slot in slots):
             return None
         what = " or ".join(NAMES[slot] for slot in slots)
@@ -127,7 +127,7 @@ class Method(Named, ABC):
         """The parts of the loop. Called only if nothing is `missing`."""
 
     def missing(self, parts: Parts) -> str | None:
-        """What is lacking, as the end of a sentence that begins with the method's name; None: nothing is."""
+        """Return the missing parts, as the end of a sentence that begins with the method's name; None: nothing is."""
         return next((lack for lack in map(parts.lacks, self.needs) if lack is not None), None)
 
     def unaided(self, parts: Parts) -> bool:
@@ -135,7 +135,7 @@ class Method(Named, ABC):
         return True
 
     def grid(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
-        """What `tune` tries, one setting after another, beside the values that it has."""
+        """Values that `tune` tries, one setting after another, in addition to the present ones."""
         return {}
 
     def budget(self, asked: int | None, size: int | None) -> int:
@@ -143,7 +143,7 @@ class Method(Named, ABC):
         return 100 if asked is None else asked
 
     def rounds_of(self, budget: int) -> int:
-        """How many rounds a search with so many calls makes, at most."""
+        """Return the maximum number of rounds of a search with so many calls."""
         return 1
 
     def made(self, parts: Parts) -> Plan:

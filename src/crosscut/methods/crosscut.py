@@ -216,7 +216,7 @@ class _SharedWords:
 
 
 class _Hope:
-    """How much more is hoped for of items whose anchor scores are estimates."""
+    """Return the bonus of items whose anchor scores are estimates."""
 
     def __init__(self, unsure: Floats) -> None:
         self._more, self._less = PerItem(HOPE * unsure), PerItem(HOPE / 2 * unsure)
@@ -233,7 +233,7 @@ def _popular(parts: Parts, base: Baseline) -> Picker:
 
 
 def _unsure(cur: CUR) -> Floats | None:
-    """How far each item's anchor scores may be off; None: all were measured."""
+    """Return the expected error of the anchor scores of each item; None: all were measured."""
     return None if cur.errors is None or not cur.errors.any() else cur.errors
 
 

@@ -37,7 +37,7 @@ EASE = 2.0  # the spread of the encoder's coordinates against that of anchor sco
 
 @dataclass(frozen=True)
 class Learned:
-    """What a log of searches taught: the prior, if it is to be used, and how it was judged."""
+    """Result of learning from a log of searches: the prior, if it is to be used, and its validation."""
 
     prior: Prior | None
     searches: int
@@ -56,7 +56,7 @@ def learn(
     weights: Floats | None = None,
     seed: int = 0,
 ) -> Learned:
-    """What past searches teach, or nothing where that would not help.
+    """Learn a prior from past searches; return none where that would not help.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class LRUCache(Generic[Key, Value]):
 
 
 class BoundedCache(dict[int, Any]):
-    """What fits into so many bytes; what comes first stays."""
+    """A cache that is limited in bytes; the first entries stay."""
 
     def __init__(self, room: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where models come from: folders, a hub, and a cache of graphs that were exported.
+"""Sources of models: folders, a hub, and a cache of exported graphs.
 
     <cache>/models/<key>/   model.onnx, tokenizer.json, record.json
 

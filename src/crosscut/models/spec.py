@@ -1,4 +1,4 @@
-"""How somebody's model is run: device, arithmetic, batches, limits; written behind its name.
+"""Settings of hub models: device, arithmetic, batches, limits; written behind the name.
 
     organisation/model#device=cuda:0,cuda:1&dtype=bf16&batch_size=128&max_length=256
 
@@ -25,7 +25,7 @@ WORKER = "CROSSCUT_WORKER"
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How a model is run.
+    """Settings for running a model.
 
     device : "cpu", "cuda", "cuda:1", "mps", several between commas, "cuda:*" for all there are; None: the CPU.
     dtype : of the arithmetic; int8 is for the CPU, fp16 and bf16 for other devices.
@@ -97,7 +97,7 @@ def workers_on(device: str | None, workers: int | None, count: Callable[[], int]
 
 
 def gpus() -> int:
-    """How many CUDA devices torch sees."""
+    """Return the number of CUDA devices that torch sees."""
     import torch
 
     return int(torch.cuda.device_count())

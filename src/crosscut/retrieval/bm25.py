@@ -233,7 +233,7 @@ class BM25:
 
     @cached_property
     def _size(self) -> tuple[int, float]:
-        """How many items there are, and their mean length in words."""
+        """Return the number of items, and their mean length in words."""
         lengths = np.concatenate([segment.lengths for segment in self.segments])
         if self.alive is not None:
             lengths = lengths[self.alive]

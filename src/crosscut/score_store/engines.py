@@ -74,7 +74,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a task has brought: for each of its queries the positions that were scored, and the scores."""
+    """Result of a task: for each query the positions that were scored, and the scores."""
 
     task: Task
     positions: list[Positions]

@@ -43,7 +43,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class ScoringOptions(TypedDict, total=False):
-    """How a job is run; all of it may be left out.
+    """Options of a job; all are optional.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class ScoringOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a job will do, before it does it. Time and cost are rough."""
+    """Plan of a job. Time and cost are estimates."""
 
     pairs: int
     known: int
@@ -100,7 +100,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ScoringResult:
-    """What a job has done: `calls` pairs handed to the scorer, `known` that were free, `missing` left by a limit.
+    """Result of a job: `calls` pairs passed to the scorer, `known` that were free, `missing` left by a limit.
 
     `lost` of the calls brought no score and were made again: an endpoint failed, or a worker of Ray died (which may or
     may not have made them).

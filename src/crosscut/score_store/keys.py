@@ -21,7 +21,7 @@ REMEMBERED = 1 << 18  # hashes of single positions
 TITLED = b"title and text"  # separates the hashes of items with a title from those of texts
 
 Contents: TypeAlias = "Sequence[Item | str] | Keys"
-"""What has keys: texts, items, or the keys themselves."""
+"""Types that have keys: texts, items, or the keys themselves."""
 
 
 def text_hash(text: str) -> bytes:

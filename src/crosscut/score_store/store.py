@@ -85,7 +85,7 @@ class ScoredPairs(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a store holds of one scorer; `pairs_per_second` over the last minutes of scoring."""
+    """Counts of one scorer in a store; `pairs_per_second` over the last minutes of scoring."""
 
     scores: int
     queries: int
@@ -222,7 +222,7 @@ class ScoreStore:
 
     @property
     def epoch(self) -> int:
-        """How often items were forgotten."""
+        """The number of times that items were erased."""
         rows = self.database.read("SELECT number FROM epoch")
         return int(rows[0][0]) if rows else 0
 

@@ -31,7 +31,7 @@ class ScoresMany(Protocol):
 
 
 AnyBound: TypeAlias = BoundScorer | ScoresMany | Callable[[Any, Handles], Any]
-"""What `as_bound` accepts."""
+"""Types that `as_bound` accepts."""
 
 
 class CallableScorer(BoundScorer):

@@ -45,7 +45,7 @@ class JudgedScores:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the scores of one scorer mean on one collection.
+    """A map from the scores of one scorer on one collection to probabilities of relevance.
 
     It was learned from the ten best hits of `queries` judged queries, `pairs` in all, of which `relevant` are relevant.
     `error` and `skill` are the expected calibration error (ten bins of equal size) and the Brier skill on queries that

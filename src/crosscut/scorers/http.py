@@ -58,7 +58,7 @@ FAILURES_IN_A_ROW = 3
 
 @dataclass
 class Sent:
-    """What went over the wire, retries included."""
+    """Counts of requests that were sent, retries included."""
 
     requests: int = 0
     retries: int = 0
@@ -123,7 +123,7 @@ class TransportOptions(TypedDict, total=False):
 
 @dataclass
 class _Connection:
-    """What belongs to the event loop that runs the requests."""
+    """State of the event loop that runs the requests."""
 
     loop: asyncio.AbstractEventLoop
     client: httpx2.AsyncClient

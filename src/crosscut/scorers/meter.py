@@ -31,7 +31,7 @@ SHORTEST_GRACE, LONGEST_GRACE = 0.1, 1.0
 
 @dataclass(slots=True)
 class QueryLedger:
-    """What one query has paid for: positions and exact scores, in order.
+    """Positions and exact scores that one query has paid for, in order.
 
     `halt` is asked before every batch of calls: once it gives a reason, no more calls are made for this query.
     """

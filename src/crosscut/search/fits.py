@@ -1,4 +1,4 @@
-"""How a query vector u is fitted to what was scored.
+"""Fits of a query vector u to the scores so far.
 
 | fit | u | paper |
 |---|---|---|
@@ -36,7 +36,7 @@ class Fit(Protocol):
 
     @property
     def level(self) -> float:
-        """What every prediction is above V u."""
+        """The constant that predictions add to V u."""
         return 0.0
 
 

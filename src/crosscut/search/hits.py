@@ -1,4 +1,4 @@
-"""What a search returns: the hits, and what they cost."""
+"""Results of a search: hits and cost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Where a query's time went. In a batch, a query's share of the batch's time."""
+    """Seconds of a query by stage; in a batch, the share of one query."""
 
     scorer: float = 0.0
     fit: float = 0.0
@@ -107,7 +107,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, rounds: Sequence[Round]) -> Scored:
-        """What these rounds scored."""
+        """Collect the scores of rounds."""
         return cls(
             np.concatenate([NO_HANDLES, *(one.positions for one in rounds)]),
             np.concatenate([NO_SCORES, *(one.scores for one in rounds)]),
@@ -204,7 +204,7 @@ class Hits(Sequence[Hit]):
 
     @property
     def values(self) -> Floats:
-        """What the hits are ordered by: their scores, unless they were ranked otherwise."""
+        """Values that the hits are ordered by: their scores, unless another order was chosen."""
         if self.groups is not None:
             return np.array([self.groups[hit.position] for hit in self.items])
         if self.ranking is None:
@@ -214,7 +214,7 @@ class Hits(Sequence[Hit]):
 
     @property
     def rounds(self) -> int:
-        """How many rounds were made."""
+        """The number of rounds."""
         return len(self.trace)
 
     @property
@@ -268,7 +268,7 @@ CHARACTERS = 4
 
 @dataclass(frozen=True)
 class Price:
-    """What a scorer costs: by calls, by tokens, or by both. Tokens are estimated, four characters each.
+    """Price of a scorer by calls, by tokens, or by both. Tokens are estimated, four characters each.
 
     >>> index.price = crosscut.Price(per_thousand_calls=2.0)
     >>> index.search("how do vaccines work").cost

@@ -65,7 +65,7 @@ class Query:
 
     @property
     def scored(self) -> Handles:
-        """What was scored, in order."""
+        """Handles of the scored items, in order."""
         return self.account.positions
 
     @property
@@ -81,7 +81,7 @@ class Query:
 
     @property
     def exclude(self) -> Handles:
-        """What must not be picked."""
+        """Handles that must not be picked."""
         return np.concatenate([self.picked, self.scored]) if len(self.picked) else self.scored
 
     def without(self, handles: Handles) -> Query:
@@ -143,7 +143,7 @@ class Picker(Protocol):
 
 
 class Sizes(Protocol):
-    """How many calls each round may make. `free`: a round may be smaller, and others follow."""
+    """The number of calls that each round may make. `free`: a round may be smaller, and others follow."""
 
     @property
     def free(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""Who names the items of later rounds.
+"""Pickers choose the items of later rounds.
 
 | picker | what it picks |
 |---|---|
@@ -34,7 +34,7 @@ POOL = 2000  # items drawn for a rule that looks at all predictions, where not a
 
 @dataclass
 class _State:
-    """What `Linear` remembers of a query."""
+    """State of `Linear` for one query."""
 
     fit: Fit
     base: Baseline  # of every round

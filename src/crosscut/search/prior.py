@@ -1,4 +1,4 @@
-"""What past searches teach the next one: a prior for its query vector, learned from scores that were paid anyway.
+"""A prior for the query vector of a search, learned from the scores of past searches.
 
     f(q_j, i) = c_j + b_i + v_i · u_j + noise of variance σ²        one search j, the items i that it scored
     u_j ~ N(ū + s (q_j − q̄), Σ)                                     in the encoder's space
@@ -131,7 +131,7 @@ class Prior:
 
     @staticmethod
     def read(saved: Saved, n: int, sizes: Sequence[int]) -> Prior:
-        """What `write` wrote; d is one of these."""
+        """Read the files of `write`; d is one of these."""
         facts = saved.json("prior")
         mean = saved.numbers("prior-mean", "<f8", (None,))
         d = len(mean)

@@ -44,7 +44,7 @@ class Order(Named, ABC):
 @_ORDERS.register
 @dataclass(frozen=True, repr=False)
 class ByScorer(Order):
-    """What the scorer says."""
+    """Order by the scores."""
 
     name: ClassVar[str] = "scorer"
 

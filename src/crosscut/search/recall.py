@@ -66,7 +66,7 @@ def features(rounds: Sequence[Round], estimates: Floats, k: int) -> Floats:
 
 
 def _entered(positions: Positions, scores: Floats, born: Positions, rounds: int, k: int) -> list[int]:
-    """How many items each round brought into the top k of its time."""
+    """Return how many items each round added to the top k so far."""
     entered = []
     best = np.empty(0, np.int64)
     for number in range(rounds):

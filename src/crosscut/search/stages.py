@@ -30,7 +30,7 @@ class Stage(Picker):
 
     @property
     def ranks(self) -> int | None:
-        """How many items it ranks; None: whatever there is."""
+        """The number of items that the stage ranks; None: all."""
         return None
 
     def pick(self, queries: Sequence[Query], counts: Sequence[int]) -> list[Found]:

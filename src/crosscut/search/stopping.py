@@ -59,7 +59,7 @@ class Stop(Protocol):
 
     @property
     def reason(self) -> str:
-        """What `hits.stop_reason` says when it stops a search."""
+        """The value of `hits.stop_reason` when it stops a search."""
 
     def watch(self, k: int) -> Watch:
         """A fresh watch for one query whose best k are asked for."""
@@ -128,7 +128,7 @@ def parse_stop(stop: str | Stop) -> Stop:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many calls each round may make.
+    """The number of calls that each round may make.
 
     Equal shares, the remainder to the last round (with `even`, the earlier rounds are larger by one); or a first round
     of its own size: a share of the budget (`first` below 1) or a number of calls. A budget under the number of rounds

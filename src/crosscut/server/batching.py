@@ -57,7 +57,7 @@ class Job:
 
 
 Work = Callable[[Sequence[Job], float], list[Any]]
-"""What a batch does: from jobs and the seconds of the one that has most, one result or exception for each."""
+"""Run a batch: take jobs and the longest of their deadlines in seconds, return a result or exception for each."""
 
 
 class Outcome(NamedTuple):

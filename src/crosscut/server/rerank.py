@@ -33,7 +33,7 @@ Documents = Annotated[list[str], Field(min_length=1, max_length=MOST_VALUES)]
 
 
 class AnyRequest(BaseModel):
-    """What all shapes have in common."""
+    """Common fields of all request shapes."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

@@ -119,7 +119,7 @@ class HitModel(BaseModel):
 
 
 class SecondsModel(BaseModel):
-    """Where the time went; in a batch of searches, one search's share."""
+    """Seconds by stage; in a batch of searches, the share of one search."""
 
     scorer: float
     fit: float
@@ -143,7 +143,7 @@ class TracedRound(BaseModel):
 
 
 class Comparison(BaseModel):
-    """What retrieve-and-rerank returns with the same budget."""
+    """The hits of retrieve-and-rerank with the same budget."""
 
     hits: list[HitModel]
     calls: int
@@ -216,7 +216,7 @@ class Changed(BaseModel):
 
 
 class Info(BaseModel):
-    """What this server holds and allows."""
+    """The indexes and limits of this server."""
 
     version: str
     indexes: list[str]

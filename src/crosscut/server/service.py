@@ -1,4 +1,4 @@
-"""What the server does for a request: one search or one rerank through the batcher, and its cost counted."""
+"""Requests of the server: one search or one rerank through the batcher, with its cost counted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from crosscut.server.schemas import SearchRequest
 from crosscut.server.settings import Settings
 
 RIVAL = parse("hybrid")
-"""What `compare` compares with."""
+"""The baseline method of `compare`."""
 
 
 class Service:

@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 @runtime_checkable
 class Space(Protocol):
-    """What a search needs of item vectors. A space of one's own inherits from it."""
+    """The interface of item vectors to a search. Subclass it to write your own."""
 
     slot: ClassVar[Slot] = "factors"
     """Which part of a method it is, when a user passes it as `space=`."""
@@ -63,7 +63,7 @@ class Space(Protocol):
 
     @property
     def lasting(self) -> Space | None:
-        """What of a large index stays as it is while items are added: what was drawn from it may be kept."""
+        """The part of a large index that does not change while items are added: samples of it may be cached."""
         return None
 
     @property

@@ -49,7 +49,7 @@ def extended_scores(
 def extension_error(
     anchors: npt.NDArray[Any], vectors: npt.NDArray[Any] | Rows | None, measured: npt.NDArray[np.bool_]
 ) -> float:
-    """How far such estimates are off, root mean square: of measured items that are held out."""
+    """Return the root mean square error of such estimates on measured items that are held out."""
     known = np.flatnonzero(measured)
     if not len(known):
         return 0.0

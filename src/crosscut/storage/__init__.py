@@ -1,4 +1,4 @@
-"""What is on disk is whole: the one atomic file, the one lock, the one folder that is replaced as a whole."""
+"""Atomic writes: files, locks, and folders that are replaced in one step."""
 
 from crosscut.storage.files import (
     TEMPORARY,

@@ -38,14 +38,14 @@ _HOME = re.compile(r"\d{6,}-[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder holds: what it is called, the file of its record, its version, and the way out of damage."""
+    """A kind of folder: its name, the file of its record, its version, and the remedy for damage."""
 
     noun: str
     record: str
     version: int
     remedy: str = "build it again"
     how_to_make: str = ""
-    """How one is made, for those who have none."""
+    """A hint for errors where there is no such folder."""
 
     @property
     def format(self) -> str:
@@ -74,7 +74,7 @@ class Folder:
         return Lock(self.path, self.kind.noun)
 
     def record(self) -> dict[str, Any]:
-        """What the folder says of itself, checked."""
+        """Read the record of the folder and check it."""
         noun, path = self.kind.noun, self.path / self.kind.record
         if not self.path.is_dir():
             file = " (that is a file, not the folder of one)" if self.path.is_file() else ""
@@ -106,7 +106,7 @@ class Folder:
         return record
 
     def load(self, read: Callable[[Saved], T], *, verify: bool = False) -> T:
-        """What `read` makes of the generation that is there; once more when somebody saved meanwhile.
+        """Return `read` of the current generation; read again if another process saved meanwhile.
 
         With `verify`, all files are compared with their checksums, not only small ones.
         """

@@ -48,7 +48,7 @@ class Want:
 
 @dataclass(slots=True)
 class Rows:
-    """What a store shows of some items, translated when it is looked at: earlier rounds have seen much of an answer."""
+    """Rows of a store, converted on access: earlier rounds have seen many of the rows of an answer."""
 
     keys: list[Any]  # what the store calls them
     vectors_at: Callable[[Sequence[int]], Floats]  # (m × d) of those at some places
@@ -56,7 +56,7 @@ class Rows:
 
     @classmethod
     def of(cls, keys: list[Any], vectors: Floats, payloads: Sequence[Mapping[str, Any]]) -> Rows:
-        """What needs no translation: vectors (m × d) and payloads as they are."""
+        """Return rows of vectors (m × d) and payloads that need no conversion."""
         return cls(keys, lambda places: vectors[np.asarray(places, np.int64)], payloads.__getitem__)
 
     @property
@@ -72,7 +72,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where a store has what an item is made of.
+    """Names of the fields of a store that hold the parts of an item.
 
     `text` and `title` name fields of a payload, or columns; `metadata` one that holds a mapping, None: all others.
     """
@@ -208,7 +208,7 @@ class Store(ABC):
 
 
 class Session:
-    """What one search has seen of a store: a `TopK`, and `Items` by handle. Not shared between threads."""
+    """The items of a store that one search has read: a `TopK`, and `Items` by handle. Not shared between threads."""
 
     precise = True  # answers are in order in float64
 

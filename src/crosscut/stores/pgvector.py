@@ -37,7 +37,7 @@ FAMILIES: dict[str, tuple[str, Any]] = {
     "D": ("dates", date | str),
     "B": ("booleans", bool),
 }
-"""What columns of a kind hold, in words and in Python; those of other kinds (uuid, enumerations) are left to the server."""  # noqa: E501
+"""Values of each type of column, in words and in Python; the server checks other types (uuid, enumerations)."""
 
 
 class Column(NamedTuple):
@@ -148,7 +148,7 @@ class PgVector(Store):
             return [self._rows(cursor.fetchall()) for cursor in cursors]
 
     def _settings(self, wants: Sequence[Want], exact: bool) -> dict[str, str]:
-        """How a transaction uses the index."""
+        """Return the settings of a transaction that reads the index."""
         if exact:
             return {"enable_indexscan": "off"}  # pgvector has no other kind of scan
         if self._method is None:

@@ -103,7 +103,7 @@ def table_2(
 
 
 def _recalls(observed: Observations, out: NearestMany, fixed: NearestMany, k: int) -> dict[str, Any]:
-    """What a rule found, what that took, and against its rival."""
+    """Result of a rule: quality, cost, and the difference to its rival."""
     reached, lists = float(observed.recall(out.lists).mean()), float(out.lists.mean())
     rival = fewest(observed, reached)
     return {

@@ -33,7 +33,7 @@ BATCH = 1 << 24  # view scores held at a time: 64 MiB of float32
 
 
 class Encoder(Protocol):
-    """What turns items into vectors: `BundledEncoder`, for one."""
+    """The interface of encoders of items, such as `BundledEncoder`."""
 
     def encode_items(self, items: Sequence[Item | str]) -> npt.NDArray[np.float32]: ...
 

@@ -67,7 +67,7 @@ def proximity(space: Space, degree: int, alpha: float) -> Graph:
 
 
 def _reversed(graph: Graph) -> list[Handles]:
-    """Who has an edge to each item."""
+    """Return the items with an edge to each item."""
     sources, places = np.nonzero(graph != NO_EDGE)
     targets = graph[sources, places]
     order = np.argsort(targets, kind="stable")

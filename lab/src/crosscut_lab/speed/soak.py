@@ -66,7 +66,7 @@ def encode(texts: Sequence[str]) -> Any:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What is on disk, and which items are in the index."""
+    """Files on disk, and the items of the index."""
 
     folder: Path
 

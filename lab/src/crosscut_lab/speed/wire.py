@@ -37,7 +37,7 @@ INTERRUPTED, CANCELLED, ASYNC = 0.1, 0.06, 0.01
 
 @dataclass
 class Tally:
-    """What came of the searches."""
+    """Results of the searches."""
 
     searches: int = 0
     pairs: int = 0

@@ -69,7 +69,7 @@ class Queries(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What was found, (q × …)."""
+    """Results of queries, (q × …)."""
 
     scores: Single  # (q × k) best first
     places: Whole  # (q × k)
@@ -85,7 +85,7 @@ class Heap(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What is known of a query before its first list."""
+    """State of a query before its first list."""
 
     query: Single  # (d)
     near: Single  # similarities to the closest centroids, best first
@@ -176,7 +176,7 @@ def rank(similarities: Single, closest: Heap, numbers: Whole) -> int:
 
 @compiled()
 def below(places: Whole, place: int) -> int:
-    """How many of sorted places lie below one."""
+    """Return how many of sorted places are below one."""
     low, high = 0, len(places)
     while low < high:
         middle = (low + high) >> 1
@@ -259,7 +259,7 @@ def scan_some(
 def members(
     top: Heap, size: int, low: int, high: int, first_low: int, first_high: int, known: Whole
 ) -> tuple[int, int]:
-    """How many of the result were there before the list at low … high, and how many lie in the first list."""
+    """Count results from before the list at low … high, and from the first list."""
     stayed = of_first = 0
     for i in range(size):
         place = top.places[i]
@@ -356,7 +356,7 @@ def notes_for(dimensions: int, tau: int, learned: bool) -> Notes:
 
 @compiled()
 def features_of(dimensions: int, tau: int) -> int:
-    """How many features Table 1 has after τ lists."""
+    """Return the number of features of Table 1 after τ lists."""
     return dimensions + 3 * tau + RATIOS + 2
 
 
@@ -364,7 +364,7 @@ def features_of(dimensions: int, tau: int) -> int:
 def limit_after(
     h: int, most: int, start: float, stop: Conditions, outlook: Outlook, trace: Single, k: int, notes: Notes
 ) -> int:
-    """How many lists a query probes in all, now that h of `most` are; h itself means that it stops here.
+    """Return how many lists a query probes in all, after h of `most`; h itself means to stop.
 
     `start` is the best score that the search began with, −inf if it began with nothing.
     """
@@ -387,7 +387,7 @@ def limit_after(
 
 @compiled()
 def forest_limit(most: int, stop: Conditions, outlook: Outlook, trace: Single, k: int, features: Double) -> int:
-    """How many lists the forests grant after τ: no more (Exit), or as many as the regression predicts."""
+    """Return how many lists to probe after τ: no more (Exit), or as many as the regression predicts."""
     describe(outlook, trace, k, stop.tau, features)
     if len(stop.classifier.roots) and sum_of_trees(stop.classifier, features) < 0:
         return stop.tau
@@ -452,7 +452,7 @@ def log_odds(clues: Double, coefficients: Double) -> Any:
 
 @compiled()
 def look(outlook: Outlook, best: float, following: float, h: int, since: int, clues: Double) -> None:
-    """What is known after h lists of whether a later one holds something better than the best so far.
+    """Compute features, after h lists, of whether a later list has a better result than the best so far.
 
     In units of the spread of this query's similarities to all centroids: how far the best lies above the next
     centroid, how far the next centroid lies below the first, how far the first stands out. As logarithms: the lists

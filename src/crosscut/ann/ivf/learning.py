@@ -35,7 +35,7 @@ ASKED = 1 << 13  # queries that are compared with every vector at a time
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """What an index did for some queries, list by list, and what would have been right."""
+    """Observations of an index on some queries, list by list, with the right answers."""
 
     k: int
     queries: Single  # (q × d)
@@ -72,7 +72,7 @@ class Observations:
 
     @cached_property
     def clues(self) -> npt.NDArray[np.float64]:
-        """What `Chance` sees after every list (q × N × clues)."""
+        """Features of `Chance` after every list (q × N × clues)."""
         from crosscut.ann.ivf.kernels import every_clue
 
         return every_clue(self.queries, self.near, self.spreads, self.traces)

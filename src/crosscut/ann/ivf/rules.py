@@ -156,7 +156,7 @@ class Patience(Named, Rule, kind="patience"):
             raise InputError(f"the tolerance of patience must lie in 0 … 1 (1 excluded); got {self.tolerance}")
 
     def needed(self, k: int) -> int:
-        """How many of k members must stay."""
+        """Return how many of k members must stay."""
         return math.ceil((1 - self.tolerance) * k - 1e-9)
 
     def watch(self, k: int) -> PatienceWatch:

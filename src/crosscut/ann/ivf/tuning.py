@@ -48,7 +48,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What `tune` found. `rule` is the cheapest of the choices at the stated quality."""
+    """Result of `tune`. `rule` is the cheapest of the choices at the stated quality."""
 
     lists: int  # N
     target: float

@@ -35,7 +35,7 @@ ROWS = 1 << 14  # vectors read at a time
 
 @dataclass(frozen=True)
 class Fitting:
-    """How factors came about, and what they cost."""
+    """Settings and cost of fitting factors."""
 
     solver: str
     calls: int  # of the scorer, for G
@@ -117,7 +117,7 @@ class Factors(Vectors):
 
     @staticmethod
     def read(saved: Saved, n: int | None = None) -> Factors:
-        """What `write` wrote, of n items."""
+        """Read the files of `write`, of n items."""
         facts = saved.json("factors")
         try:
             normal, fitting = Normalisation(**facts["normalisation"]), Fitting(**facts["fitting"])
@@ -134,7 +134,7 @@ class Factors(Vectors):
 
 @dataclass(frozen=True)
 class FactorProblem:
-    """What every solver starts from: normalised scores, split, and the encoder's vectors.
+    """The input of every solver: normalised scores, split, and the encoder's vectors.
 
     Items are numbered among those that have a score: m of them.
     """
