@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosscut.errors import InputError
+from crosscut.retrieval import bm25
 from crosscut.retrieval.bm25 import BM25, Postings, stems, term_of
 
 WORDS = ["river", "rivers", "bank", "banks", "money", "the", "of", "a", "thinking", "thought", "x1"]
@@ -88,3 +89,11 @@ def test_damaged_postings_are_refused_or_harmless() -> None:
     bad = Postings(postings.terms, postings.starts, items, postings.counts, postings.lengths)
     assert BM25.over([bad]).scores("bank").tolist() == [0.0, 0.0]
     assert bad.of_term(np.uint64(term_of("zebra"))) == slice(0, 0)
+
+
+def test_terms_of_few_and_of_many_items_score_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    index = BM25([" ".join(rng.choice(["salt", "ice", "sea", "river"], size)) for size in rng.integers(1, 300, 500)])
+    few = index.scores("salt river ice")
+    monkeypatch.setattr(bm25, "FEW", 0)
+    assert np.array_equal(index.scores("salt river ice"), few)

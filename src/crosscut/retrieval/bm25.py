@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ _STOP_WORDS = """a an and are as at be but by for if in into is it no not of on 
 they this to was will with"""
 STOP_WORDS = frozenset(_STOP_WORDS.split())  # Lucene's
 BLOCK = 1 << 14  # texts counted at a time
+FEW = 1 << 14  # items of a term up to which compiled code is not worth its start
 VOCABULARY = 1 << 20  # words whose term is remembered while counting
 
 
@@ -213,8 +214,6 @@ class BM25:
 
     def _scored(self, query: str) -> tuple[Scores, list[Array]]:
         """The score of every item, and the items that hold each term of the query."""
-        from crosscut.retrieval.kernels import add
-
         scores = np.zeros(self.n, np.float32)
         holders: list[Array] = []
         n, mean = self._size
@@ -225,6 +224,7 @@ class BM25:
             frequency = sum(len(items) if self.alive is None else int(self.alive[items].sum()) for items in found)
             idf = np.log1p((n - frequency + 0.5) / (frequency + 0.5))
             for segment, start, part in parts:
+                add = _add_few if part.stop - part.start <= FEW else _add_many
                 out = scores[start : start + segment.n]
                 add(segment.items[part], segment.counts[part], segment.lengths, idf, self.k1, self.b, mean, out)
         if self.alive is not None:
@@ -238,3 +238,18 @@ class BM25:
         if self.alive is not None:
             lengths = lengths[self.alive]
         return len(lengths), float(lengths.sum(dtype=np.int64)) / max(len(lengths), 1) or 1.0
+
+
+def _add_few(
+    items: Array, counts: Array, lengths: Array, idf: float, k1: float, b: float, mean: float, out: Scores
+) -> None:
+    """Do what `kernels.add` does, without loading a compiler; an item occurs once."""
+    inside_file = (items >= 0) & (items < len(lengths))
+    items, tf = items[inside_file], counts[inside_file].astype(np.float64)
+    out[items] += (idf * tf / (tf + k1 * (1 - b + b * lengths[items] / mean))).astype(np.float32)
+
+
+def _add_many(*arguments: Any) -> None:
+    from crosscut.retrieval.kernels import add
+
+    add(*arguments)
