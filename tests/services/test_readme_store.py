@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -33,15 +34,19 @@ def block() -> list[str]:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[str]:
-    """A PostgreSQL server with a table of papers."""
+def table() -> Iterator[str]:
+    """A PostgreSQL server with a table of papers.
+
+    Its folder is not in pytest's, which any other run of pytest closes to the user that the server runs as.
+    """
     import psycopg
 
+    folder = tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pgserver = importlib.import_module("pgserver")
 
-        database = pgserver.get_server(tmp_path / "pg", cleanup_mode="stop")
+        database = pgserver.get_server(folder.name, cleanup_mode="stop")
     vectors = load_encoder("default").encode_items(TEXTS)
     with psycopg.connect(database.get_uri(), autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -51,6 +56,7 @@ def table(tmp_path: Path) -> Iterator[str]:
             connection.execute("INSERT INTO papers VALUES (%s, %s, %s::vector)", (number, text, written))
     yield database.get_uri()
     database.cleanup()
+    folder.cleanup()
 
 
 def test_five_lines_serve_a_table(table: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import tempfile
 import traceback
 import uuid
 import warnings
@@ -32,14 +33,18 @@ Make = Callable[..., Store]
 
 
 @pytest.fixture(scope="module")
-def dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A PostgreSQL server of our own, stopped at the end."""
+def dsn() -> Iterator[str]:
+    """A PostgreSQL server of our own, stopped at the end.
+
+    Its folder is not in pytest's, which any other run of pytest closes to the user that the server runs as.
+    """
     pgserver = pytest.importorskip("pgserver")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            server = pgserver.get_server(folder, cleanup_mode="stop")
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(params=["edge", "client", "postgres", "json", "lance"])

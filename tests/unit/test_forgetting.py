@@ -34,15 +34,15 @@ def opened(path: Path) -> ScoreStore:
 
 
 def _write(path: Path, seed: int, go: Any) -> None:
-    """Write scores of the items that are not forgotten."""
+    """Write scores of every item, then scores of those that nobody forgets."""
     store, rng = opened(path), random.Random(seed)
-    store.put_pairs(["begun"], TEXTS, [0], [0], [0.0])
+    store.put_block([f"begun {seed}"], TEXTS, np.arange(20.0)[None])
     go.wait()
     for number in range(60):
         if rng.random() < 0.5:
-            store.put_block([f"q{number} {seed}"], TEXTS, np.arange(10.0, 20.0)[None], start=10)
+            store.put_block([f"q{number} {seed}"], TEXTS[10:], np.arange(10.0, 20.0)[None])
         else:
-            store.put_pairs([f"q{number} {seed}"], TEXTS, [0] * 10, np.arange(10, 20), np.arange(10.0, 20.0))
+            store.put_pairs([f"q{number} {seed}"], TEXTS[10:], [0] * 10, np.arange(10), np.arange(10.0, 20.0))
 
 
 @pytest.mark.slow
